@@ -39,7 +39,7 @@ ZONES: dict[str, dict[str, int]] = {
 
 def config_of(zone: str, model: Any) -> everlong.MemoryConfig:
     fitting = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    return dataclasses.replace(fitting, **ZONES[zone])  # type: ignore[arg-type]  # all are int
+    return fitting.changed(frame=ZONES[zone])
 
 
 @dataclasses.dataclass(frozen=True)

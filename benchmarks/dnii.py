@@ -70,7 +70,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
         rows = []
         for at in questions:
             ids = torch.tensor(tokenizer(pairs.questions[at].words)["input_ids"], dtype=torch.int64)
-            rows.append(meaning.query(shallow_states(model, ids, meaning.hidden_layers)))
+            rows.append(meaning.query(shallow_states(model, ids, meaning.needs.question_layers)))
         return np.concatenate(rows)
 
     rng = np.random.default_rng(0)

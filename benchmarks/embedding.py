@@ -47,8 +47,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model, tokenizer = load(options.model)
     plain = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    encoding = plain.changed(search={"index": (*plain.index, "embedding")})
-    warm_up = plain.sink_tokens + plain.rolling_tokens + plain.evict_tokens
+    encoding = plain.changed(search={"index": (*plain.search.index, "embedding")})
+    warm_up = plain.frame.sink_tokens + plain.frame.rolling_tokens + plain.frame.evict_tokens
     ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
     if len(ids) < warm_up + options.rounds * options.tokens:
         raise SystemExit(f"the book has {len(ids)} tokens: fewer --rounds or --tokens")

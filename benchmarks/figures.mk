@@ -83,7 +83,7 @@ $(FIGURES)/embedding.txt: benchmarks/embedding.py | setup
 $(FIGURES)/index_recall.txt: benchmarks/index_recall.py | setup
 	mkdir -p $(@D)
 	python $< $(FIGURES)/index_recall --tokens $(INDEX_LENGTHS) $(BOOKS) \
-	  --set rolling_tokens=512 --set chunk_tokens=256 > $@
+	  --set frame.rolling_tokens=512 --set frame.chunk_tokens=256 > $@
 
 $(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt | setup
 	python $< $(FIGURES)/index_recall/haystack.everlong > $@
@@ -103,7 +103,7 @@ $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $
 # What it is fitted to and what it is tried on; the weights themselves are left as they are.
 $(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
 	everlong eval meaning --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
-	  --set index=heads,lexical,meaning,embedding
+	  --set search.index=heads,lexical,meaning,embedding
 	everlong eval meaning --dtype bfloat16 --keep $(FIGURES)/meaning --lengths 128K $(BOOKS)
 	python $< $(FIGURES)/fitting/stories.json --test $(FIGURES)/meaning/*.json > $@
 	everlong plot $(FIGURES)/meaning/stories.json
@@ -115,7 +115,7 @@ $(FIGURES)/demo.txt: | setup
 $(FIGURES)/needle.json: | setup
 	mkdir -p $(@D)
 	everlong eval niah --lengths $(NEEDLE_LENGTHS) --facts 8 --kinds pass-key,uuid,name,best-thing,quote --seed 11 $(BOOKS) \
-	  --keep $(FIGURES)/needle --set host_bytes=2000000000 --json > $@
+	  --keep $(FIGURES)/needle --set archive.host_bytes=2000000000 --json > $@
 	everlong plot $@
 
 $(FIGURES)/needle_close.json: | setup
@@ -135,8 +135,8 @@ $(FIGURES)/graph.png: | setup
 	mkdir -p $(@D)/graph
 	python -c 'import pathlib, everlong.data; [pathlib.Path("$(@D)/graph", book.name + ".txt").write_text(book.text[:48_000]) \
 	  for book in everlong.data.shipped_books()]'
-	everlong read $(@D)/graph/*.txt -d $(@D)/graph.everlong --dtype bfloat16 --set graph=true --set tagger=keyphrases \
-	  --set index=heads,lexical,meaning,embedding --set rolling_tokens=512 --set chunk_tokens=256
+	everlong read $(@D)/graph/*.txt -d $(@D)/graph.everlong --dtype bfloat16 --set archive.graph=true --set archive.tagger=keyphrases \
+	  --set search.index=heads,lexical,meaning,embedding --set frame.rolling_tokens=512 --set frame.chunk_tokens=256
 	everlong graph $(@D)/graph.everlong --json > $(@D)/graph.json
 	everlong plot $(@D)/graph.json --out $(@D)
 

@@ -1,6 +1,6 @@
 """Fit the weights of confidence (cpp/include/everlong/index/confidence.h) to what searches had to show.
 
-    everlong eval meaning --fitting --keep FIT --lengths 128K --set index=heads,lexical,meaning,embedding
+    everlong eval meaning --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
     everlong eval meaning --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/src/index/confidence_weights.inc [--test TEST/*.json]
 

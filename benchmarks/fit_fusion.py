@@ -1,7 +1,8 @@
 """Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the parts say of questions.
 
     everlong eval meaning --fitting --keep WORK --lengths 128K
-    everlong eval meaning --fitting --keep WORK --lengths 128K --no-stories --set index=heads,lexical,meaning,embedding
+    everlong eval meaning --fitting --keep WORK --lengths 128K --no-stories
+        --set search.index=heads,lexical,meaning,embedding
     python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5]
 
 A mixture of two conditional logits: an answer is a statement, which pages alone show, or prose, which pages with their

@@ -18,7 +18,7 @@ books: blocks of a folder's texts, as many of each; a block's vector is the mean
 tokens, of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled.
 scikit-learn's two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the
 end.
-reading: a book read into two memories in turns, one with graph=True, whose graph has all of it at the end of each turn.
+reading: a book read into two memories in turns, one with a graph, which has all of it at the end of each turn.
 memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
 """
 
@@ -251,7 +251,7 @@ def topics_of(folder: str) -> tuple[int, list[Topics]]:
     with everlong.Memory.open(folder, read_only=True) as memory:
         vectors = np.array([node.vector for node in memory.graph.nodes("block") if node.vector.size])
     if not len(vectors):
-        raise SystemExit(f"{folder} has no graph with vectors: everlong read --set graph=true grows one")
+        raise SystemExit(f"{folder} has no graph with vectors: everlong read --set archive.graph=true grows one")
     rows = []
     for share in SHARES:
         gardener = _core.Gardener(vectors.shape[1], share=share)

@@ -1,6 +1,6 @@
 """Does the index find the group that holds the answer? Every part of it and their fusion, on the same questions.
 
-    python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set NAME=VALUE]
+    python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set GROUP.NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
 Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.corpora.paraphrases) in the first --tokens of a
@@ -350,7 +350,9 @@ def main() -> None:
     parser.add_argument("work", type=pathlib.Path, help="folder for memory and results")
     parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 196_608])
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
-    parser.add_argument("--set", action="append", default=[], help="a setting of MemoryConfig to read with: name=value")
+    parser.add_argument(
+        "--set", action="append", default=[], help="a setting of MemoryConfig to read with: group.name=value"
+    )
     parser.add_argument("--embedding-to", type=int, default=1 << 62, help="longest haystack that the encoder reads too")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
     parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")

@@ -1,6 +1,6 @@
 """What the zone "kept" costs: reading and decoding with it against the same frame without it, in one run.
 
-    python benchmarks/kept.py [--model smollm2] [--kept 512 1024] [--trimmer newest] [--writer] [--rounds 8] [--json]
+    python benchmarks/kept.py [--model smollm2] [--kept 512 1024] [--trimmer learned] [--writer] [--rounds 8] [--json]
 
 All memories are in RAM and read the same text, until the largest zone is full. Then they take turns: a round is
 --round-tokens of reading in each, or --tokens of decoding. The ratio is the median speed with the zone over the median
@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -28,6 +28,8 @@ import everlong
 from everlong.bench.grown_memory import book_ids
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.parts.kv_writer import KvWriter
+from everlong.parts.trimmer import Choice, Trimmer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +43,17 @@ class Row:
     decoding_ratio: float
 
 
-def configs(model: Any, kept: list[int], trimmer: str, *, writer: bool = False) -> dict[str, everlong.MemoryConfig]:
+def configs(
+    model: Any, kept: list[int], trimmer: Choice | None, *, writer: bool = False
+) -> dict[str, everlong.MemoryConfig]:
     base = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
     frames = {"without": base}
     for tokens in kept:
-        zone = {"kept_tokens": tokens, "trimmer": trimmer}
-        frames[f"{tokens} kept"] = dataclasses.replace(base, **zone)  # type: ignore[arg-type]  # as the fields have them
+        zone = base.changed(frame={"kept_tokens": tokens})
+        frames[f"{tokens} kept"] = zone = zone if trimmer is None else zone.with_part(Trimmer(trimmer))
         if writer:
-            frames[f"{tokens} written"] = dataclasses.replace(frames[f"{tokens} kept"], kept_writer=True)
-        frames[f"{tokens} more slots"] = base.changed(frame={"rolling_tokens": base.rolling_tokens + tokens})
+            frames[f"{tokens} written"] = zone.with_part(KvWriter(kept=True))
+        frames[f"{tokens} more slots"] = base.changed(frame={"rolling_tokens": base.frame.rolling_tokens + tokens})
     return frames
 
 
@@ -114,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--kept", type=int, nargs="+", default=[512, 1024])
-    parser.add_argument("--trimmer", default="newest")
+    parser.add_argument("--trimmer", choices=get_args(Choice), help="who chooses; by default the newest tokens stay")
     parser.add_argument("--writer", action="store_true")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--round-tokens", type=int, default=2048)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -32,25 +33,42 @@ from everlong.eval.statistics import mean_and_stderr, mean_interval
 from everlong.memory.kept import TOKENS
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.parts.kv_writer import KvWriter
 from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
 from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
+from everlong.parts.trimmer import Trimmer
 
 KEPT, WRITTEN, NEWEST, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "no zone"
 PAGES, ONE_GROUP = "pages", "pages, one group"
-RECALLED: dict[str, dict[str, Any]] = {
-    PAGES: {"recall_mode": "kv"},
-    ONE_GROUP: {"recall_mode": "kv", "groups": 1},  # in fewer slots than the chosen tokens of four groups
-    KEPT: {"recall_mode": "kept", "trimmer": "learned"},
-    WRITTEN: {"recall_mode": "kept", "trimmer": "learned", "kept_writer": True},
-    NEWEST: {"recall_mode": "kept", "trimmer": "newest"},
-}
-ZONES: dict[str, dict[str, Any]] = {
-    NO_ZONE: {"kept_tokens": 0},
-    NEWEST: {"trimmer": "newest"},
-    KEPT: {"trimmer": "learned"},
-    WRITTEN: {"trimmer": "learned", "kept_writer": True},
+# The parts that choose and write what is kept, by arm.
+PARTS: dict[str, tuple[Any, ...]] = {
+    NO_ZONE: (),
+    NEWEST: (),
+    KEPT: (Trimmer(),),
+    WRITTEN: (Trimmer(), KvWriter(kept=True)),
 }
 _STORY_TOKENS = 32
+
+
+def recalled_arms(base: everlong.MemoryConfig) -> dict[str, everlong.MemoryConfig]:
+    """What comes back for a question. One group of pages takes fewer slots than the chosen tokens of four."""
+    pages = base.changed(answer={"recall_mode": "kv"})
+    arms = {PAGES: pages, ONE_GROUP: pages.changed(search={"groups": 1})}
+    for arm in (KEPT, WRITTEN, NEWEST):
+        arms[arm] = with_parts(base, arm).changed(answer={"recall_mode": "kept"})
+    return arms
+
+
+def zone_arms(base: everlong.MemoryConfig) -> dict[str, everlong.MemoryConfig]:
+    """What stays in the frame, where nothing comes back."""
+    base = base.changed(answer={"policy": "off"})
+    arms = {arm: with_parts(base, arm) for arm in PARTS}
+    return {**arms, NO_ZONE: base.changed(frame={"kept_tokens": 0})}
+
+
+def with_parts(base: everlong.MemoryConfig, arm: str) -> everlong.MemoryConfig:
+    return functools.reduce(everlong.MemoryConfig.with_part, PARTS[arm], base)
+
 
 Scores = dict[str, dict[str, list[float]]]  # by arm and kind, question by question
 
@@ -99,7 +117,7 @@ def opened_arms(
         for arm, config in arms.items():
             place = f"{stack.enter_context(tempfile.TemporaryDirectory())}/fork"
             with everlong.Memory.open(memory, read_only=True) as kept, kept.fork(place) as fork:
-                if config.trimmer == "newest":  # another choice than the memory has
+                if not any(isinstance(part, Trimmer) for part in config.parts):  # another choice than the memory has
                     for block in fork.blocks():
                         fork.core.put_tensors(block.id, {TOKENS: np.zeros(0, dtype=np.int32)})
             mm = stack.enter_context(everlong.MemoryModel(*model, place, config, pack=pack))
@@ -184,11 +202,11 @@ def main() -> None:
     parser.add_argument("--zone", action="store_true")
     parser.add_argument("--texts", type=int, default=2)
     parser.add_argument("--kept", type=int, default=1024, help="slots of the zone")
-    parser.add_argument("--set", action="append", default=[], help="name=value of MemoryConfig, again for more")
+    parser.add_argument("--set", action="append", default=[], help="group.name=value of MemoryConfig, again for more")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     model = load(options.model)
-    base = everlong.MemoryConfig().with_settings(["quotes=0", f"kept_tokens={options.kept}", *options.set])
+    base = everlong.MemoryConfig().with_settings(["answer.quotes=0", f"frame.kept_tokens={options.kept}", *options.set])
     options.folder.mkdir(parents=True, exist_ok=True)
     scores: Scores = {}
     slots: dict[str, list[int]] = {}
@@ -198,11 +216,10 @@ def main() -> None:
         file.write_text(json.dumps({"cpu": processor(), "scores": scores, "slots": slots}, indent=2), "utf-8")
 
     if options.zone:
-        arms = {arm: base.changed(answer={"policy": "off"}, **own) for arm, own in ZONES.items()}
         tokens = min(options.tokens, 5000)
-        scores, slots = ask_zones(model, arms, options.texts, tokens, options.count, known)
+        scores, slots = ask_zones(model, zone_arms(base), options.texts, tokens, options.count, known)
     else:
-        arms = {arm: dataclasses.replace(base, **own) for arm, own in RECALLED.items()}
+        arms = recalled_arms(base)
         for place, asked in read_once(options.folder, model, arms[WRITTEN], options.tokens, options.memories):
             drawn = drawn_evenly(to_answer(asked, development=False), options.count)
             questions = [one for one in drawn if one.kind in options.kinds]

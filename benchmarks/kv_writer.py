@@ -14,13 +14,14 @@ from collections.abc import Callable
 
 import torch
 
-from everlong.frame.kept_writing import TombstoneWriter, written_payload
-from everlong.frame.trimming import ByStates
+from everlong.frame.kept_writing import kept_bytes, kept_rows
+from everlong.frame.part import Span
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.models.pack import pack_of_model
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, WrittenAnchors
-from everlong.parts.trimmer.model import trimmer_of
+from everlong.parts.kv_writer.at_work import Written
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+from everlong.parts.trimmer.model import TRIMMER
 
 
 def cpu_seconds(work: Callable[[], object], rounds: int) -> float:
@@ -44,28 +45,28 @@ def main() -> None:
     torch.set_grad_enabled(False)
     model, _ = load(options.model)
     pack = pack_of_model(model, "auto")
-    trimmer = trimmer_of(pack)
-    if KV_WRITER not in pack.parts or trimmer is None:
+    if not {KV_WRITER, TRIMMER} <= set(pack.parts):
         raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
     config = KvWriter.of_part(pack.parts[KV_WRITER]).config
-    writer = WrittenAnchors(pack.parts[KV_WRITER], torch.device("cpu"))
-    stones = TombstoneWriter(writer, ByStates(trimmer.settings.layers, trimmer.scores))
+    writer = Written(pack, torch.device("cpu"), frozenset({"kept", "tombstone"}))
     tokens = options.block
-    layers = {*writer.hidden_layers, *trimmer.settings.layers}
+    layers = writer.needs.hidden_layers
     hidden = {layer: torch.randn(tokens, config.reader.hidden_size, dtype=torch.bfloat16) for layer in layers}
     k, v = torch.randn(2, config.kv_layers, config.kv_heads, tokens, config.head_dim)
     anchors = torch.randperm(tokens)[: tokens // options.share].sort().values
-    of_span = {layer: rows[: options.span] for layer, rows in hidden.items()}
-    span = slice(0, options.span)
     ids = torch.randint(model.config.vocab_size, (1, tokens))
+    block = Span(0, ids[0], hidden, lambda: (k, v), anchors)
+    left = slice(0, options.span)
+    of_span = {layer: rows[left] for layer, rows in hidden.items()}
+    span, rows_of_span = Span(0, ids[0, left], of_span, lambda: rows_of_span), (k[:, :, left], v[:, :, left])
 
-    def payload(by: WrittenAnchors | None) -> Callable[[], object]:
-        return lambda: written_payload(by, hidden, k, v, anchors, page_tokens=64, codec="e4m3")
+    def payload(by: Written | None) -> Callable[[], object]:
+        return lambda: kept_bytes(kept_rows(by, block), page_tokens=64, codec="e4m3")
 
     rows: dict[str, Callable[[], object]] = {
         f"payload of {len(anchors)} of {tokens} tokens by the KV writer": payload(writer),
         "the same of the tokens' own": payload(None),
-        f"tombstone of {options.span} tokens": lambda: stones.slot(of_span, k[:, :, span], v[:, :, span]),
+        f"tombstone of {options.span} tokens": lambda: writer.leaving(span, rows_of_span),
         f"forward of {tokens} tokens": lambda: model(ids, logits_to_keep=1),
     }
     print(f"{processor()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}, CPU time, one thread")

@@ -1,4 +1,4 @@
-"""What `policy="walk"` reads ahead: how much of what comes back is in RAM by then, and how long that takes to read.
+"""What `Walker(ahead_every=32)` reads ahead: how much of what comes back is in RAM by then, and what reading takes.
 
     python benchmarks/prefetch.py FOLDER [--stories 6] [--questions 60] [--json]
 
@@ -26,13 +26,14 @@ import everlong
 from everlong.corpora.pairs import load_pairs
 from everlong.models import load
 from everlong.models.machine import processor
+from everlong.parts.walker import Walker
 from everlong.parts.walker.prefetch import Prefetch
 from everlong.text.prompt import build_prompt
 
 How = Literal["nothing", "random", "walk"]
 CONFIG = everlong.MemoryConfig(
     frame=everlong.FrameConfig(rolling_tokens=512, chunk_tokens=256),
-    answer=everlong.AnswerConfig(policy=("prompt", "walk")),
+    parts=(*everlong.MemoryConfig().parts, Walker(searches=False, ahead_every=32)),
 )
 HOWS: tuple[How, ...] = ("nothing", "random", "walk")
 
@@ -68,22 +69,22 @@ def drop_caches(folder: pathlib.Path) -> None:
 def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int) -> Row:
     """One question; `ahead`: pages that are read at random."""
     core, searcher, frame = mm.memory.core, mm.searcher, mm.frame
-    assert searcher.prefetcher is not None
+    prefetcher = frame.parts.get("walker").prefetcher
     prompt = build_prompt(mm.tokenizer, question)
     if how == "walk":
-        searcher.predict(prompt.ids[prompt.question].tolist())
+        searcher.ahead(prompt.ids[prompt.question].tolist(), 0)
     elif how == "random":
         pages = core.random_pages(frame.os.stream, frame.os.rolling[0], ahead, seed=seed)
-        searcher.prefetcher.read_ahead(pages, Prefetch(0, None, 0))
+        prefetcher.read_ahead(pages, Prefetch(0, None, 0))
     found = searcher.find(prompt)
     pages = [page for group in found.groups for page in group.pages]
-    there = {(place.block_id, place.page) for told in searcher.prefetcher.told for place in told.pages}
+    there = {(place.block_id, place.page) for told in prefetcher.told for place in told.pages}
     out = np.empty(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
     started = time.perf_counter()
     core.read_pages(pages, out)
     milliseconds = 1000 * (time.perf_counter() - started)
-    searcher.prefetcher.settle()
-    told = sum(len(told.pages) for told in searcher.prefetcher.told)
+    prefetcher.settle()
+    told = sum(len(told.pages) for told in prefetcher.told)
     in_ram = sum((page.block, page.page) in there for page in pages) / len(pages)
     return Row(in_ram, milliseconds, told)
 

@@ -20,7 +20,7 @@ from rerank_recall import questions_of
 import everlong
 from everlong.models import DEFAULT_MODEL, load
 from everlong.parts.towers.measure import Asked
-from everlong.retrieval.quotes import Towers, nearest_sentences
+from everlong.retrieval.quotes import nearest_sentences
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.prompt import build_prompt
 
@@ -30,12 +30,10 @@ WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 1.0)
 def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
     """Whether what answers is among the groups, and for each weight in the first sentence, and in the first two."""
     searcher, core = mm.searcher, mm.memory.core
-    meaning = searcher.meaning
-    assert meaning is not None, "without a pack words alone decide"
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
-    groups = searcher.find(prompt, tapped=tapped).groups
-    towers = Towers(meaning.id, meaning.towers.settings.group_tokens)
-    query = meaning.query(tapped.states.hidden)
+    found_by = searcher.find(prompt, tapped=tapped)
+    groups, vectors = found_by.groups, found_by.vectors
+    assert vectors is not None, "without a pack words alone decide"
     boundaries = TextBoundaries(mm.tokenizer)
 
     def answers(begin: int, end: int) -> bool:
@@ -43,7 +41,7 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
 
     found = {"groups": any(answers(group.begin, group.end) for group in groups)}
     for weight in WEIGHTS:
-        best = nearest_sentences(core, boundaries, groups, tapped.token_ids, query, towers, 2, words_weight=weight)
+        best = nearest_sentences(core, boundaries, groups, tapped.token_ids, vectors, 2, words_weight=weight)
         for count in (1, 2):
             found[f"{weight:.2f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
     return found

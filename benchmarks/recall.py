@@ -6,7 +6,7 @@ One question of 16 tokens. Search: attention mass of the retrieval heads over ev
 page, their fusion, groups. Restore: the four groups' pages read from the memory (on disk, through the page cache),
 decoded, rotated and written into the frame. The anchors of the same run: a plain read of as many bytes as the search
 scans, and the forwards: of the question, which any way of answering pays, and of the best group, which
-`recall_mode="auto"` (the default) reads again instead of restoring it. Medians.
+`answer.recall_mode="auto"` (the default) reads again instead of restoring it. Medians.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Answers by what comes back for a question: Detail Tokens, archived KV, both, or text, in the same slots.
 
     python benchmarks/recall_modes.py FOLDER [--tokens 32000] [--modes kv text detail both] [--count 24] [--details 32]
-        [--set quotes=0] [--pack FOLDER] [--keep answers.jsonl]
+        [--set answer.quotes=0] [--pack FOLDER] [--keep answers.jsonl]
 
 Three memories lie in FOLDER, or are read into it: books with planted facts, FairytaleQA's stories that nothing was
 trained on, and TIAGE's dev dialogues, in every second of which somebody states a fact. Every question is asked of the
-same memory in each mode; the recalled zone has `recalled_tokens` slots in all of them. Facts are right or not; a
+same memory in each mode; the recalled zone has `frame.recalled_tokens` slots in all of them. Facts are right or not; a
 question to a story scores the F1 of the words that reply and answer share, "gist" are those whose answer takes several
 sections. Kinds take turns, and with `--keep` every answer is on disk at once: a run that is stopped tells what it has,
 and the same command goes on. The memories are forked for asking: what is in FOLDER stays as it is.
@@ -124,12 +124,12 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--details", type=int, default=32)
     parser.add_argument("--pack", default="auto", help="what was trained for the model: auto, or a folder")
-    parser.add_argument("--set", action="append", default=[], help="name=value of MemoryConfig, again for more")
+    parser.add_argument("--set", action="append", default=[], help="group.name=value of MemoryConfig, again for more")
     parser.add_argument("--keep", type=pathlib.Path, help="file for every answer as it comes; what is there stays")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     loaded = load(options.model)
-    base = everlong.MemoryConfig().with_settings([*options.set, f"details={options.details}"])
+    base = everlong.MemoryConfig().with_settings([*options.set, f"writer.tokens={options.details}"])
     said = {name: getattr(options, name) for name in ("count", "set", "details", "tokens")}
     with tempfile.TemporaryDirectory() as place:
         kept = AnswerFile(options.keep or pathlib.Path(place) / "answers.jsonl", said)
@@ -167,7 +167,7 @@ def ask(
                     most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
                     before = len(mm.trace())
                     answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
-                    # Nothing comes back where the model did not ask for it (--set prompt_recall=learned).
+                    # Nothing comes back where the model did not ask for it (the part `Retrieve`).
                     events = reversed(mm.trace()[before:])
                     slots = next((event["tokens"] for event in events if event["what"] == "restore"), 0)
                     score = question.score(answer.text)

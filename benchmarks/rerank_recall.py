@@ -19,14 +19,12 @@ import time
 from typing import Any
 
 import numpy as np
-from everlong.parts.writer.decisions import BlockDecisions
 
 import everlong
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.pack import pack_for
 from everlong.parts.towers.measure import ELSEWHERE, Asked
-from everlong.parts.writer.at_work import BlockDetails, detail_writer
+from everlong.parts.writer import Writer
 from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
 from everlong.text.prompt import build_prompt, start_ids
 
@@ -47,9 +45,7 @@ def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
     return chosen
 
 
-def ranks(
-    mm: everlong.MemoryModel, question: Asked, most: int, details: BlockDetails | None
-) -> tuple[dict[float, int], float]:
+def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: bool) -> tuple[dict[float, int], float]:
     """The first right group by weight, 0 where none of four is right; and the seconds that it took to look."""
     frame, core, config = mm.frame, mm.memory.core, mm.config
     assert isinstance(frame, KvFrame), "a memory of text alone has no archive"
@@ -63,11 +59,11 @@ def ranks(
     wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=NO_BUDGET, least_share=0)
     started = time.perf_counter()
     gains: list[tuple[Any, float]]  # of pages, for a weight of 1
-    if details is None:
+    if not by_details:
         places = candidates(wide, config.search.neighbours, config.archive.page_tokens)[:most]
         gains = added_by(Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf")), 1.0)
     else:
-        gains = BlockDecisions(core, details, 1.0).added_scores(prompt.ids[prompt.question], wide)
+        gains = frame.parts.get("writer").added_scores(prompt.ids[prompt.question], wide)
     seconds = time.perf_counter() - started
     found: dict[float, int] = {}
     for weight in WEIGHTS:
@@ -95,10 +91,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     loaded = load(arguments.model)
-    config, details = everlong.MemoryConfig(), None
-    if arguments.by == "details":
-        config = everlong.MemoryConfig(details=arguments.details)
-        details = BlockDetails(detail_writer(pack_for(loaded[0], arguments.pack), arguments.details), loaded[0])
+    config, by_details = everlong.MemoryConfig(), arguments.by == "details"
+    if by_details:
+        config = config.with_part(Writer(arguments.details, rerank=1.0))
     table: dict[str, dict[float, list[int]]] = {}
     taken: list[float] = []
     for reading in arguments.readings:
@@ -106,7 +101,7 @@ def main() -> None:
         with everlong.MemoryModel(*loaded, folder, config, pack=arguments.pack) as mm:
             mm.searcher.settle()
             for question in questions_of(arguments.work / f"{reading}.json", arguments.count):
-                found, seconds = ranks(mm, question, arguments.candidates, details)
+                found, seconds = ranks(mm, question, arguments.candidates, by_details=by_details)
                 taken.append(seconds)
                 for weight, rank in found.items():
                     table.setdefault(question.kind, {}).setdefault(weight, []).append(rank)
@@ -120,7 +115,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps({"shares": shares, "seconds": float(np.median(taken))}))
         return
-    what = f"{arguments.candidates} candidates" if details is None else "the blocks of all that a search named"
+    what = f"{arguments.candidates} candidates" if not by_details else "the blocks of all that a search named"
     print(f"{what} re-ranked in {np.median(taken):.2f} s (median)")
     print("weight " + "".join(f"{of[0.0][2]:>8} {kind:12}" for kind, of in shares.items()))
     for weight in WEIGHTS:

@@ -2,7 +2,7 @@
 
     python benchmarks/tombstones.py [--tombstones 16] [--heads 16] [--layers 10] [--rounds 12] [--writer]
 
-The same frame over a book generates with the policy "tombstone", whose threshold nothing reaches, and without, in
+The same frame over a book generates with heads that hear tombstones, whose threshold nothing reaches, and without, in
 turns; what it attends to is the same. Heads: spread over so many layers, which calibration chose of SmolLM2 too. The
 ratio is tokens a second with over without, medians over the rounds. --writer: the KV writer makes the tombstones.
 """
@@ -10,7 +10,6 @@ ratio is tokens a second with over without, medians over the rounds. --writer: t
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import statistics
 import time
@@ -22,12 +21,26 @@ from everlong.bench.clock import now
 from everlong.data import shipped_books
 from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.tombstone_mass import TombstoneScores
+from everlong.frame.part import Head, Hidden, Needs
+from everlong.frame.parts import Parts
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.parts.kv_writer import KvWriter
+from everlong.parts.tombstones.at_work import scored
 from everlong.text.encoding import encode
 
-_NEVER = 1e30  # a threshold
+
+class Hears:
+    """A part whose score never reaches its threshold."""
+
+    name, threshold, recalls_span = "hears", 1e30, True
+
+    def __init__(self, heads: list[Head]) -> None:
+        self.needs = Needs(heads=heads)
+
+    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
+        scores: list[float] = scored(attention, torch.ones(len(self.needs.heads)), 0.0).tolist()
+        return scores
 
 
 def seconds(frame: KvFrame, ids: torch.Tensor) -> tuple[float, float]:
@@ -55,7 +68,7 @@ def main() -> None:
     config = config.changed(
         frame={"tombstones": options.tombstones}, search={"index": ("lexical",)}, answer={"policy": "off"}
     )
-    config = dataclasses.replace(config, tombstone_writer=options.writer)
+    config = config.changed(parts=[KvWriter(tombstones=True)] if options.writer else [])
     with everlong.MemoryModel(model, tokenizer, None, config, pack="auto" if options.writer else None) as mm:
         frame = mm.frame
         assert isinstance(frame, KvFrame)
@@ -65,11 +78,11 @@ def main() -> None:
         served = frame.served
         layers = torch.linspace(0, served.layers - 1, options.layers).long().tolist()
         heads = [(layers[at % len(layers)], at % served.query_heads) for at in range(options.heads)]
-        scores = TombstoneScores(served, heads, [1.0] * len(heads), bias=-_NEVER)
+        without, heeding = frame.parts, Parts({"hears": Hears(heads)})
         times: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
         for turn in range(options.rounds + 1):
             for name in ("on", "off") if turn % 2 else ("off", "on"):
-                frame.tombstone_scores = scores if name == "on" else None
+                frame.parts = heeding if name == "on" else without
                 taken = seconds(frame, ids[read : read + options.tokens])
                 if turn > 0:  # the first one warms up
                     times[name].append(taken)

@@ -35,8 +35,8 @@ def _python_names() -> list[str]:
 
 
 def _imports(room: str) -> Iterator[str]:
-    single = PACKAGE / f"{room}.py"
-    for path in [single] if single.is_file() else (PACKAGE / room).rglob("*.py"):
+    files = [(path, path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.rglob("*.py")]
+    for path in (path for path, place in files if _room(".".join(("everlong", *place.parts))) == room):
         for node in ast.walk(ast.parse(path.read_text())):
             names: list[str] = []
             if isinstance(node, ast.Import):
@@ -45,9 +45,14 @@ def _imports(room: str) -> Iterator[str]:
                 names = [f"everlong.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 names = [node.module]
-            yield from (
-                name.split(".")[1] for name in names if name.startswith("everlong.") and name.split(".")[1] != room
-            )
+            rooms = (_room(name) for name in names if name.startswith("everlong."))
+            yield from (other for other in rooms if other != room)
+
+
+def _room(module: str) -> str:
+    """Of a module; a room's settings stand together with all others, for the config has them as one."""
+    first, *rest = module.split(".")[1:]
+    return "settings" if rest == ["settings"] else first
 
 
 def _core_names() -> list[str]:

@@ -18,6 +18,8 @@ from everlong.doctor import DoctorReport, examine
 from everlong.frame.budget import frame_bytes
 from everlong.generation.settings import RecallMode
 from everlong.models.attach import attach
+from everlong.parts.trimmer import Trimmer
+from everlong.parts.writer import Writer
 from stages.check import Check
 from stages.full_device import Ballast, empty_cache, memory_runs_out
 from stages.random_words import Words, as_text, random_qwen3, word_tokenizer
@@ -29,13 +31,14 @@ ROUNDING = 1e-3  # of a logit: what a tiny fp32 model may differ by on another d
 TEXT = random_text(1500)
 QUOTES = [TEXT[at : at + 30] for at in (300, 640, 900)]
 WORDS_ALONE = SMALL.changed(search={"index": ("lexical",)})
-MODES: dict[RecallMode, dict[str, Any]] = {
-    "kv": {},
-    "auto": {},
-    "text": {},
-    "kept": {"kept_tokens": 32, "kept_share": 8, "kept_rungs": 3, "trimmer": "key_norm"},
-    "detail": {"details": 3},
-    "both": {"details": 3},
+KEPT = {"kept_tokens": 32, "kept_share": 8, "kept_rungs": 3}
+MODES: dict[RecallMode, everlong.MemoryConfig] = {
+    "kv": WORDS_ALONE,
+    "auto": WORDS_ALONE,
+    "text": WORDS_ALONE,
+    "kept": WORDS_ALONE.changed(frame=KEPT).with_part(Trimmer(by="key_norm")),
+    "detail": WORDS_ALONE.with_part(Writer(3)),
+    "both": WORDS_ALONE.with_part(Writer(3)),
 }
 KL_OF_16_BITS = 1e-3  # nats, of what is exact but for rounding to bf16
 SPARE_BYTES = 512 << 20  # of a device that is nearly full: what forwards, snapshots and the index take beside the frame
@@ -43,7 +46,9 @@ SPARE_BYTES = 512 << 20  # of a device that is nearly full: what forwards, snaps
 
 def run(check: Check) -> None:
     torch.set_num_threads(1)  # tiny models gain nothing from a second one
-    warnings.filterwarnings("ignore", message="recall_mode=.*no writer was trained")  # means stand for its tokens here
+    warnings.filterwarnings(
+        "ignore", message="answer.recall_mode=.*no writer was trained"
+    )  # means stand for its tokens here
     written_here_and_read_there(check)
     recall_modes(check)
     lives(check)
@@ -110,7 +115,7 @@ def behind_recalled(
 
 def recall_modes(check: Check) -> None:
     for mode, settings in MODES.items():
-        config = WORDS_ALONE.changed(answer={"recall_mode": mode}, **settings)
+        config = settings.changed(answer={"recall_mode": mode})
         with check.case(f"recall_mode {mode} answers as on the CPU"):
             require_equal("answers", answers(check.device, config), answers(CPU, config))
     with check.case("heads find on the device what they find on the CPU"):

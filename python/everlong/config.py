@@ -52,8 +52,8 @@ class MemoryConfig(Settings):
             raise ValueError(f"parts: {', '.join(named)}: one of them is there twice")
         if self.answer.recall_mode in ("detail", "both") and not 0 < self.detail_slots <= self.frame.recalled_tokens:
             raise ValueError(
-                f"recall_mode={self.answer.recall_mode!r} brings back Detail Tokens: expected a part that writes them, "
-                f"such as everlong.parts.writer.Writer(), and those of a block, {self.detail_slots}, within "
+                f"answer.recall_mode={self.answer.recall_mode!r} brings back Detail Tokens: expected a part that "
+                f"writes them, such as everlong.parts.writer.Writer(), and those of a block, {self.detail_slots}, within "
                 f"frame.recalled_tokens, {self.frame.recalled_tokens}"
             )
         for one in self.parts:
@@ -193,7 +193,7 @@ class MemoryConfig(Settings):
     def with_settings(self, settings: Iterable[str]) -> MemoryConfig:
         """With settings written as `group.name=value`: "search.groups=2", "search.index=heads,lexical".
 
-        `parts=towers,trimmer` names the parts at work; "trimmer.by=newest" changes a part, which is put to work where
+        `parts=towers,trimmer` names the parts at work; "trimmer.by=random" changes a part, which is put to work where
         it is not. Raises ValueError for a name that there is not, or a value of another type.
         """
         config = self
@@ -242,16 +242,18 @@ class MemoryConfig(Settings):
         index = tuple(kind for kind in self.search.index if kind in _OF_TEXT)
         if not index:
             raise ValueError(
-                f"index={','.join(self.search.index)} searches keys, and a memory of text alone has none: "
+                f"search.index={','.join(self.search.index)} searches keys, and a memory of text alone has none: "
                 f"{', '.join(_OF_TEXT)} work"
             )
         if self.frame.anchor_zone_tokens > 0:
-            raise ValueError("anchor_tokens and tombstones are keys and values, and a memory of text alone has none")
+            raise ValueError(
+                "frame.anchor_tokens and frame.tombstones are keys and values, and a memory of text alone has none"
+            )
         if self.frame.kept_tokens > 0:
-            raise ValueError("kept_tokens are keys and values, and a memory of text alone has none")
+            raise ValueError("frame.kept_tokens are keys and values, and a memory of text alone has none")
         if self.archive.tagger == "model":
             raise ValueError(
-                "tagger='model' needs a KV cache, and a memory of text alone relies on none: 'keyphrases' works"
+                "archive.tagger='model' needs a KV cache, and a memory of text alone relies on none: 'keyphrases' works"
             )
         kept = [one.without_keys() if isinstance(one, Settings) else one for one in self.parts]  # type: ignore[attr-defined]
         return self.changed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
 import itertools
 import json
@@ -21,6 +20,7 @@ import everlong
 from everlong import ops
 from everlong.data import Book
 from everlong.parts.towers.measure import Asked, planted_facts, to_answer
+from everlong.parts.writer import Writer
 from test_kept_writer import drawn_writer, pack_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -175,7 +175,7 @@ def test_what_a_kept_zone_costs_is_measured_once_it_is_full() -> None:
     import kept
 
     model = tiny_model()
-    frames = kept.configs(model, [96], "newest")
+    frames = kept.configs(model, [96], None)
     assert list(frames) == ["without", "96 kept", "96 more slots"]
     ticks = itertools.count()
     memories = {name: everlong.MemoryModel(model, byte_tokenizer(), config=config) for name, config in frames.items()}
@@ -198,20 +198,20 @@ def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("everlong.data.shipped_books", lambda: [Book("numbers", NUMBERS)])
     scores, slots = bench.ask_zones(
         model,
-        {arm: base.changed(answer={"policy": "off"}, **own) for arm, own in bench.ZONES.items()},
+        bench.zone_arms(base),
         1,
         1500,
         2,
         lambda *known: None,
         pack,
     )
-    assert set(scores) == set(slots) == set(bench.ZONES)
+    assert set(scores) == set(slots) == set(bench.PARTS)
     assert all(len(by_kind["fact"]) == 2 for by_kind in scores.values())
     assert slots[bench.NO_ZONE] == [0, 0]
     assert min(slots[bench.WRITTEN]) > 30
     assert len(list(bench.rows_of(scores, slots))) == 2 + 4 + 3
 
-    arms = {arm: dataclasses.replace(base, **own) for arm, own in bench.RECALLED.items()}
+    arms = bench.recalled_arms(base)
     with everlong.MemoryModel(*model, tmp_path / "m", arms[bench.WRITTEN], pack=pack) as mm:
         mm.read(NUMBERS[:2000])
     (question,) = to_answer([Asked(planted_facts(development=False)[0].question, "fact", ())], development=False)

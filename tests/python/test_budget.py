@@ -101,7 +101,7 @@ def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
         need = mm.frame.bytes.total
     short = SMALL.changed(frame={"bytes": need - 1})
-    with pytest.raises(everlong.CapacityError, match=rf"{need - 1:,}.* needs {need:,}.*frame_tokens=1,023 fits"):
+    with pytest.raises(everlong.CapacityError, match=rf"{need - 1:,}.* needs {need:,}.*frame.tokens=1,023 fits"):
         everlong.MemoryModel(model, tokenizer, config=short)
     assert everlong.MemoryModel(model, tokenizer, config=short.changed(frame={"tokens": 1023})).frame
     with pytest.raises(everlong.CapacityError, match="too little for any frame"):

@@ -127,7 +127,7 @@ def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypat
     flat = tmp_path / "flat.everlong"
     with everlong.MemoryModel(*model, flat, config.changed(search={"embedding_index": "flat"})) as mm:
         mm.read("Some words. " * 60)
-    with pytest.raises(ValueError, match="embedding_index='dnii'"):
+    with pytest.raises(ValueError, match=r"search\.embedding_index=dnii"):
         train_router_of(flat, CountingEncoder(), ["a question"] * 30)
     with everlong.MemoryModel(*model, flat, config.changed(search={"embedding_index": "flat"})) as mm:
         assert mm.memory.core.pages_without_vectors() == [], "what it has is not lost by the refusal"

@@ -58,7 +58,7 @@ def greedy(model: Any, ids: list[int], count: int) -> list[int]:
 def test_such_a_model_is_refused_unless_text_is_read_again(kind: str, tmp_path: Path) -> None:
     model = tiny_text_model(kind)
     for mode in ("auto", "kv"):
-        with pytest.raises(everlong.UnsupportedModelError, match=r"By text alone it works: .*recall_mode='text'"):
+        with pytest.raises(everlong.UnsupportedModelError, match=r"By text alone it works: .*--set answer\.recall_mode=text"):
             remembering(model, tmp_path / "m", recall_mode=mode)
     assert not (tmp_path / "m").exists()
     with remembering(model) as mm:

@@ -152,10 +152,12 @@ def test_shallow_states_are_those_of_output_hidden_states() -> None:
         whole = model(ids[None], output_hidden_states=True).hidden_states
     hooks = [len(module._forward_hooks) for module in model.modules()]
     depth = model.config.num_hidden_layers
-    layers = tuple(range(1, depth))
-    for layer, states in shallow_states(model, ids, layers).items():
+    layers = (*range(-depth, 0), *range(1, depth + 1))
+    found = shallow_states(model, ids, layers)
+    assert set(found) == set(layers)
+    for layer, states in found.items():
         torch.testing.assert_close(states, whole[layer][0], atol=1e-5, rtol=1e-5)
-    for wrong in ((), (0,), (depth,)):
+    for wrong in ((), (0,), (depth + 1,), (-depth - 1,)):
         with pytest.raises(ValueError, match="layers"):
             shallow_states(model, ids, wrong)
     assert [len(module._forward_hooks) for module in model.modules()] == hooks

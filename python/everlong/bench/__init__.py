@@ -18,15 +18,7 @@ from everlong.models import dtype_name
 from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
 
-MAY_IMPORT: Final = (
-    "config",
-    "data",
-    "errors",
-    "frame",
-    "generation",
-    "models",
-    "retrieval",
-)
+MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval", "text")
 
 # So few that the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4
@@ -69,7 +61,7 @@ def run_bench(
         except TextAloneError as error:
             raise UnsupportedModelError(
                 f"bench measures memories of keys and values: {error.reason}. `everlong read` and `everlong ask` serve "
-                "it by text alone with --set recall_mode=text"
+                "it by text alone with --set answer.recall_mode=text"
             ) from None
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"bench measures memories of keys and values: {error}") from None

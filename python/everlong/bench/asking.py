@@ -3,8 +3,8 @@
 Search: attention mass of the retrieval heads over every archived token, BM25 over every page, their fusion, groups.
 Restore: the groups' pages read from the memory (on disk, through the page cache), decoded, rotated and written into the
 frame. The anchors of the same run: a plain read of as many bytes as the search scans, and the forwards: of the
-question, which any way of answering pays, and of the best group, which `recall_mode="auto"` (the default) reads again
-instead of restoring it. Medians.
+question, which any way of answering pays, and of the best group, which `answer.recall_mode` "auto" (the default) reads
+again instead of restoring it. Medians.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def measure(
     rounds: int,
     watch: contextlib.AbstractContextManager[object] | None = None,
 ) -> Reading:
-    """Read ids [n * rounds], the next of the stream, in rounds of n tokens, a multiple of `chunk_tokens`.
+    """Read ids [n * rounds], the next of the stream, in rounds of n tokens, a multiple of `frame.chunk_tokens`.
 
     `cache` holds the anchor's span; both have read `warm_up_tokens` before. `watch` is opened anew around everlong's
     part of each round.

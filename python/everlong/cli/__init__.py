@@ -20,8 +20,10 @@ MAY_IMPORT: Final = (
     "generation",
     "memory",
     "models",
+    "parts",
     "pictures",
     "retrieval",
+    "settings",
     "text",
     "training",
 )

@@ -48,7 +48,7 @@ After = Annotated[str, typer.Option(help="Recall only what was read after that: 
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "--memory-config", help="A setting of MemoryConfig: groups=2; or a .json or .toml file of them."
+        "--set", "--memory-config", help="A setting of MemoryConfig: search.groups=2; or a .json or .toml file of them."
     ),
 ]
 Device = Annotated[

@@ -393,7 +393,7 @@ def eval_tombstones(
     device: Device = "",
     as_json: Json = False,
 ) -> None:
-    """Does attention to a tombstone say that what it stands for is needed (policy "tombstone")."""
+    """Does attention to a tombstone say that what it stands for is needed (the part `tombstones`)."""
     from everlong.corpora.boundaries import books_of
     from everlong.models import load
     from everlong.parts.tombstones.measure import TombstonesConfig, keep_heads, print_tombstones, run_tombstones

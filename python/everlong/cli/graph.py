@@ -26,7 +26,7 @@ def graph(
     topics: Annotated[int, typer.Option(help="How many topics to list, the largest.", min=0)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Topics of a memory and the blocks in them, without a model. `everlong read --set graph=true` grows them."""
+    """Topics of a memory and their blocks, without a model. `everlong read --set archive.graph=true` grows them."""
     from everlong.memory import Memory
 
     with Memory.open(memory, read_only=True) as kept:
@@ -94,7 +94,9 @@ def _topic_of(belongs: dict[int, list[int]], id: int) -> int | None:
 
 def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
     if report["nodes"] == 0:
-        console.print(f"{folder}: no graph; a reading with --set graph=true grows one", markup=False, soft_wrap=True)
+        console.print(
+            f"{folder}: no graph; a reading with --set archive.graph=true grows one", markup=False, soft_wrap=True
+        )
         return
     levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
     console.print(

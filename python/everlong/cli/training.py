@@ -418,7 +418,7 @@ def train_retrieve(
 
 @train_app.command("dnii")
 def train_dnii(
-    memory: Annotated[Path, typer.Argument(help='A memory whose pages are searched by embedding_index="dnii".')],
+    memory: Annotated[Path, typer.Argument(help='A memory whose pages are searched by search.embedding_index="dnii".')],
     questions: Annotated[
         Path | None, typer.Option(help="Questions of your own, a line each; by default those of the shipped sets.")
     ] = None,

@@ -14,5 +14,6 @@ MAY_IMPORT: Final = (
     "models",
     "pictures",
     "retrieval",
+    "settings",
     "text",
 )

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "memory", "models", "ops", "text")
+MAY_IMPORT: Final = ("_core", "config", "errors", "memory", "models", "ops", "settings", "text")

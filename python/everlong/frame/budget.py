@@ -40,7 +40,7 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
 
 
 def require_budget(served: ServedModel, config: MemoryConfig) -> None:
-    """CapacityError, saying what is needed and what would fit, unless the frame keeps within `frame_bytes`."""
+    """CapacityError, saying what is needed and what would fit, unless the frame keeps within `frame.bytes`."""
     if config.frame.bytes is None:
         return
     need = frame_bytes(served, config)
@@ -48,9 +48,9 @@ def require_budget(served: ServedModel, config: MemoryConfig) -> None:
         return
     slot = need.slots // config.frame.tokens
     fits = (config.frame.bytes - need.long_lived - need.own_layers) // slot
-    advice = f"frame_tokens={fits:,} fits" if fits > 0 else "that is too little for any frame of this config"
+    advice = f"frame.tokens={fits:,} fits" if fits > 0 else "that is too little for any frame of this config"
     raise CapacityError(
-        f"frame_bytes={config.frame.bytes:,}, and a frame of {config.frame.tokens:,} tokens needs {need.total:,}: "
+        f"frame.bytes={config.frame.bytes:,}, and a frame of {config.frame.tokens:,} tokens needs {need.total:,}: "
         f"{need.slots:,} for its slots, {need.long_lived:,} for sinks, anchors and kept tokens, "
         f"{need.own_layers:,} for layers with a state of their own; {advice}"
     )

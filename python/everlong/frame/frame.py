@@ -273,6 +273,8 @@ class Frame(abc.ABC):
                 # Where nothing was added, what stood is left to stand: another config may have taken less of it back.
                 if self._progress() != self._noted:
                     self._note()
+                else:  # parts learn of questions, too
+                    self.parts.keep_state(self.memory.core)
         finally:
             self.detach()
 
@@ -759,14 +761,16 @@ class Frame(abc.ABC):
 
         What left the window of a conversation for the question under way stands before them (MemoryOs.conversation).
         Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
-        one run of tokens is read again (`recall_mode` "auto"), it is the one with a page of `best`, else the last.
+        one run of tokens is read again (`answer.recall_mode` "auto"), it is the one with a page of `best`, else the
+        last.
         """
         self.bring_back(Recalled(pages, temperatures, best))
 
     def bring_back(self, recalled: Recalled) -> None:
         """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
 
-        With `recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks do.
+        With `answer.recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks
+        do.
         """
         temperature: Mapping[Page, float] = (
             dict(zip(map(identity, recalled.pages), recalled.temperatures, strict=True))
@@ -878,6 +882,6 @@ def identity(page: _core.PageRef) -> Page:
 
 def _of_the_device(error: torch.OutOfMemoryError) -> DeviceMemoryError:
     return DeviceMemoryError(
-        f"{str(error).partition('. GPU')[0]}: a step of the frame found no room on the device; smaller chunk_tokens, "
-        "frame_tokens or heads_device_bytes take less. What was archived stays"
+        f"{str(error).partition('. GPU')[0]}: a step of the frame found no room on the device; smaller "
+        "frame.chunk_tokens, frame.tokens or search.heads_device_bytes take less. What was archived stays"
     )

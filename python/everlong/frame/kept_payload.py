@@ -1,7 +1,7 @@
 """A block's payload "kept": which of its tokens were chosen, and their keys and values, a tenth of the whole or less.
 
 They are two tensors of the block (docs/format.md): the tokens, of every block that was trimmed, and the payload, of
-those that were archived with `recall_mode="kept"` or with a writer, which has a payload of its own.
+those that were archived with `answer.recall_mode="kept"` or with a writer, which has a payload of its own.
 """
 
 from __future__ import annotations

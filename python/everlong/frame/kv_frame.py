@@ -84,8 +84,8 @@ class KvFrame(Frame):
         require_budget(served, config)
         if served.dtype.itemsize == 2 and config.frame.rolling_tokens > _MOST_TURNS * config.frame.evict_tokens:
             warnings.warn(
-                f"evict_tokens={config.frame.evict_tokens}: every eviction turns the keys that stay, and rounds them "
-                f"in 16 bits; {config.frame.rolling_tokens // _MOST_TURNS} or more keep that small",
+                f"frame.evict_tokens={config.frame.evict_tokens}: every eviction turns the keys that stay, and rounds "
+                f"them in 16 bits; {config.frame.rolling_tokens // _MOST_TURNS} or more keep that small",
                 stacklevel=2,
             )
         super().__init__(memory, config, tokenizer, parts)

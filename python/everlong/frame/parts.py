@@ -27,7 +27,7 @@ class Parts:
     def __init__(self, at_work: Mapping[str, Any] | None = None) -> None:
         """`at_work`: objects with hooks (frame/part.py), by the part's name."""
         self._at_work = dict(at_work or {})
-        self._text_begins = True
+        self._kept: dict[str, bytes] = {}  # of each part, what the memory has
 
     def having(self, hook: str) -> list[Any]:
         """Those that have it."""
@@ -113,11 +113,12 @@ class Parts:
     # --- their life
 
     def keep_state(self, core: _core.Memory) -> None:
-        """Into the memory's own files."""
+        """Into the memory's own files, where it is not what they have."""
         for name, one in self._at_work.items():
-            if hasattr(one, "state"):
-                state = one.state()
+            state = one.state() if hasattr(one, "state") else None
+            if state is not None and self._kept.get(name) != state:
                 core.put_file(_file(name), zlib.crc32(state).to_bytes(4, "little") + state)
+                self._kept[name] = state
 
     def load_state(self, core: _core.Memory) -> None:
         """Out of them; a file that is not whole is as none."""
@@ -127,6 +128,7 @@ class Parts:
                 continue
             if zlib.crc32(kept[4:]) == int.from_bytes(kept[:4], "little"):
                 one.load_state(kept[4:])
+                self._kept[name] = kept[4:]
             else:
                 _LOGGER.warning("what the part %s knew is damaged in the memory's folder: it begins anew", name)
 
@@ -177,4 +179,4 @@ def _place(event: Mapping[str, Any]) -> int:
 
 
 def _file(name: str) -> str:
-    return f"part-{name}.bin"
+    return f"part.{name.lower()}.bin"  # the memory takes no other letters

@@ -49,7 +49,7 @@ def check_room(
 
 
 def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advice: str) -> None:
-    """Of a memory in RAM: its index and its payload share `host_bytes`, by default half of what is free."""
+    """Of a memory in RAM: its index and its payload share `archive.host_bytes`, by default half of what is free."""
     budget = config.archive.host_bytes if config.archive.host_bytes is not None else _core.free_memory_bytes() // 2
     ram = payload + tokens * _RAM_TOKEN_BYTES
     if 0 < budget < ram:

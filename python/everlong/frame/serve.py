@@ -54,9 +54,9 @@ def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False)
 def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> ServedModel | TextModel:
     """A model's anatomy, measured: for keys and values unless the memory is `text_alone`, or it must be.
 
-    It must be where the model's keys and values cannot be spliced and `recall_mode` is "text". With another one such a
-    model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame larger
-    than its window, CapacityError for one over its byte budget.
+    It must be where the model's keys and values cannot be spliced and `answer.recall_mode` is "text". With another one
+    such a model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame
+    larger than its window, CapacityError for one over its byte budget.
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
     require_plain(model)

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "retrieval", "text")
+MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "retrieval", "settings", "text")

@@ -87,9 +87,9 @@ class MemoryModel:
     existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
     one that another process or MemoryModel writes MemoryBusyError, a model that cannot be served exactly
     UnsupportedModelError.
-    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `recall_mode` "text" a
-    model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any model of
-    the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes the one
+    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `answer.recall_mode`
+    "text" a model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any
+    model of the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes the one
     that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one, which
     raises ModelMismatchError where it is another model's; None is without. After `close` every call raises ClosedError.
     Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.
@@ -518,9 +518,9 @@ class MemoryModel:
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """How well the text is predicted after all that was read. Nothing is written.
 
-        Every `recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest archived
-        blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find, "window"
-        nothing; None as configured.
+        Every `answer.recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest
+        archived blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find,
+        "window" nothing; None as configured.
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.answer.policies)
@@ -556,8 +556,8 @@ class MemoryModel:
         A "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
         waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
         stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
-        found and did not fit. Signals are there as heard, and as "signal passed over". With the policy "walk" there is
-        a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the pages
+        found and did not fit. Signals are there as heard, and as "signal passed over". Where the Walker reads ahead
+        there is a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the pages
         (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
         """
         return self.frame.parts.told(self.frame.os.trace())

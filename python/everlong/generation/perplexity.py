@@ -32,7 +32,8 @@ def perplexity_of(
 ) -> Perplexity:
     """Of token ids [n], behind what the frame holds, which afterwards is what it was.
 
-    Every `recent_every` tokens the recalled zone is filled anew, as `policy` says. ValueError for less than two tokens.
+    Every `answer.recent_every` tokens the recalled zone is filled anew, as `policy` says. ValueError for less than two
+    tokens.
     """
     if len(ids) < 2:
         raise ValueError(f"perplexity needs at least 2 tokens, the text has {len(ids)}")

@@ -21,7 +21,8 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
 
     # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens the newest blocks.
     # "periodic", "signal": every `periodic_every` generated tokens, or on <RETRIEVE>, by the newest tokens' queries.
-    policy: Policy | tuple[Policy, ...] = "prompt"  # several are combined
+    # Several are combined.
+    policy: Policy | tuple[Policy, ...] = "prompt"
     # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
     # recalled before it. "auto": of several groups the last, the most relevant, is read again and so sees the others,
     # which come back as KV; one alone comes back as KV. With "text" a model whose KV cannot be spliced is served, too:

@@ -65,7 +65,7 @@ class Edge:
 class MemoryGraph:
     """The graph of an open memory, as it is committed when it is asked: `memory.graph`.
 
-    It grows where a MemoryModel reads with `MemoryConfig(graph=True)`, and is empty elsewhere. Blocks and topics are
+    It grows where a MemoryModel reads with `archive.graph`, and is empty elsewhere. Blocks and topics are
     stored, with the edges between them; times, entities and ways between sessions are made of what the blocks say each
     time that they are asked for, which takes as long as `memory.blocks()`. Thread-safe. Every call raises
     CorruptMemoryError for a damaged row, ClosedError once the memory is closed.
@@ -117,7 +117,7 @@ class MemoryGraph:
     def names(self) -> dict[int, str]:
         """What every topic is about, by id: phrases of its blocks that other topics of its level have not.
 
-        Phrases are what a tagger said (`MemoryConfig(tagger=...)`); where none did, the source of most of its blocks.
+        Phrases are what a tagger said (`archive.tagger`); where none did, the source of most of its blocks.
         """
         nodes, edges = self._core.graph()
         blocks = {block.id: block for block in self._core.blocks()}

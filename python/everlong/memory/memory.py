@@ -253,7 +253,7 @@ class Memory:
 
     @property
     def graph(self) -> MemoryGraph:
-        """Its graph: blocks in time, topics over them; empty where none was grown (`MemoryConfig(graph=True)`)."""
+        """Its graph: blocks in time, topics over them; empty where none was grown (`archive.graph`)."""
         return MemoryGraph(self.core)
 
     def close(self) -> None:

@@ -226,7 +226,7 @@ def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[in
         if frame_tokens > config.sliding_window:
             raise UnsupportedModelError(
                 f"{name}: every layer sees only the newest {config.sliding_window} tokens, so that nothing recalled "
-                f"would be seen; a frame of at most {config.sliding_window} tokens works, frame_tokens={frame_tokens}"
+                f"would be seen; a frame of at most {config.sliding_window} tokens works, frame.tokens={frame_tokens}"
             )
         archived, sliding = sliding, []
     if not archived:

@@ -28,13 +28,16 @@ def shallow_states(
     """Hidden states [n, hidden size] of ids [n], read as a text of its own, by layer; nothing behind the last is
     computed.
 
-    Layers count from 1 as transformers' `output_hidden_states` does, but for the last one, which is behind the final
-    norm there: ValueError for it and beyond. `mask` [n, n] bool says which token (row) sees which, `positions` [n]
-    where each one stands; without them each sees all before it. Forwards of other threads are not disturbed.
+    Layers count as transformers' `output_hidden_states` does: the last one is behind the final norm, and a negative one
+    counts from there. ValueError for what the first layer gets, which is 0, and for one there is not. `mask` [n, n]
+    bool says which token (row) sees which, `positions` [n] where each one stands; without them each sees all before it.
+    Forwards of other threads are not disturbed.
     """
-    _, modules = decoder_layers(model)
-    if not layers or not all(1 <= layer < len(modules) for layer in layers):
-        raise ValueError(f"layers are {tuple(layers)}, expected some of 1 to {len(modules) - 1}")
+    decoder, modules = decoder_layers(model)
+    count = len(modules)
+    if not layers or not all(layer != 0 and -count <= layer <= count for layer in layers):
+        raise ValueError(f"layers are {tuple(layers)}, expected some of 1 to {count}, or of -{count} to -1")
+    place = {layer: layer % (count + 1) for layer in layers}
     thread = threading.get_ident()
     kept: dict[int, torch.Tensor] = {}
 
@@ -42,10 +45,13 @@ def shallow_states(
         if threading.get_ident() != thread:
             return
         kept[layer] = (output if isinstance(output, torch.Tensor) else output[0]).detach()[0]
-        if layer == max(layers):
+        if len(kept) == len(place):
             raise _DeepEnough
 
-    hooks = [modules[layer - 1].register_forward_hook(functools.partial(keep, layer)) for layer in sorted(set(layers))]
+    hooks = [
+        (decoder if depth == count else modules[depth - 1]).register_forward_hook(functools.partial(keep, layer))
+        for layer, depth in place.items()
+    ]
     arguments: dict[str, Any] = {"input_ids": ids[None].to(model.device), "use_cache": False, "logits_to_keep": 1}
     if mask is not None:
         arguments["attention_mask"] = mask[None, None].to(model.device)

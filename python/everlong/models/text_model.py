@@ -91,7 +91,7 @@ def require_window(frame_tokens: int, window: int) -> None:
     """ValueError unless no two tokens of the frame are further apart than the model was trained for."""
     if frame_tokens > window:
         raise ValueError(
-            f"frame_tokens={frame_tokens} is more than the model's trained window of {window}; "
+            f"frame.tokens={frame_tokens} is more than the model's trained window of {window}; "
             "MemoryConfig.fitting(window) gives budgets that fit"
         )
 

@@ -85,7 +85,7 @@ class OfferedGroup:
 
     @property
     def confidence(self) -> float | None:
-        return min(1.0, math.exp(self.score))
+        return math.exp(min(0.0, self.score))
 
 
 Group = _core.FoundGroup | OfferedGroup
@@ -281,18 +281,20 @@ def _with_offers(
     groups = list(found)
     core, os = frame.memory.core, frame.os
     there = {identity(page) for group in found for page in group.pages}
+    told_of = None if where.happened is None else {block.id for block in frame.memory.blocks(where=where)}
     for offer in best_first([offer for offer in offers if not offer.as_details]):
         stream, begin, end = offer.page.stream, *(offer.span or (offer.page.begin, offer.page.end))
-        resident_from = os.rolling[0] if stream == os.stream else end
-        allowed = core.recent_pages(stream, offer.page.end, 1, **where.core())
-        if offer.page.block not in {page.block for page in allowed}:
+        if stream == os.stream:  # what is in the frame does not come back
+            end = max(begin, min(end, os.rolling[0]))
+        block = core.block(offer.page.block)
+        allowed = {page.block for page in core.recent_pages(stream, block.end, 1, **where.core())}
+        if block.id not in (allowed if told_of is None else allowed & told_of):
             continue
-        pages = [page for page in core.pages_of(stream, begin, min(end, resident_from)) if identity(page) not in there]
+        pages = [page for page in core.pages_of(stream, begin, end) if identity(page) not in there]
         if pages:
             there |= set(map(identity, pages))
             place = next((at for at, group in enumerate(groups) if group.score < offer.score), len(groups))
-            source = core.block(offer.page.block).source
-            groups.insert(place, OfferedGroup(pages, offer.score, source, offer.found_by))
+            groups.insert(place, OfferedGroup(pages, offer.score, block.source, offer.found_by))
     if len(groups) == len(found):
         return tuple(found)
     chosen: list[Group] = []

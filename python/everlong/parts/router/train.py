@@ -126,8 +126,8 @@ def train_router_of(
     training: RouterTraining | None = None,
     progress: Callable[[int, dict[str, float]], None] | None = None,
 ) -> TrainedRouter:
-    """Train the router of a memory whose pages are searched by learned lists (`embedding_index="dnii"`), and save it
-    with the memory's index. ValueError for a memory that is not searched so.
+    """Train the router of a memory whose pages are searched by learned lists (`search.embedding_index="dnii"`), and
+    save it with the memory's index. ValueError for a memory that is not searched so.
     """
     with Memory.open(memory, read_only=True) as opened:
         _lists_of(opened, encoder)  # before anything is computed, or could be changed
@@ -145,6 +145,6 @@ def _lists_of(memory: Memory, encoder: Encoder) -> NeuralInvertedIndex:
     if lists is None or lists.size == 0:
         raise ValueError(
             f"{memory.path}: its pages have no vectors of this encoder in learned lists; open it once with "
-            "index=(..., 'embedding'), embedding_index='dnii'"
+            "search.index=..,embedding and search.embedding_index=dnii"
         )
     return NeuralInvertedIndex.of(lists)

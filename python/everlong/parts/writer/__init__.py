@@ -46,8 +46,8 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
         trained = opening.pack is not None and WRITER in opening.pack.parts
         if not trained and config.answer.recall_mode in ("detail", "both"):
             warnings.warn(
-                f"recall_mode={config.answer.recall_mode!r}: no writer was trained for this model (`everlong train "
-                "writer`), and means of embeddings, which come back instead, may put it off altogether",
+                f"answer.recall_mode={config.answer.recall_mode!r}: no writer was trained for this model (`everlong "
+                "train writer`), and means of embeddings, which come back instead, may put it off altogether",
                 stacklevel=5,
             )
         maps = None
