@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 import signal
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from everlong.text.encoding import decode_text
 from test_core import Written, manifest
 from test_exactness import SMALL, next_logits, random_text
 from test_transfer import store_beside
-from tiny_models import changed, byte_tokenizer, tiny_model
+from tiny_models import byte_tokenizer, changed, tiny_model
 
 TEXT = random_text(2000)
 

@@ -24,7 +24,7 @@ from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
 from test_exactness import SMALL, random_text
-from tiny_models import changed, TINY_MEMORY, byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, changed, tiny_model
 from traces import blocks_of
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"

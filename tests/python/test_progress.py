@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 import everlong
 from test_exactness import SMALL, random_text
-from tiny_models import changed, byte_tokenizer, tiny_model
+from tiny_models import byte_tokenizer, changed, tiny_model
 
 
 def opened(folder: Path | None = None, **changes: Any) -> everlong.MemoryModel:

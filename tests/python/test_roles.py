@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import everlong
 from everlong.text.prompt import quoting_prompt
 from test_exactness import SMALL, random_text
-from tiny_models import changed, TINY_MEMORY, byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, changed, tiny_model
 
 # Symbols that no text of `random_text` has. What is asked shares more of them with other questions than with any fact.
 KEYS = "!#$%&*+/<>?@[]^_{|}~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from everlong.text.prompt import start_ids, with_start
 from test_eval_haystack import FACTS, books
 from test_exactness import SMALL, TOLERANCE, next_logits, plain_logits, random_text
 from test_reading import Interrupted
-from tiny_models import changed, byte_tokenizer, tiny_model
+from tiny_models import byte_tokenizer, changed, tiny_model
 
 TEXT = random_text(600)
 BEGIN = 257

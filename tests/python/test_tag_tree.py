@@ -253,7 +253,9 @@ def test_the_command_line_says_when_it_happened_and_asks_by_it(tmp_path: Path) -
         "frame.evict_tokens=64",
         "archive.block_tokens=128",
     ]
-    settings_of = [word for setting in (*tiny, "search.index=lexical", "frame.chunk_tokens=32") for word in ("--set", setting)]
+    settings_of = [
+        word for setting in (*tiny, "search.index=lexical", "frame.chunk_tokens=32") for word in ("--set", setting)
+    ]
     for day, what in (("2024-05-03", "The harvest was poor. "), ("2024-06-07", "The harvest was rich. ")):
         (tmp_path / f"{day}.txt").write_text(what * 40)
         read = ["read", str(tmp_path / f"{day}.txt"), *memory, "--happened", day, "--model", str(tmp_path / "model")]

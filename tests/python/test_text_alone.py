@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import pickle
 from pathlib import Path
@@ -17,7 +16,7 @@ from everlong.frame.serve import TextAloneError, configured
 from everlong.frame.text_frame import TextFrame
 from everlong.models.releases import cache_argument
 from test_embedding import CountingEncoder
-from tiny_models import changed, TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
+from tiny_models import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, changed, tiny_model, tiny_text_model
 
 CONFIG = TINY_MEMORY.changed(search={"index": ("heads", "lexical")}, answer={"recall_mode": "text"})
 FACT = "The key of the tower is Zq7#Kx9. "
@@ -58,7 +57,9 @@ def greedy(model: Any, ids: list[int], count: int) -> list[int]:
 def test_such_a_model_is_refused_unless_text_is_read_again(kind: str, tmp_path: Path) -> None:
     model = tiny_text_model(kind)
     for mode in ("auto", "kv"):
-        with pytest.raises(everlong.UnsupportedModelError, match=r"By text alone it works: .*--set answer\.recall_mode=text"):
+        with pytest.raises(
+            everlong.UnsupportedModelError, match=r"By text alone it works: .*--set answer\.recall_mode=text"
+        ):
             remembering(model, tmp_path / "m", recall_mode=mode)
     assert not (tmp_path / "m").exists()
     with remembering(model) as mm:

@@ -12,7 +12,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
 def memory_settings(given: Iterable[str]) -> list[str]:
-    """`group.name=value` for `MemoryConfig.with_settings`, from such, and from .json and .toml files nested by group."""
+    """`group.name=value` for `MemoryConfig.with_settings`, from such and from .json and .toml files nested by group."""
     settings: list[str] = []
     for text in given:
         path = pathlib.Path(text)

@@ -146,7 +146,7 @@ class Parts:
         """The settings of parts that may change from one question to the next are these from now on."""
         for one in parts:
             at_work = self._at_work.get(name_of(one))
-            if hasattr(at_work, "settings"):
+            if at_work is not None and hasattr(at_work, "settings"):
                 at_work.settings = one
 
     def get(self, name: str) -> Any:
