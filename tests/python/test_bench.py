@@ -60,7 +60,7 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     report = run_bench(model, byte_tokenizer(), name="tiny", tokens=1_600, sizes=SIZES)
     require_figures(report)
     fitting = everlong.MemoryConfig.fitting(2048)
-    assert report.reading.chunk_tokens == fitting.chunk_tokens
+    assert report.reading.chunk_tokens == fitting.frame.chunk_tokens
     assert report.reading.span_tokens == fitting.sink_tokens + fitting.rolling_tokens
     assert report.reading.tokens == 1_536  # whole chunks
     assert (report.model, report.dtype, report.made_with) == ("tiny", "float32", made_with(model))

@@ -99,7 +99,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
         assert memory.verify().damage == ()
     with open_model(tmp_path / "killed", kind, rope) as mm:
         kept = mm.stream_tokens
-        assert acknowledged * SMALL.block_tokens <= kept <= archived * SMALL.block_tokens
+        assert acknowledged * SMALL.archive.block_tokens <= kept <= archived * SMALL.archive.block_tokens
         assert stream_ids(mm) == mm._encode(TEXT[:kept]).tolist()
         state = mm.frame.cache.own.tensors()
         report = mm.read(TEXT, source="book")
@@ -168,7 +168,7 @@ def test_a_conversation_that_is_killed_in_an_answer_goes_on_behind_what_is_durab
         talk(mm, tokens, branch)
     assert spoken[-len(said) :] == said
     question = 3 if tokens > 1 else 0  # a block of its own once the answer's first token stands behind it
-    assert durable == FIRST_TURN + question + (tokens - 1) // SMALL.block_tokens * SMALL.block_tokens
+    assert durable == FIRST_TURN + question + (tokens - 1) // SMALL.archive.block_tokens * SMALL.archive.block_tokens
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert memory.verify().damage == ()
         assert [block.span[1] for block in memory.blocks("book")][-1] == 3000

@@ -235,7 +235,7 @@ def test_words_of_a_memory_are_as_rare_as_their_rarest_token() -> None:
         read_two(mm)
         tagger = keyphrases_of(mm.memory.core, byte_tokenizer())
         assert len(tagger.tags("The harvest was poor, and Anna Brook wept.")) > 0
-    assert everlong.MemoryConfig().tagger == "none"
+    assert everlong.MemoryConfig().archive.tagger == "none"
     with pytest.raises(ValueError, match="narrow"):
         MemoryConfig(search=SearchConfig(narrow=("dates",)))  # type: ignore[arg-type]
     assert Memory is everlong.Memory
