@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import everlong.parts.writer.measure as writing
 from everlong.cli import app
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
+from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
@@ -126,7 +127,7 @@ def small_books() -> list[Book]:
     return [Book(book.name, book.text[:60_000]) for book in shipped_books()]
 
 
-def drawn_texts(samples: int = 8) -> list[EvictedText]:
+def drawn_texts(samples: int = 8) -> list[Record]:
     return evicted_texts(byte_tokenizer(), small_books(), samples=samples)
 
 

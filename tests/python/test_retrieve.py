@@ -17,8 +17,9 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong.parts.retrieve.measure as retrieving_eval
 from everlong.corpora.blocks import SINK_TOKENS
-from everlong.corpora.frames import NEEDS, FrameText, frame_texts
+from everlong.corpora.frames import NEEDS, frame_texts
 from everlong.corpora.pairs import load_pairs
+from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
@@ -41,7 +42,7 @@ def deep_model() -> Any:
     return tiny_model("llama", max_position_embeddings=8192)
 
 
-def drawn_frames(count: int, split: Any = "train") -> list[FrameText]:
+def drawn_frames(count: int, split: Any = "train") -> list[Record]:
     books = [Book(book.name, book.text[:60_000]) for book in shipped_books()]
     return frame_texts(byte_tokenizer(), books, load_pairs(["fairytale"]), count=count, split=split, tokens=(800, 2000))
 
@@ -64,9 +65,9 @@ def test_a_frame_has_what_one_question_asks_for_and_not_what_the_other_does() ->
     asked_of = {question.words: question for question in pairs.questions}
     stories = books = 0
     for frame in drawn_frames(12):
-        assert [asked.need for asked in frame.asked] == list(NEEDS)
+        assert [asked.kind for asked in frame.questions] == list(NEEDS)
         text = tokenizer.decode(frame.ids[SINK_TOKENS:])
-        evicted, resident, _ = (asked.words for asked in frame.asked)
+        evicted, resident, _ = (asked.words for asked in frame.questions)
         if frame.name in sections:
             stories += 1
             pieces = sections[frame.name].pieces
@@ -112,7 +113,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
         for name, down, up in zip(maps.names, maps.down, maps.up, strict=True):
             own.get_submodule(name).weight += maps.settings.scale * up @ down
         row = pack.parts[RETRIEVE].tensors["row.weight"]
-        for asked, expected in zip(frame.asked, odds.tolist(), strict=True):
+        for asked, expected in zip(frame.questions, odds.tolist(), strict=True):
             ids = build_prompt(byte_tokenizer(), asked.words).ids
             out = own(
                 ids[None], **{cache_argument(own): copy.deepcopy(cache)}, use_cache=True, output_hidden_states=True

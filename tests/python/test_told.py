@@ -16,7 +16,7 @@ import everlong.parts.writer.measure_deciding as explaining
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.evicted import evicted_texts
 from everlong.corpora.pairs import Pairs, Question, Split, Text
-from everlong.corpora.told import KINDS, told_blocks, told_stories
+from everlong.corpora.told import KINDS, rationale, told_blocks, told_stories
 from everlong.data import Book, shipped_books
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
@@ -47,17 +47,17 @@ def test_each_question_meets_a_right_block_and_two_wrong_ones_in_the_same_text()
     assert [block.split for block in blocks].count("fit") == len(KINDS)
     for place in range(8):
         three = blocks[place * 3 : place * 3 + 3]
-        for questions in zip(*(block.asked for block in three), strict=True):
-            assert len({asked.question for asked in questions}) == 1
+        for questions in zip(*(block.questions for block in three), strict=True):
+            assert len({asked.words for asked in questions}) == 1
             assert sorted(asked.kind for asked in questions) == sorted(KINDS)
         for block in three:
             assert len(block.ids) == SINK_TOKENS + BLOCK_TOKENS
             text = tokenizer.decode(block.ids)
-            for asked in block.asked:
+            for asked in block.questions:
                 # A code or a meaning of its own stands where it is right, and nowhere else.
-                assert (asked.answer in text) == (asked.kind == "right")
-                assert asked.rationale().startswith("I retrieve" if asked.kind == "right" else "I do not retrieve")
-                assert len({asked.rationale(kind) for kind in KINDS}) == 3
+                assert (asked.answers[0] in text) == (asked.kind == "right")
+                assert rationale(asked).startswith("I retrieve" if asked.kind == "right" else "I do not retrieve")
+                assert len({rationale(asked, kind) for kind in KINDS}) == 3
 
 
 def drawn_story(name: str, split: Split, seed: int) -> tuple[Text, list[str]]:
@@ -89,9 +89,9 @@ def test_each_block_of_a_story_answers_one_of_its_questions() -> None:
         three = blocks[place * 3 : place * 3 + 3]
         assert len({block.name for block in three}) == 1
         texts = [tokenizer.decode(block.ids) for block in three]
-        for number, questions in enumerate(zip(*(block.asked for block in three), strict=True)):
-            asked = questions[0].question
-            assert {one.question for one in questions} == {asked}
+        for number, questions in enumerate(zip(*(block.questions for block in three), strict=True)):
+            asked = questions[0].words
+            assert {one.words for one in questions} == {asked}
             assert sorted(one.kind for one in questions) == sorted(KINDS)
             assert questions[number].kind == "right"
             assert sections[asked] in texts[number]
@@ -166,16 +166,16 @@ def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
     log_odds = log_share[..., 0] - np.log1p(-np.exp(log_share[..., 0]))
     entropies, chosen = [], []
     for place in range(2):
-        for number, asked in enumerate(told[3 * place].block.asked):
-            of = [told[3 * place + at].block.asked[number] for at in range(3)]
-            assert {one.question for one in of} == {asked.question}
+        for number, asked in enumerate(told[3 * place].block.questions):
+            of = [told[3 * place + at].block.questions[number] for at in range(3)]
+            assert {one.question for one in of} == {asked.words}
             column = 3 * place + number
             entropies += [-log_share[3 * place + at, column, KINDS.index(one.kind)] for at, one in enumerate(of)]
             right = 3 * place + [one.kind for one in of].index("right")
             chosen.append(np.log(np.exp(log_odds[:, column]).sum()) - log_odds[right, column])
     for place in range(2):
         three, own = told[3 * place : 3 * place + 3], log_odds[3 * place : 3 * place + 3, 3 * place : 3 * place + 3]
-        kinds = [[asked.kind for asked in one.block.asked] for one in three]
+        kinds = [[asked.kind for asked in one.block.questions] for one in three]
         pairs = [
             own[at, number] >= own[[row[number] for row in kinds].index("right"), number]
             for number in range(3)
@@ -204,7 +204,7 @@ def test_words_alone_tell_a_stranger_s_block_and_no_block_that_has_the_words(tmp
     model, tokenizer = deep_model(), byte_tokenizer()
     told = told_reads(model, tokenizer, told_blocks(tokenizer, small_books(), texts=6), LAYERS, tmp_path)
     ones = by_words(tokenizer, told)
-    assert [one.kind for one in ones] == [asked.kind for one in told for asked in one.block.asked]
+    assert [one.kind for one in ones] == [asked.kind for one in told for asked in one.block.questions]
     found = figures_of(ones)
     assert found["AUC, N1"] > 0.5
     assert found["right decisions"] >= max(
@@ -267,7 +267,7 @@ def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
     optimizer = torch.optim.Adam(writer.decider.parameters(), lr=3e-3)
     questions = [own.question for one in told for own in one.exercises]  # each block's own, whatever they say
     blocks = torch.arange(len(told)).repeat_interleave(len(told[0].exercises))
-    kinds = torch.tensor([KINDS.index(asked.kind) for one in told for asked in one.block.asked])
+    kinds = torch.tensor([KINDS.index(asked.kind) for one in told for asked in one.block.questions])
     for _ in range(250):
         optimizer.zero_grad()
         logits = verdicts_of(writer, model, questions, details)[blocks, torch.arange(len(questions))]
@@ -284,7 +284,7 @@ def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> d
         strange = told[(at // len(KINDS) * len(KINDS) + other) % len(told)]
         details = explaining._details(writer, model, strange if other else one)
         for asked, decided in zip(
-            one.block.asked, explaining.decided(writer, model, byte_tokenizer(), one, details), strict=True
+            one.block.questions, explaining.decided(writer, model, byte_tokenizer(), one, details), strict=True
         ):
             assert decided.kind == asked.kind
             found[asked.kind].append(decided.decision)
@@ -307,9 +307,9 @@ def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
     blocks = [
         dataclasses.replace(
             block,
-            asked=tuple(
-                dataclasses.replace(asked, question=f"{asked.question} {KINDS.index(asked.kind) * '!!!'}")
-                for asked in block.asked
+            questions=tuple(
+                dataclasses.replace(asked, words=f"{asked.words} {KINDS.index(asked.kind) * '!!!'}")
+                for asked in block.questions
             ),
         )
         for block in told_blocks(tokenizer, small_books(), texts=2)

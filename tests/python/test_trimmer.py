@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong.parts.trimmer.measure as trimming
-from everlong.corpora.attended import TrimText, trim_texts
+from everlong.corpora.attended import trim_texts
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.planted import draw_planted, with_statements
+from everlong.corpora.record import Record, block_of
 from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.models.cut_cache import go_on, read_whole
@@ -175,14 +176,14 @@ def test_planted_facts_are_where_they_are_said_to_be() -> None:
         draw_planted(random, 21)
 
 
-def drawn_texts(count: int = 3) -> list[TrimText]:
+def drawn_texts(count: int = 3) -> list[Record]:
     return trim_texts(byte_tokenizer(), small_books(), None, samples=count, stories=0, seed=1)
 
 
 def test_targets_are_the_attention_that_transformers_gives_back() -> None:
     model = tiny_model("llama", num_hidden_layers=4)
-    text = next(text for text in drawn_texts(6) if text.asked)
-    states, targets = attended(model, text, LAYERS)
+    text = next(text for text in drawn_texts(6) if text.questions)
+    states, targets = attended(model, byte_tokenizer(), text, LAYERS)
     assert len(states) == len(targets) == text.blocks * BLOCK_TOKENS
     end = SINK_TOKENS + text.blocks * BLOCK_TOKENS
     every = eager_attentions(model, text.ids)
@@ -190,7 +191,7 @@ def test_targets_are_the_attention_that_transformers_gives_back() -> None:
     mass = torch.stack([layer[:, rows, SINK_TOKENS:end].mean((0, 1)) for layer in every]).mean(0)
     assert (targets[:, 1] - mass.log()).abs().max() < 1e-2
     # A block repeated behind itself, sinks before it: the same positions, the other block masked.
-    block = text.asked[0].block
+    block = block_of(text.questions[0])
     first = SINK_TOKENS + block * BLOCK_TOKENS
     own = slice(first - SINK_TOKENS, first - SINK_TOKENS + BLOCK_TOKENS)
     assert not targets[own].isnan().any()
@@ -198,7 +199,7 @@ def test_targets_are_the_attention_that_transformers_gives_back() -> None:
         expected = model(text.ids[None], output_hidden_states=True).hidden_states
     wide = torch.cat([expected[layer][0, SINK_TOKENS:end] for layer in LAYERS], dim=-1)
     assert (states - wide).abs().max() < 1e-4
-    unasked = set(range(text.blocks)) - {one.block for one in text.asked}
+    unasked = set(range(text.blocks)) - {block_of(one) for one in text.questions}
     for other in unasked:
         assert targets[other * BLOCK_TOKENS : (other + 1) * BLOCK_TOKENS, 2].isnan().all()
 
@@ -215,7 +216,7 @@ def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib
     done: list[int] = []
     found = attended_texts(model, tokenizer, texts, LAYERS, tmp_path, progress=lambda _, at, of: done.append(at))
     assert done == [3]
-    states, targets = attended(model, texts[0], LAYERS)
+    states, targets = attended(model, byte_tokenizer(), texts[0], LAYERS)
     assert (found[0].states.float() - states).abs().max() < 0.02
     assert torch.equal(found[0].targets.isnan(), targets.isnan())
     assert (found[0].targets - targets).nan_to_num().abs().max() < 0.05
@@ -250,7 +251,7 @@ def drawn_attended(count: int = 16, seed: int = 0) -> list[AttendedText]:
         states = torch.randn(2 * BLOCK_TOKENS, WIDTH)
         logs = states @ line + (states @ bend).abs()
         targets = torch.stack([logs, logs - 50, torch.full_like(logs, math.nan)], dim=-1)
-        text = TrimText(f"book {number}", "book", "fit" if number % 4 == 3 else "train", torch.zeros(1100), ())
+        text = Record(f"book {number}", "book", "fit" if number % 4 == 3 else "train", torch.zeros(1100), ())
         texts.append(AttendedText(text, states.bfloat16(), targets))
     return texts
 

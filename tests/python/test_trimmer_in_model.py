@@ -201,25 +201,25 @@ def books() -> list[Book]:
 def test_every_family_has_what_it_says() -> None:
     tokenizer = byte_tokenizer()
     scenarios = draw_scenarios(tokenizer, books(), 32, seed=3)
-    assert [one.family for one in scenarios[:4]] == list(FAMILIES)
-    assert {one.family for one in scenarios if one.split == "fit"} == set(FAMILIES)
+    assert [one.origin for one in scenarios[:4]] == list(FAMILIES)
+    assert {one.origin for one in scenarios if one.split == "fit"} == set(FAMILIES)
     for one in scenarios:
         assert one.blocks == 2
-        assert (len(one.ids) - SINK_TOKENS) % BLOCK_TOKENS == (0 if one.family == "redundancy" else 256)
+        assert (len(one.ids) - SINK_TOKENS) % BLOCK_TOKENS == (0 if one.origin == "redundancy" else 256)
         told = tokenizer.decode(one.ids[SINK_TOKENS : SINK_TOKENS + 2 * BLOCK_TOKENS].tolist())
         for target in one.targets:
             assert 0 < target.first < len(target.ids)
             scored = tokenizer.decode(target.ids[target.first :].tolist())
-            if one.family == "dependence":
+            if one.origin == "dependence":
                 statements = scored.partition("before: ")[2].strip()
                 halves = [told[:BLOCK_TOKENS], told[BLOCK_TOKENS:]]
                 assert any(statements.startswith(part) for part in _paragraphs(halves[0]))
                 assert any(statements.endswith(part) for part in _paragraphs(halves[1]))
-            if one.family == "redundancy":
+            if one.origin == "redundancy":
                 assert scored.rstrip(".") in told
-        if one.family == "switch":
+        if one.origin == "switch":
             assert tokenizer.decode(one.targets[1].ids[1:].tolist()).strip() in told[:BLOCK_TOKENS]
-        if one.family != "redundancy":
+        if one.origin != "redundancy":
             assert one.targets[0].ids[0] == one.ids[-1], "what follows is predicted by the newest token"
     again = draw_scenarios(tokenizer, books(), 32, seed=3)
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(scenarios, again, strict=True))
@@ -277,7 +277,7 @@ def test_it_learns_to_keep_what_is_asked_for(scenarios: list[Scenario]) -> None:
     The gradient by the weight of the token that lowers the loss is negative: its score rises.
     """
     model = tiny_model()
-    one = next(own for own in scenarios if own.family == "prose")
+    one = next(own for own in scenarios if own.origin == "prose")
     whole = read_whole(model, one.ids, LAYERS)
     scores = torch.zeros(1, 2 * BLOCK_TOKENS).requires_grad_()
     noise = torch.rand(1, 2 * BLOCK_TOKENS, generator=torch.Generator().manual_seed(0)) * 0.1
@@ -330,7 +330,7 @@ def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
 
 
 def test_a_topic_that_is_over_may_lose_all(scenarios: list[Scenario]) -> None:
-    one = next(own for own in scenarios if own.family == "switch")
+    one = next(own for own in scenarios if own.origin == "switch")
     scores = torch.cat([torch.zeros(BLOCK_TOKENS), torch.ones(BLOCK_TOKENS)])[None]
     kept = key_weights(scores, one, Choice(64, "stream"), 0.5)
     own = kept[0, SINK_TOKENS : SINK_TOKENS + 2 * BLOCK_TOKENS].view(2, -1).sum(dim=1).tolist()

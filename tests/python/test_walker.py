@@ -116,8 +116,9 @@ def test_a_statement_leads_on_by_a_name_that_the_question_does_not_have() -> Non
 def test_gold_pages_have_the_statements(memories: list[WalkMemory]) -> None:
     tokenizer = byte_tokenizer()
     for memory in memories:
-        for question in memory.questions:
-            for page, statement in zip(question.gold, question.chain.statements, strict=True):
+        for question, asked in zip(memory.questions, memory.text.questions, strict=True):
+            for page, (first, last) in zip(question.gold, asked.spans, strict=True):
+                statement = tokenizer.decode(memory.text.ids[first:last].tolist()).strip()
                 around = memory.core.token_ids(0, max(0, page.begin - 64), min(len(memory.text.ids), page.end + 64))
                 assert statement[:40] in tokenizer.decode(around.tolist())
 
@@ -220,12 +221,12 @@ def test_a_walk_alone_is_no_search() -> None:
 
 def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> None:
     report = measure_walker(some_walker(), memories, loads=(2, 3))
-    kinds = sorted({question.chain.hops for memory in memories for question in memory.questions})
+    kinds = sorted({question.hops for memory in memories for question in memory.questions})
     assert {(row.method, row.loads, row.hops) for row in report.measured} == {
         (method, loads, hops) for method in METHODS for loads in (2, 3) for hops in kinds
     }
     for hops in kinds:
-        asked = sum(question.chain.hops == hops for memory in memories for question in memory.questions)
+        asked = sum(question.hops == hops for memory in memories for question in memory.questions)
         for method in METHODS:
             found = [report.of(method, loads, hops) for loads in (2, 3)]
             assert len(found[0]) == asked
@@ -339,9 +340,9 @@ def test_questions_of_musique_and_hotpotqa_have_their_passages(tmp_path: Path) -
     for said in (musique, hotpot):
         (tmp_path / "asked.jsonl").write_text(json.dumps(said) + "\n")
         text = multi_hop_text(byte_tokenizer(), tmp_path / "asked.jsonl", corpus)
-        (chain,) = text.chains
-        assert chain.hops == 2
-        for (first, last), statement in zip(text.spans[0], chain.statements, strict=True):
+        (asked,) = text.questions
+        assert asked.answers == ("Brunnow",)
+        for (first, last), statement in zip(asked.spans, [one for _, one in passages[:2]], strict=True):
             assert statement in byte_tokenizer().decode(text.ids[first:last].tolist())
     corpus.write_text(json.dumps({"title": "Mill", "text": "Another text."}) + "\n")
     with pytest.raises(EverlongError, match="has no passage 'Mill'"):

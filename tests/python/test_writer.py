@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText, evicted_texts
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
+from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
 from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table, rotated, unrotated
@@ -182,7 +183,7 @@ def small_books() -> list[Book]:
     return [Book(book.name, book.text[:60_000]) for book in shipped_books()]
 
 
-def drawn_texts(samples: int = 8) -> list[EvictedText]:
+def drawn_texts(samples: int = 8) -> list[Record]:
     return evicted_texts(byte_tokenizer(), small_books(), samples=samples)
 
 
@@ -211,7 +212,7 @@ def test_what_is_taught_is_what_the_model_says_with_all_in_sight(tmp_path: pathl
     assert (read.states().flatten(0, 1).float() - wide).abs().max() < 2e-2
     for blocks in (1, BLOCKS):
         end = ends[blocks - 1]
-        assert torch.equal(text.behind(blocks), text.ids[end - 1 : end + FOLLOWING])
+        assert torch.equal(text.behind(blocks)[: FOLLOWING + 1], text.ids[end - 1 : end + FOLLOWING])
         whole = out.logits[0, end - 1 : end - 1 + FOLLOWING].log_softmax(-1)
         taught = read.taught(blocks)
         assert (taught.logs - whole.gather(-1, taught.tokens)).abs().max() < 1e-2

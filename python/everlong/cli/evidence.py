@@ -505,15 +505,16 @@ def eval_retrieve(
     """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
     from everlong.cli.settings import parse_lengths
     from everlong.corpora.boundaries import books_of
-    from everlong.corpora.frames import FrameText, frame_texts
+    from everlong.corpora.frames import frame_texts
     from everlong.corpora.pairs import Split, load_pairs
+    from everlong.corpora.record import Record
     from everlong.models import load
     from everlong.models.pack import pack_of_model
     from everlong.parts.retrieve.measure import print_retrieving, run_retrieving
 
     loaded, pairs = load(model, dtype or None, **on_device(device)), load_pairs(["fairytale"])
 
-    def some(books: list[Path] | None, split: Split, seed: int) -> list[FrameText]:
+    def some(books: list[Path] | None, split: Split, seed: int) -> list[Record]:
         read, lengths = books_of(books or ()), parse_lengths(tokens)
         return frame_texts(loaded[1], read, pairs, count=frames, split=split, tokens=lengths, seed=seed)
 

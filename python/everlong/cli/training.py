@@ -397,8 +397,9 @@ def train_retrieve(
     """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
     from everlong.cli.settings import parse_lengths
     from everlong.corpora.boundaries import books_of
-    from everlong.corpora.frames import FrameText, frame_texts
+    from everlong.corpora.frames import frame_texts
     from everlong.corpora.pairs import Split, load_pairs
+    from everlong.corpora.record import Record
     from everlong.models import load
     from everlong.parts.retrieve.train import RetrieveTraining
     from everlong.training.run import train_retrieve as train_it
@@ -408,7 +409,7 @@ def train_retrieve(
     books, pairs = books_of(text or ()), load_pairs(["fairytale"])
     training = RetrieveTraining(steps=steps, tokens=parse_lengths(tokens), minutes=minutes, seed=seed)
 
-    def some(split: Split, count: int) -> list[FrameText]:
+    def some(split: Split, count: int) -> list[Record]:
         return frame_texts(tokenizer, books, pairs, count=count, split=split, tokens=training.tokens, seed=seed)
 
     drawn = [*some("train", frames), *some("fit", max(2, frames // 12))]

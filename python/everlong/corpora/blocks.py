@@ -18,12 +18,23 @@ BLOCK_TOKENS = 512
 EDGE = 0.06  # of a book at either end: contents, notes, licences
 
 
+def stretch(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> tuple[int, torch.Tensor]:
+    """A place where a paragraph of a book begins, in characters, and the ids of some text from there on: `tokens`, and
+    more, where the book has room for them.
+    """
+    low, high = room(book, tokens)
+    begin = book.text.find("\n\n", int(random.integers(low, max(low + 1, high)))) + 2
+    return begin, encode(tokenizer, book.text[begin : begin + 8 * tokens])
+
+
+def room(book: Book, tokens: int) -> tuple[int, int]:
+    """From where to where, in characters, so many tokens of a book may begin; none where the second is no more."""
+    return int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * tokens
+
+
 def excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> torch.Tensor:
     """Ids [tokens] of a book from a paragraph's beginning, sinks first."""
-    low, high = int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * tokens
-    at = int(random.integers(low, max(low + 1, high)))
-    begin = book.text.find("\n\n", at) + 2
-    text = encode(tokenizer, book.text[begin : begin + 8 * tokens])
+    _, text = stretch(tokenizer, book, tokens, random)
     ids = torch.cat([sinks_of(tokenizer, text), text[SINK_TOKENS:]])[:tokens]
     if len(ids) < tokens:
         raise ValueError(f"{book.name} is too short for {tokens} tokens from one place on")

@@ -16,6 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from everlong.corpora.blocks import EDGE
+from everlong.corpora.pairs import Split
+from everlong.corpora.seeds import draws
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_dialogues
 
@@ -24,7 +27,6 @@ from everlong.data.qa import qa_dialogues
 CutKind = Literal["paragraph", "turn", "chapter", "shift", "author", "splice"]
 TOPICS: tuple[CutKind, ...] = ("chapter", "shift", "author", "splice")
 Origin = Literal["dialogue", "splice", "book"]
-Split = Literal["train", "fit", "test"]
 
 _FIT_SHARE = 0.12  # of dialogues and of authors: early stopping, and the lengths that thresholds are calibrated to
 _PIECE_CHARACTERS = (1500, 4000)
@@ -32,7 +34,6 @@ _PIECES = 6  # of a splice
 _SAME_AUTHOR = 0.4  # of the joints of a splice, where the author has another book
 _BOOK_CHARACTERS = 14_000  # of a book that is read as it is
 _PLAIN_TEXTS = 8  # that thresholds are calibrated by
-_EDGE = 0.06  # of a book at either end: contents, notes, licences
 
 _HEADING = re.compile(
     r"\s*(chapter|book|part|canto|act|scene|letter|stave|volume|section)\s+([ivxlcd]+|\d+|the \w+)\b.{0,60}"
@@ -91,7 +92,7 @@ def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None 
 
     ValueError where there are fewer than two authors to join.
     """
-    random = np.random.default_rng(seed)
+    random = draws(seed, "joined")
     groups = _by_split(books, split)
     if any(len({author_of(book) for book in own}) < 2 for own in groups.values()):
         raise ValueError("splices need books of two authors or more, in files named author--title.txt")
@@ -105,7 +106,7 @@ def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None 
 
 def plain(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
     """So many runs of text of single books, as they are: of those held out, or where `split` names one of any."""
-    random = np.random.default_rng(seed)
+    random = draws(seed, "plain")
     groups = _by_split(books, split)
     own = groups.get(split or "fit", list(books))
     order = [own[at] for at in random.permutation(len(own))]
@@ -163,7 +164,7 @@ def _splice(books: Sequence[Book], name: str, split: Split, random: np.random.Ge
 
 
 def _paragraphs(book: Book) -> list[str]:
-    inner = book.text[int(len(book.text) * _EDGE) : int(len(book.text) * (1 - _EDGE))]
+    inner = book.text[int(len(book.text) * EDGE) : int(len(book.text) * (1 - EDGE))]
     return [paragraph for paragraph in re.split(r"\n\s*\n", inner) if paragraph.strip()][1:-1]
 
 

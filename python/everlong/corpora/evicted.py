@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt
-from everlong.corpora.pairs import Split
+from everlong.corpora.record import Record
+from everlong.corpora.seeds import draws, held_out_in_turn
 from everlong.data import Book
 
 BLOCKS = 8
 FOLLOWING = 256
 
 
-@dataclasses.dataclass(frozen=True)
-class EvictedText:
-    """A stream to learn from: ids int64 [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]."""
+def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: int = 0) -> list[Record]:
+    """Streams of so many books, as often each as any other; one in eight is held out for fitting.
 
-    name: str
-    split: Split
-    ids: torch.Tensor
-
-    def behind(self, blocks: int) -> torch.Tensor:
-        """Int64 [FOLLOWING + 1]: the newest token of so many blocks, and what follows them."""
-        end = SINK_TOKENS + blocks * BLOCK_TOKENS
-        return self.ids[end - 1 : end + FOLLOWING]
-
-
-def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: int = 0) -> list[EvictedText]:
-    """Streams of so many books, as often each as any other; one in eight is held out for fitting."""
-    random = np.random.default_rng(seed)
+    ids [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]; nothing is asked.
+    """
+    random = draws(seed, "evicted")
     order = [books[at] for at in random.permutation(len(books))]
-    texts: list[EvictedText] = []
+    texts: list[Record] = []
     short = 0
     while len(texts) < samples:
         book = order[(len(texts) + short) % len(order)]
@@ -46,5 +32,5 @@ def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: 
             if short > len(order):
                 raise
             continue
-        texts.append(EvictedText(book.name, "fit" if len(texts) % 8 == 7 else "train", ids))
+        texts.append(Record(book.name, "book", held_out_in_turn(len(texts)), ids))
     return texts

@@ -18,6 +18,7 @@ from typing import Literal, TypeVar, get_args
 from everlong.corpora import words
 from everlong.corpora.paraphrases import ASSOCIATED, PARAPHRASED
 from everlong.corpora.patterns import NUMBER, UUID
+from everlong.corpora.seeds import picks
 
 T = TypeVar("T")
 # Facts of the last two kinds are taken from fixed lists (everlong.corpora.paraphrases), the others are made up.
@@ -106,7 +107,7 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
 
     Words are not shared between keys while the lists last. Raises ValueError when a kind runs out of keys.
     """
-    rng = random.Random(f"facts {seed}")
+    rng = picks(seed, "facts")
     draw = _Draw(rng)
     makers: dict[Kind, Callable[[], Fact]] = {
         "pass-key": draw.pass_key,

@@ -5,9 +5,8 @@ What stands in a frame is the end of a story, or a stretch of a book in which fa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,31 +14,16 @@ import torch
 from everlong.corpora.blocks import SINK_TOKENS, excerpt, sinks_of, story_tokens
 from everlong.corpora.pairs import Pairs, Split
 from everlong.corpora.planted import draw_planted, with_statements
+from everlong.corpora.record import Question, Record, moved
+from everlong.corpora.seeds import draws, one_of
 from everlong.data import Book
 from everlong.data.qa import qa_dialogues
 
-Need = Literal["evicted", "resident", "none"]
-NEEDS: tuple[Need, ...] = ("evicted", "resident", "none")
+NEEDS = ("evicted", "resident", "none")  # of a question: its answer left the frame, it is there, or there is none
 FRAME_TOKENS = (192, 384, 768)  # one number is drawn
 _PLANTED = 2  # facts a stretch of a book: one is asked about, the other shows that being planted says nothing
 _LEAST_SECTIONS = 4  # of a story whose end is a frame
 _DIALOGUES: dict[Split, str] = {"train": "tiage-train", "fit": "tiage-train", "test": "tiage-dev"}
-
-
-@dataclasses.dataclass(frozen=True)
-class AskedOfFrame:
-    words: str
-    need: Need  # of its answer: it left the frame, it is there, or there is none
-
-
-@dataclasses.dataclass(frozen=True)
-class FrameText:
-    """What a frame holds, ids [n] with the sinks first, and a question of each need."""
-
-    name: str
-    split: Split
-    ids: torch.Tensor
-    asked: tuple[AskedOfFrame, ...]
 
 
 def frame_texts(
@@ -51,9 +35,9 @@ def frame_texts(
     split: Split,
     tokens: Sequence[int] = FRAME_TOKENS,
     seed: int = 0,
-) -> list[FrameText]:
+) -> list[Record]:
     """So many, stories of the split and books by turns. ValueError where there are neither stories nor books for it."""
-    random = np.random.default_rng((seed, ("train", "fit", "test").index(split)))
+    random = draws(seed, f"frames {split}")
     turns = [words for _, dialogue in qa_dialogues(_DIALOGUES[split]) for words, _ in dialogue if len(words) > 12]
     stories, stretches = (
         _of_stories(tokenizer, pairs, split, tokens, random),
@@ -61,14 +45,13 @@ def frame_texts(
     )
     found = []
     for number in range(count):
-        name, ids, resident, evicted = next(stretches if number % 2 else stories)
-        none = turns[int(random.integers(len(turns)))]
-        asked = tuple(AskedOfFrame(*one) for one in zip((evicted, resident, none), NEEDS, strict=True))
-        found.append(FrameText(name, split, ids, asked))
+        name, origin, ids, resident, evicted = next(stretches if number % 2 else stories)
+        none = Question(one_of(random, turns), kind="none")
+        found.append(Record(name, origin, split, ids, (evicted, resident, none)))
     return found
 
 
-_Frame = tuple[str, torch.Tensor, str, str]
+_Frame = tuple[str, str, torch.Tensor, Question, Question]  # name, origin, ids; whose answer is there, and is not
 
 
 def _of_stories(
@@ -91,7 +74,7 @@ def _of_stories(
             end = spans[last][1]
             begin = max(SINK_TOKENS, end - int(random.choice(tokens)))
             own = [(words, [spans[piece] for piece in pieces]) for words, pieces in asked[int(at)]]
-            resident = [words for words, of in own if all(begin <= one[0] and one[1] <= end for one in of)]
+            resident = [(words, of) for words, of in own if all(begin <= one[0] and one[1] <= end for one in of)]
             if not resident:
                 continue
             evicted = [words for words, of in own if all(one[1] <= begin for one in of)]
@@ -99,8 +82,9 @@ def _of_stories(
                 other = int(random.choice([one for one in there if one != at]))
                 evicted = [words for words, _ in asked[other]]
             frame = torch.cat([ids[:SINK_TOKENS], ids[begin:end]])
-            pick = (one[int(random.integers(len(one)))] for one in (resident, evicted))
-            yield (pairs.texts[at].name, frame, *pick)
+            words, of = one_of(random, resident)
+            there_is = Question(words, spans=moved(of, SINK_TOKENS - begin), kind="resident")
+            yield pairs.texts[at].name, "story", frame, there_is, Question(one_of(random, evicted), kind="evicted")
 
 
 def _of_books(
@@ -117,6 +101,8 @@ def _of_books(
                 continue
             facts = draw_planted(random, _PLANTED + 1)
             statements = [fact.statement for fact in facts[:_PLANTED]]
-            ids, _, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, length, random)
+            ids, spans, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, length, random)
             frame = torch.cat([sinks_of(tokenizer, text), ids])
-            yield books[at].name, frame, facts[0].question, facts[_PLANTED].question
+            first, unsaid = facts[0], facts[_PLANTED]
+            resident = Question(first.question, (first.answer,), moved(spans[:1], SINK_TOKENS), "resident")
+            yield books[at].name, "book", frame, resident, Question(unsaid.question, kind="evicted")

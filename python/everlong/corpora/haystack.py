@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import random
 import re
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from typing_extensions import TypeVar
 
 from everlong.corpora.facts import Fact
+from everlong.corpora.seeds import picks
 from everlong.data import Book, TooFewTokensError
 from everlong.text.encoding import encode_with_places
 from everlong.text.prompt import start_ids
@@ -118,7 +118,7 @@ def build_haystack(
         raise ValueError(f"{len(facts)} facts for {len(positions)} positions")
     if any(not 0 <= position < lengths[-1] for position in positions):
         raise ValueError(f"a position lies outside the haystack of {lengths[-1]:,} tokens")
-    order = random.Random(f"books {seed}").sample(list(books), len(books))
+    order = picks(seed, "books").sample(list(books), len(books))
     statement_tokens = [len(token_offsets(tokenizer, f"\n\n{fact.statement}")) for fact in facts]
     seams = _seams(order, tokenizer, lengths[-1] - sum(statement_tokens))
     seam_tokens = [seam.token for seam in seams]

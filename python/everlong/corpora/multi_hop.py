@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from everlong.corpora.chains import Chain
-from everlong.corpora.walks import WalkText
+from everlong.corpora.record import Question, Record
 from everlong.errors import EverlongError
 from everlong.text.encoding import encode
 
 
-def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path) -> WalkText:
-    """All passages, one after the other; a question's statements are the passages that support it.
+def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path) -> Record:
+    """All passages, one after the other; a question's spans are the passages that support it.
 
     EverlongError for a file of another form, or a passage that the corpus does not have.
     """
@@ -35,14 +34,13 @@ def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path
     for piece in pieces:
         begins.append(begins[-1] + len(piece))
     place = {passage: (begins[at], begins[at + 1]) for at, passage in enumerate(passages)}
-    chains, spans = [], []
+    questions_of = []
     for question, supporting, answer in asked:
         missing = [title for title, text in supporting if (title, text) not in place]
         if missing:
             raise EverlongError(f"{corpus} has no passage {missing[0]!r} as {questions} has it")
-        chains.append(Chain(question, tuple(text for _, text in supporting), answer))
-        spans.append(tuple(place[passage] for passage in supporting))
-    return WalkText(questions.name, torch.cat(pieces), tuple(chains), tuple(spans))
+        questions_of.append(Question(question, (answer,), tuple(place[passage] for passage in supporting)))
+    return Record(questions.name, "passages", "test", torch.cat(pieces), tuple(questions_of))
 
 
 def _lines(file: pathlib.Path) -> Iterator[Any]:

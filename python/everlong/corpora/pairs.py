@@ -18,7 +18,7 @@ from typing import Any, Literal
 from everlong.data.qa import qa_lines
 from everlong.errors import EverlongError
 
-Split = Literal["train", "fit", "test"]
+Split = Literal["train", "fit", "test"]  # learned from; stops learning and fits what is left; nothing is fitted on it
 SETS = ("fairytale", "squad", "natural")
 FOREIGN = "foreign"
 

@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from everlong.corpora.blocks import BLOCK_TOKENS, EDGE, SINK_TOKENS, sinks_of
-from everlong.corpora.pairs import Split
+from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, room, sinks_of, stretch
 from everlong.corpora.planted import draw_planted, with_statements
+from everlong.corpora.record import Record
+from everlong.corpora.seeds import draws, held_out_in_turn
 from everlong.data import Book
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
@@ -41,18 +42,15 @@ class Target:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scenario:
-    name: str
-    family: Family
-    split: Split
-    ids: torch.Tensor  # int64 [SINK_TOKENS + blocks * BLOCK_TOKENS + rolling]
-    blocks: int
-    targets: tuple[Target, ...]
+class Scenario(Record):
+    """Ids int64 [SINK_TOKENS + blocks * BLOCK_TOKENS + rolling]; its origin is its family."""
+
+    targets: tuple[Target, ...] = ()
 
 
 def draw_scenarios(tokenizer: Any, books: Sequence[Book], count: int, *, seed: int = 0) -> list[Scenario]:
     """So many, the families in turn; one in eight is held out. ValueError for books too short for any."""
-    random = np.random.default_rng((seed, 1))
+    random = draws(seed, "scenarios")
     make: dict[Family, Callable[[], tuple[torch.Tensor, list[Target]]]] = {
         "redundancy": lambda: _redundancy(tokenizer, books, random),
         "switch": lambda: _switch(tokenizer, books, random),
@@ -63,9 +61,8 @@ def draw_scenarios(tokenizer: Any, books: Sequence[Book], count: int, *, seed: i
     for number in range(count):
         family = FAMILIES[number % len(FAMILIES)]
         ids, targets = make[family]()
-        split: Split = "fit" if number // len(FAMILIES) % 8 == 7 else "train"
-        blocks = (len(ids) - SINK_TOKENS) // BLOCK_TOKENS
-        found.append(Scenario(f"{family} {number}", family, split, ids, blocks, tuple(targets)))
+        split = held_out_in_turn(number // len(FAMILIES))
+        found.append(Scenario(f"{family} {number}", family, split, ids, targets=tuple(targets)))
     return found
 
 
@@ -130,11 +127,10 @@ def _excerpt(tokenizer: Any, books: Sequence[Book], tokens: int, random: np.rand
     wanted = tokens + SINK_TOKENS
     for at in random.permutation(len(books)):
         book = books[int(at)]
-        low, high = int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * wanted
+        low, high = room(book, wanted)
         if high <= low:
             continue
-        begin = book.text.find("\n\n", int(random.integers(low, high))) + 2
-        ids = encode(tokenizer, book.text[begin : begin + 8 * wanted])
+        _, ids = stretch(tokenizer, book, wanted, random)
         if len(ids) >= wanted:
             return ids[:wanted]
     raise ValueError(f"no book has {wanted:,} tokens from one place on")

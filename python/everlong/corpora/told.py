@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,13 @@ import torch
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, questions_of_block, sinks_of, story_tokens
 from everlong.corpora.pairs import Pairs, Split
 from everlong.corpora.planted import with_statements
-from everlong.corpora.seeds import in_turn
+from everlong.corpora.record import Question, Record, moved
+from everlong.corpora.seeds import draws, held_out_in_turn, in_turn
 from everlong.data import Book
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
 
-Kind = Literal["right", "other", "words"]  # what a block is to a question
-KINDS: tuple[Kind, ...] = ("right", "other", "words")
+KINDS = ("right", "other", "words")  # what a block is to a question
 _ASKED_OF_A_BLOCK = 3
 
 # What is asked; what answers; what a block says that is right, that is of another, and that has its words; and why.
@@ -121,36 +121,19 @@ _STORY_REASONS = (
 _SYLLABLES = ("bor", "ka", "lim", "ne", "tos", "vi", "zu", "mar", "del", "qui", "ran", "fe", "po", "sha", "wen")
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """A question to a block, by words alone: what the block is to it, and why."""
-
-    question: str
-    answer: str
-    kind: Kind
-    reasons: tuple[str, str, str]  # of each of KINDS
-
-    def rationale(self, kind: Kind | None = None) -> str:
-        """Why the block is what is looked for, or is not, as the design words it; what it would be were it `kind`."""
-        kind = kind or self.kind
-        return f"I {'' if kind == 'right' else 'do not '}retrieve this because {self.reasons[KINDS.index(kind)]}."
-
-
-@dataclasses.dataclass(frozen=True)
-class ToldBlock:
-    name: str
-    split: Split
-    ids: torch.Tensor  # int64 [SINK_TOKENS + BLOCK_TOKENS]
-    asked: tuple[Asked, ...]
+def rationale(asked: Question, kind: str | None = None) -> str:
+    """Why the block is what is looked for, or is not, as the design words it; what it would be were it `kind`."""
+    kind = kind or asked.kind
+    return f"I {'' if kind == 'right' else 'do not '}retrieve this because {asked.reasons[KINDS.index(kind)]}."
 
 
 def told_blocks(
     tokenizer: Any, books: Sequence[Book], *, texts: int, split: Split | None = None, seed: int = 0
-) -> list[ToldBlock]:
+) -> list[Record]:
     """Three blocks of each of `texts` places in books, which have the same questions; with `split`, all are of it, else
     one place in eight is held out for fitting.
     """
-    random = np.random.default_rng((seed, 5))
+    random = draws(seed, "told")
     order = [books[at] for at in random.permutation(len(books))]
     blocks = []
     for number in range(texts):
@@ -161,24 +144,24 @@ def told_blocks(
         for turn in range(len(KINDS)):
             kinds = [(begin + turn + at) % len(KINDS) for at in range(len(forms))]
             statements = [form[2 + kind] for form, kind in zip(forms, kinds, strict=True)]
-            ids, _, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, BLOCK_TOKENS, random)
+            ids, spans, _ = with_statements(tokenizer, text[SINK_TOKENS:], statements, BLOCK_TOKENS, random)
             asked = tuple(
-                Asked(form[0], form[1], KINDS[kind], (form[5], form[6], form[7]))
-                for form, kind in zip(forms, kinds, strict=True)
+                Question(form[0], (form[1],), (place,) if KINDS[kind] == "right" else (), KINDS[kind], tuple(form[5:]))
+                for form, kind, place in zip(forms, kinds, moved(spans, SINK_TOKENS), strict=True)
             )
-            own: Split = split or ("fit" if number % 8 == 7 else "train")
-            blocks.append(ToldBlock(book.name, own, torch.cat([sinks_of(tokenizer, text), ids]), asked))
+            ids = torch.cat([sinks_of(tokenizer, text), ids])
+            blocks.append(Record(book.name, "book", split or held_out_in_turn(number), ids, asked))
     return blocks
 
 
 def told_stories(
     tokenizer: Any, pairs: Pairs, *, texts: int, splits: Sequence[Split] = ("train", "fit"), seed: int = 0
-) -> list[ToldBlock]:
+) -> list[Record]:
     """Three blocks of each of `texts` places in stories of the splits, with three questions: each block answers one.
 
     A long story has several places. ValueError where no story of the splits is long enough.
     """
-    random = np.random.default_rng((seed, 7))
+    random = draws(seed, "told stories")
     stories = []
     for at, text in enumerate(pairs.texts):
         if text.split not in splits or text.origin != "fairytale":
@@ -188,31 +171,33 @@ def told_stories(
         asked = {block: questions_of_block(pairs, at, spans, block) for block in blocks}
         asked = {block: questions for block, questions in asked.items() if questions}
         if len(asked) >= len(KINDS):
-            stories.append((text, ids, asked))
+            stories.append((text, ids, spans, asked))
     if not stories:
         raise ValueError(f"no story of {', '.join(splits)} has {len(KINDS)} blocks that answer questions")
     found = []
     for number in range(texts):
-        text, ids, asked = stories[in_turn(seed, number, len(stories))]
+        text, ids, spans, asked = stories[in_turn(seed, number, len(stories))]
         chosen = [int(block) for block in random.permutation(sorted(asked))[: len(KINDS)]]
         blocks_ids = [ids[SINK_TOKENS + block * BLOCK_TOKENS :][:BLOCK_TOKENS] for block in chosen]
         words = [set(words_in(decode_text(tokenizer, own.tolist()))) for own in blocks_ids]
         questions = [pairs.questions[asked[block][int(random.integers(len(asked[block])))]] for block in chosen]
-        rows: list[list[Asked]] = [[] for _ in chosen]
+        rows: list[list[Question]] = [[] for _ in chosen]
         for right, question in enumerate(questions):
             shared = [sum(word in there for word in words_in(question.words)) for there in words]
             nearest = max((at for at in range(len(chosen)) if at != right), key=shared.__getitem__)
             for at, row in enumerate(rows):
-                kind: Kind = "right" if at == right else "words" if at == nearest else "other"
-                row.append(Asked(question.words, question.answers[0], kind, _STORY_REASONS))
+                kind = "right" if at == right else "words" if at == nearest else "other"
+                there = moved([spans[piece] for piece in question.pieces], -chosen[at] * BLOCK_TOKENS)
+                answered = there if kind == "right" else ()
+                row.append(Question(question.words, question.answers[:1], answered, kind, _STORY_REASONS))
         for own, row in zip(blocks_ids, rows, strict=True):
-            found.append(ToldBlock(text.name, text.split, torch.cat([ids[:SINK_TOKENS], own]), tuple(row)))
+            found.append(Record(text.name, "story", text.split, torch.cat([ids[:SINK_TOKENS], own]), tuple(row)))
     return found
 
 
 def told_of_both(
     tokenizer: Any, books: Sequence[Book], pairs: Pairs, *, places: int, stories: int, seed: int = 0
-) -> list[list[ToldBlock]]:
+) -> list[list[Record]]:
     """What a writer is trained on: `places` in books, and in stories, of either where there are to be any."""
     found = [told_blocks(tokenizer, books, texts=places, seed=seed)] if places else []
     return [*found, *([told_stories(tokenizer, pairs, texts=stories, seed=seed)] if stories else [])]
@@ -256,7 +241,7 @@ class Exercise:
     reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
 
 
-def exercise(tokenizer: Any, asked: Asked) -> Exercise:
-    answer = f" The answer: {asked.answer}." if asked.kind == "right" else ""
-    prompt = encode(tokenizer, f"Question: {asked.question}\nIs it told above?")
-    return Exercise(encode(tokenizer, f" {asked.question}"), prompt, encode(tokenizer, f" {asked.rationale()}{answer}"))
+def exercise(tokenizer: Any, asked: Question) -> Exercise:
+    answer = f" The answer: {asked.answers[0]}." if asked.kind == "right" else ""
+    prompt = encode(tokenizer, f"Question: {asked.words}\nIs it told above?")
+    return Exercise(encode(tokenizer, f" {asked.words}"), prompt, encode(tokenizer, f" {rationale(asked)}{answer}"))

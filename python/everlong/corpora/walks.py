@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-
-from everlong.corpora.chains import Chain, ChainSplit, draw_chains
+from everlong.corpora.chains import ChainSplit, draw_chains
 from everlong.corpora.planted import with_statements
+from everlong.corpora.record import Question, Record
+from everlong.corpora.seeds import draws
 from everlong.data import Book
 from everlong.text.encoding import encode
-
-
-@dataclasses.dataclass(frozen=True)
-class WalkText:
-    """A text with its chains, and where each of their statements stands."""
-
-    name: str
-    ids: torch.Tensor  # int64 [n]
-    chains: tuple[Chain, ...]
-    spans: tuple[tuple[tuple[int, int], ...], ...]  # of chains, by statement: tokens [first, last)
 
 
 def draw_walk_texts(
@@ -34,11 +22,12 @@ def draw_walk_texts(
     chains: int,
     split: ChainSplit,
     seed: int,
-) -> list[WalkText]:
+) -> list[Record]:
     """So many texts of `tokens` tokens each, of books in turn, with as many chains of one, two and three facts in each
-    as make `chains` together. ValueError where the books are too short.
+    as make `chains` together; the spans of a question are those of its chain's statements. ValueError where the books
+    are too short.
     """
-    random = np.random.default_rng([seed, len(split)])
+    random = draws(seed, f"walks {split}")
     drawn = []
     for number in range(texts):
         book = books[number % len(books)]
@@ -53,5 +42,8 @@ def draw_walk_texts(
         of_statement = dict(zip(order.tolist(), places, strict=True))
         for at, (chain, _) in enumerate(statements):
             spans[chain].append(of_statement[at])
-        drawn.append(WalkText(f"{book.name} {number}", ids, tuple(planted), tuple(map(tuple, spans))))
+        questions = [
+            Question(chain.question, (chain.answer,), tuple(own)) for chain, own in zip(planted, spans, strict=True)
+        ]
+        drawn.append(Record(f"{book.name} {number}", "book", split, ids, tuple(questions)))
     return drawn

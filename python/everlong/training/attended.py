@@ -19,11 +19,14 @@ from typing import Any
 
 import torch
 
-from everlong.corpora.attended import CONTINUED_TOKENS, Asked, TrimText
+from everlong.corpora.attended import CONTINUED_TOKENS
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
+from everlong.corpora.record import Question, Record, block_of
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import go_on, read_whole
 from everlong.models.watched import Watch, WatchedAttention
+from everlong.text.encoding import encode
+from everlong.text.prompt import Prompt, build_prompt
 from everlong.training.states import KeptRows, as_floats, require_same
 
 TARGETS = ("repeated", "continued", "asked")
@@ -32,25 +35,29 @@ _LEAST = 1e-6  # of an attention, before the logarithm
 
 @dataclasses.dataclass(frozen=True)
 class AttendedText:
-    text: TrimText
+    text: Record
     states: torch.Tensor  # bf16 [blocks * BLOCK_TOKENS, width] of its blocks
     targets: torch.Tensor  # fp32 [blocks * BLOCK_TOKENS, len(TARGETS)]
 
 
-def _require_same(folder: pathlib.Path, model: Any, texts: Sequence[TrimText], layers: tuple[int, ...]) -> None:
+def _require_same(
+    folder: pathlib.Path, model: Any, tokenizer: Any, texts: Sequence[Record], layers: tuple[int, ...]
+) -> None:
     from everlong.models.fingerprint import weights_fingerprint
 
     digest = hashlib.sha256()
     for text in texts:
-        for ids in (text.ids, *(part for one in text.asked for part in (one.prompt, one.answer))):
-            digest.update(ids.numpy().tobytes())
+        digest.update(text.ids.numpy().tobytes())
+        for one in text.questions:
+            prompt, answer = _prompted(tokenizer, one)
+            digest.update(prompt.ids.numpy().tobytes() + answer.numpy().tobytes())
     require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers), "texts": digest.hexdigest()})
 
 
 def attended_texts(
     model: Any,
     tokenizer: Any,
-    texts: Sequence[TrimText],
+    texts: Sequence[Record],
     layers: Sequence[int],
     folder: pathlib.Path,
     *,
@@ -63,12 +70,12 @@ def attended_texts(
     """
     folder.mkdir(parents=True, exist_ok=True)
     layers = tuple(layers)
-    _require_same(folder, model, texts, layers)
+    _require_same(folder, model, tokenizer, texts, layers)
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
     with KeptRows(folder / "blocks", width + len(TARGETS)) as kept:
         for done, text in enumerate(texts):
             if done == len(kept.marks):
-                kept.add(torch.cat(attended(model, text, layers), dim=-1))
+                kept.add(torch.cat(attended(model, tokenizer, text, layers), dim=-1))
                 if progress is not None:
                     progress("blocks", done + 1, len(texts))
         rows, marks = kept.all_rows(), list(kept.marks)
@@ -80,7 +87,7 @@ def attended_texts(
 
 
 @torch.no_grad()
-def attended(model: Any, text: TrimText, layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def attended(model: Any, tokenizer: Any, text: Record, layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """States [blocks * BLOCK_TOKENS, width] fp32 and targets [..., len(TARGETS)] of one text."""
     end = SINK_TOKENS + text.blocks * BLOCK_TOKENS
     tail = len(text.ids) - CONTINUED_TOKENS
@@ -94,9 +101,11 @@ def attended(model: Any, text: TrimText, layers: Sequence[int]) -> tuple[torch.T
     for block in range(text.blocks):
         own = slice(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)
         targets[own, 0] = logs(repeated(model, cache, text.ids, block)[0])
-        asked = [one for one in text.asked if one.block == block]
+        asked = [one for one in text.questions if block_of(one) == block]
         if asked:
-            targets[own, 2] = logs(torch.stack([_of_question(model, cache, one) for one in asked]).amax(dim=0))
+            targets[own, 2] = logs(
+                torch.stack([_of_question(model, tokenizer, cache, one) for one in asked]).amax(dim=0)
+            )
     return states, targets
 
 
@@ -117,13 +126,18 @@ def repeated(model: Any, cache: Any, ids: torch.Tensor, block: int) -> tuple[tor
     return watched.largest(""), watched.mass("")
 
 
-def _of_question(model: Any, cache: Any, asked: Asked) -> torch.Tensor:
-    kept = block_and_sinks(asked.block)
-    ids = torch.cat([asked.prompt, asked.answer])
-    watch = Watch((asked.question, len(ids) - 1), (SINK_TOKENS, SINK_TOKENS + BLOCK_TOKENS))
+def _of_question(model: Any, tokenizer: Any, cache: Any, asked: Question) -> torch.Tensor:
+    kept = block_and_sinks(block_of(asked))
+    prompt, answer = _prompted(tokenizer, asked)
+    ids = torch.cat([prompt.ids, answer])
+    watch = Watch((prompt.question.start, len(ids) - 1), (SINK_TOKENS, SINK_TOKENS + BLOCK_TOKENS))
     with WatchedAttention(model, {"": watch}) as watched:
         go_on(model, cache, kept, ids[None], int(kept[0, -1]) + 1, logits_to_keep=1)
     return watched.largest("")
+
+
+def _prompted(tokenizer: Any, asked: Question) -> tuple[Prompt, torch.Tensor]:
+    return build_prompt(tokenizer, asked.words), encode(tokenizer, asked.answers[0])
 
 
 def logs(attention: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,8 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING, EvictedText
+from everlong.corpora.evicted import BLOCKS, FOLLOWING
+from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.releases import cache_argument
 from everlong.models.rope import RopeTable, rope_table, unrotated
@@ -53,7 +54,7 @@ class Taught:
 class EvictedRead:
     """One text as it was read; tensors lie in files until they are asked for."""
 
-    text: EvictedText
+    text: Record
     file: pathlib.Path
     kv_file: pathlib.Path | None
 
@@ -89,7 +90,7 @@ class EvictedRead:
 
 def read_evicted(
     model: Any,
-    texts: Sequence[EvictedText],
+    texts: Sequence[Record],
     layers: Sequence[int],
     folder: pathlib.Path,
     *,
@@ -123,7 +124,7 @@ def read_evicted(
 
 @torch.no_grad()
 def read_one(
-    model: Any, text: EvictedText, layers: Sequence[int]
+    model: Any, text: Record, layers: Sequence[int]
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """What is kept of one text, and of its keys and values."""
     cache = DynamicCache(config=model.config)

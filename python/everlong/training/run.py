@@ -9,14 +9,11 @@ from typing import Any
 
 import torch
 
-from everlong.corpora.attended import TrimText
 from everlong.corpora.boundaries import CutText
-from everlong.corpora.evicted import EvictedText
-from everlong.corpora.frames import FrameText
 from everlong.corpora.pairs import FOREIGN, Pairs
+from everlong.corpora.record import Record
 from everlong.corpora.scenarios import FAMILIES, Scenario
-from everlong.corpora.told import ToldBlock, exercise
-from everlong.corpora.walks import WalkText
+from everlong.corpora.told import exercise
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
@@ -216,7 +213,7 @@ def train_adapter(
 def train_retrieve(
     model: Any,
     tokenizer: Any,
-    frames: Sequence[FrameText],
+    frames: Sequence[Record],
     *,
     work: pathlib.Path,
     training: RetrieveTraining | None = None,
@@ -250,7 +247,7 @@ def _sets_of(pairs: Pairs) -> list[str]:
 def train_trimmer(
     model: Any,
     tokenizer: Any,
-    texts: Sequence[TrimText],
+    texts: Sequence[Record],
     *,
     work: pathlib.Path,
     layers: Sequence[int] = (),
@@ -291,12 +288,12 @@ def train_trimmer(
         trimmer = type(trimmer).of_part(refined.trimmer.part({}))
         second = {
             "training": dataclasses.asdict(in_model),
-            "scenarios": {family: sum(one.family == family for one in scenarios) for family in FAMILIES},
+            "scenarios": {family: sum(one.origin == family for one in scenarios) for family in FAMILIES},
             "steps": refined.learned.steps,
             "minutes": round(refined.learned.minutes, 2),
             "log": list(refined.learned.log),
         }
-    asked = [text.origin for text in texts if text.split == "train" for _ in text.asked]
+    asked = [text.origin for text in texts if text.split == "train" for _ in text.questions]
     made = {
         "data": {
             "blocks": sum(text.blocks for text in texts if text.split == "train"),
@@ -322,11 +319,11 @@ def train_trimmer(
 def train_walker(
     model: Any,
     tokenizer: Any,
-    texts: Sequence[WalkText],
+    texts: Sequence[Record],
     *,
     work: pathlib.Path,
     pack: Pack | None,
-    words_alone: Sequence[WalkText] = (),
+    words_alone: Sequence[Record] = (),
     settings: WalkerSettings | None = None,
     training: WalkerTraining | None = None,
     progress: Progress | None = None,
@@ -345,7 +342,7 @@ def train_walker(
     cheap = read_walk_texts(model, tokenizer, None, words_alone, work / "words", progress=progress)
     whole = read_walk_texts(model, tokenizer, towers, texts, work / "vectors", progress=progress)
     trained = train_walker_on([*whole, *cheap], settings or WalkerSettings(), training, progress=check)
-    hops = [chain.hops for text in (*words_alone, *texts) for chain in text.chains]
+    hops = [len(asked.spans) for text in (*words_alone, *texts) for asked in text.questions]
     made = {
         "data": {f"{count} facts": hops.count(count) for count in sorted(set(hops))},
         "books": sorted({text.name.rpartition(" ")[0] for text in (*words_alone, *texts)}),
@@ -363,8 +360,8 @@ def train_walker(
 def train_writer(
     model: Any,
     tokenizer: Any,
-    texts: Sequence[EvictedText],
-    told: Sequence[Sequence[ToldBlock]] = (),
+    texts: Sequence[Record],
+    told: Sequence[Sequence[Record]] = (),
     *,
     trimmer: Trimmer | None = None,
     begun: PackPart | None = None,
@@ -415,7 +412,7 @@ def train_writer(
 def told_reads(
     model: Any,
     tokenizer: Any,
-    told: Sequence[ToldBlock],
+    told: Sequence[Record],
     layers: Sequence[int],
     folder: pathlib.Path,
     *,
@@ -426,12 +423,12 @@ def told_reads(
         return []
     states = told_states(model, told, layers, folder, progress=progress)
     return [
-        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.asked))
+        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.questions))
         for block, own in zip(told, states, strict=True)
     ]
 
 
-def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, learned: Learned) -> dict[str, Any]:
+def _made_of(model: Any, texts: Sequence[Record], training: LoopSettings, learned: Learned) -> dict[str, Any]:
     first, best = learned.log[0]["held out"], _least(learned.log)
     return {
         "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
@@ -447,7 +444,7 @@ def _made_of(model: Any, texts: Sequence[EvictedText], training: LoopSettings, l
 
 def train_kv_writer(
     model: Any,
-    texts: Sequence[EvictedText],
+    texts: Sequence[Record],
     trimmer: Trimmer,
     *,
     work: pathlib.Path,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from everlong.corpora.blocks import SINK_TOKENS
-from everlong.corpora.told import ToldBlock
+from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.training.states import KeptRows, as_floats, require_same
@@ -18,7 +18,7 @@ from everlong.training.states import KeptRows, as_floats, require_same
 
 def told_states(
     model: Any,
-    blocks: Sequence[ToldBlock],
+    blocks: Sequence[Record],
     layers: Sequence[int],
     folder: pathlib.Path,
     *,

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.corpora.chains import Chain
-from everlong.corpora.walks import WalkText
+from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, as_int8, means
@@ -36,7 +35,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclasses.dataclass(frozen=True)
 class WalkQuestion:
-    chain: Chain
+    hops: int  # statements that it needs
     token_ids: npt.NDArray[np.int32]  # [T]
     meaning: Floats | None  # [T, dimension] as LateTowers.asked
     gold: tuple[_core.PageRef, ...]  # of each statement the page that has most of it
@@ -51,7 +50,7 @@ class WalkQuestion:
 @dataclasses.dataclass(frozen=True)
 class WalkMemory:
     core: _core.Memory
-    text: WalkText
+    text: Record
     questions: tuple[WalkQuestion, ...]
 
 
@@ -59,7 +58,7 @@ def read_walk_texts(
     model: Any,
     tokenizer: Any,
     towers: tuple[str, LateTowers] | None,
-    texts: Sequence[WalkText],
+    texts: Sequence[Record],
     folder: pathlib.Path,
     *,
     progress: Callable[[str, int, int], None] | None = None,
@@ -72,13 +71,13 @@ def read_walk_texts(
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     for text in texts:
-        digest.update(text.ids.numpy().tobytes() + json.dumps([chain.question for chain in text.chains]).encode())
+        digest.update(text.ids.numpy().tobytes() + json.dumps([asked.words for asked in text.questions]).encode())
     require_same(folder, {"texts": digest.hexdigest(), "towers": "" if towers is None else towers[0]})
     width = _ANY_WIDTH if towers is None else towers[1].settings.dimension
     memories = []
     with KeptRows(folder / "pages", width) as pages, KeptRows(folder / "questions", width) as asked:
         for done, text in enumerate(texts):
-            prompts = [build_prompt(tokenizer, chain.question) for chain in text.chains]
+            prompts = [build_prompt(tokenizer, one.words) for one in text.questions]
             token_ids = [prompt.ids[prompt.question] for prompt in prompts]
             if towers is not None and done == len(pages.marks):
                 pages.add(_written(model, towers[1], text.ids))
@@ -95,11 +94,11 @@ def read_walk_texts(
             core = _memory_of(text, towers, None if vectors is None else vectors.numpy())
             rows_of = None if towers is None else as_floats(asked.all_rows()[slice(*asked.marks[done])]).float().numpy()
             questions, row = [], 0
-            for chain, spans, ids in zip(text.chains, text.spans, token_ids, strict=True):
-                gold = tuple(_page_of(core, span) for span in spans)
+            for one, ids in zip(text.questions, token_ids, strict=True):
+                gold = tuple(_page_of(core, span) for span in one.spans)
                 meaning = None if rows_of is None else np.ascontiguousarray(rows_of[row : row + len(ids)])
                 row += len(ids)
-                questions.append(WalkQuestion(chain, ids.numpy().astype(np.int32), meaning, gold))
+                questions.append(WalkQuestion(len(gold), ids.numpy().astype(np.int32), meaning, gold))
             memories.append(WalkMemory(core, text, tuple(questions)))
     return memories
 
@@ -118,7 +117,7 @@ def _asked(model: Any, towers: LateTowers, ids: torch.Tensor, question: slice) -
 
 
 def _memory_of(
-    text: WalkText, towers: tuple[str, LateTowers] | None, vectors: npt.NDArray[np.int8] | None
+    text: Record, towers: tuple[str, LateTowers] | None, vectors: npt.NDArray[np.int8] | None
 ) -> _core.Memory:
     manifest = _core.Manifest(
         weights="w",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import random
 import string
 import uuid
 from collections.abc import Callable, Iterator
 
 from everlong.corpora import words
+from everlong.corpora.seeds import picks
 
 # A text of a task's own: a share of the whole, within bounds.
 _LEAST = 192
@@ -30,7 +30,7 @@ class Draw:
     """One pool for all tasks of a suite, so that no two questions share a key."""
 
     def __init__(self, seed: int, count_tokens: Callable[[str], int]) -> None:
-        self.rng = random.Random(f"suite {seed}")
+        self.rng = picks(seed, "suite")
         self.count_tokens = count_tokens
         self._things = itertools.cycle(words.pairs(self.rng, words.ADJECTIVES, words.NOUNS))
         self._people = itertools.cycle(words.pairs(self.rng, words.FIRST_NAMES, words.LAST_NAMES))

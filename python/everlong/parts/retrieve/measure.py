@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from everlong.corpora.frames import FrameText, Need
+from everlong.corpora.record import Record
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
 from everlong.frame.taps import side_by_side
@@ -49,22 +49,22 @@ class RetrievingReport:
 
 @dataclasses.dataclass(frozen=True)
 class _Scored:
-    need: Need
+    need: str
     score: float  # the higher, the more it says that something is to come back
 
 
 def run_retrieving(
     model: tuple[Any, Any],
     pack: Pack,
-    frames: Sequence[FrameText],
-    others: Sequence[FrameText],
+    frames: Sequence[Record],
+    others: Sequence[Record],
     *,
     seed: int = 0,
     log: Callable[[str], None] = lambda line: None,
 ) -> RetrievingReport:
     """Measured on `frames`; `others` are what thresholds of what is not learned are fitted on."""
     network, tokenizer = model
-    arms: dict[str, Callable[[FrameText], Sequence[float]]] = {}
+    arms: dict[str, Callable[[Record], Sequence[float]]] = {}
     if RETRIEVE in pack.parts:
         retrieving = Retrieving.of_part(pack.parts[RETRIEVE], network)
         own = float(retrieving.row.settings.threshold)
@@ -78,7 +78,7 @@ def run_retrieving(
         threshold = own if name == LEARNED else threshold_of(_scored(others, score))
         said[name] = figures_of(_scored(frames, score), threshold)
         log(f"{name}: {len(frames)} frames")
-    needs = [asked.need for frame in frames for asked in frame.asked]
+    needs = [asked.kind for frame in frames for asked in frame.questions]
     random = np.random.default_rng(seed)
     said[ALWAYS] = figures_of([_Scored(need, 1.0) for need in needs], 0.5)
     said[RANDOM] = figures_of([_Scored(need, float(random.random())) for need in needs], 0.5)
@@ -87,19 +87,21 @@ def run_retrieving(
 
 
 @torch.no_grad()
-def _odds(model: Any, tokenizer: Any, retrieving: Retrieving, frame: FrameText) -> torch.Tensor:
+def _odds(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record) -> torch.Tensor:
     return odds_of(model, tokenizer, retrieving, frame)
 
 
-def _scored(frames: Sequence[FrameText], score: Callable[[FrameText], Sequence[float]]) -> list[_Scored]:
-    return [_Scored(asked.need, own) for frame in frames for asked, own in zip(frame.asked, score(frame), strict=True)]
+def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]) -> list[_Scored]:
+    return [
+        _Scored(asked.kind, own) for frame in frames for asked, own in zip(frame.questions, score(frame), strict=True)
+    ]
 
 
 @torch.no_grad()
-def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: FrameText) -> list[float]:
+def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: Record) -> list[float]:
     """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
     settings, found = trigger.settings, []
-    for asked in frame.asked:
+    for asked in frame.questions:
         ids = torch.cat([frame.ids, build_prompt(tokenizer, asked.words).ids])
         last = len(frame.ids) + settings.lookahead - 1
         states = side_by_side(shallow_states(model, ids, settings.layers), settings.layers)
@@ -107,11 +109,11 @@ def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: FrameText) -> lis
     return found
 
 
-def new_words(tokenizer: Any, frame: FrameText) -> list[float]:
+def new_words(tokenizer: Any, frame: Record) -> list[float]:
     """Which share of each question's longer words does not stand in the frame; 0 of none."""
     there = set(_words(decode_text(tokenizer, frame.ids.tolist())))
     found = []
-    for asked in frame.asked:
+    for asked in frame.questions:
         own = _words(asked.words)
         found.append(sum(word not in there for word in own) / len(own) if own else 0.0)
     return found
@@ -130,7 +132,7 @@ def threshold_of(scored: Sequence[_Scored]) -> float:
 
 def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
     """What came back of what was needed, false alarms, right decisions (both classes weighing the same), AUC."""
-    by_need: Mapping[Need, list[float]] = {
+    by_need: Mapping[str, list[float]] = {
         need: [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")
     }
     recalled = rate(score >= threshold for score in by_need["evicted"])

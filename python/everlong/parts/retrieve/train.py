@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
 
-from everlong.corpora.frames import FRAME_TOKENS, FrameText
+from everlong.corpora.frames import FRAME_TOKENS
+from everlong.corpora.record import Record
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
@@ -58,9 +59,9 @@ class _Learning(torch.nn.Module):
         return odds
 
 
-def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: FrameText, row: Any = None) -> torch.Tensor:
+def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, row: Any = None) -> torch.Tensor:
     """Log odds [questions] that it is said at the end of each question to a frame; `row` in place of its own."""
-    prompts = [build_prompt(tokenizer, asked.words).ids for asked in frame.asked]
+    prompts = [build_prompt(tokenizer, asked.words).ids for asked in frame.questions]
     longest = max(map(len, prompts))
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in prompts])
     cache = DynamicCache(config=model.config)
@@ -89,7 +90,7 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: FrameText
 def train_on(
     model: Any,
     tokenizer: Any,
-    frames: Sequence[FrameText],
+    frames: Sequence[Record],
     training: RetrieveTraining,
     *,
     checkpoints: pathlib.Path | None = None,
@@ -106,9 +107,9 @@ def train_on(
     with torch.no_grad():  # as likely at first as one in three is right
         row.row.bias.fill_(-float(odds_of(model, tokenizer, retrieving, fit[0]).mean()) - float(np.log(2)))
 
-    def loss_of(learning: Any, frame: FrameText) -> torch.Tensor:
+    def loss_of(learning: Any, frame: Record) -> torch.Tensor:
         odds = odds_of(model, tokenizer, retrieving, frame, learning)
-        wanted = torch.tensor([asked.need == "evicted" for asked in frame.asked], device=odds.device)
+        wanted = torch.tensor([asked.kind == "evicted" for asked in frame.questions], device=odds.device)
         share = torch.where(wanted, 0.5 / wanted.sum().clamp(min=1), 0.5 / (~wanted).sum().clamp(min=1))
         return (share * torch.nn.functional.softplus(torch.where(wanted, -odds, odds))).sum()
 

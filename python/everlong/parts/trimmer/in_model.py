@@ -260,4 +260,4 @@ def _taught(model: Any, whole: WholeText, tokens: int, target: Target) -> torch.
 
 def _over(scenario: Scenario) -> Literal["block", "stream"]:
     """A topic that is over may lose more than one that goes on."""
-    return "stream" if scenario.family == "switch" else "block"
+    return "stream" if scenario.origin == "switch" else "block"

@@ -173,8 +173,8 @@ def measure_walker(
             chosen[f"{method}, {count} loads"] = best
             outcomes[method] = settings[best]
         for method in METHODS:
-            for hops in sorted({question.chain.hops for _, question in asked}):
-                right = [r for r, (_, q) in zip(outcomes[method], asked, strict=True) if q.chain.hops == hops]
+            for hops in sorted({question.hops for _, question in asked}):
+                right = [r for r, (_, q) in zip(outcomes[method], asked, strict=True) if q.hops == hops]
                 measured.append(Measured(method, count, hops, tuple(right)))
         log(f"{count} loads: " + ", ".join(f"{name} {np.mean(right):.3f}" for name, right in outcomes.items()))
     return WalkerReport(

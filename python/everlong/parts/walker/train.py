@@ -160,7 +160,7 @@ def figures_of(walker: Walker, memories: Sequence[WalkMemory], loads: int = 4) -
         for question in memory.questions:
             every = all(gold_found(walk_for(memory, question, policy, loads), question))
             found["all found"].append(every)
-            found.setdefault(f"{question.chain.hops} facts", []).append(every)
+            found.setdefault(f"{question.hops} facts", []).append(every)
     return {name: float(np.mean(of)) for name, of in sorted(found.items())}
 
 

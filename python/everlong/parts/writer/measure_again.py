@@ -136,15 +136,15 @@ def pages_of(
     pages = []
     for one in told_reads(model, tokenizer, blocks, writer.config.layers, work):
         ids = one.block.ids[SINK_TOKENS:]
-        for asked in one.block.asked:
-            if asked.kind != "right" or asked.answer not in decode_text(tokenizer, ids.tolist()):
+        for asked in one.block.questions:
+            if asked.kind != "right" or asked.answers[0] not in decode_text(tokenizer, ids.tolist()):
                 continue
             last = next(
-                at for at in range(1, len(ids) + 1) if asked.answer in decode_text(tokenizer, ids[:at].tolist())
+                at for at in range(1, len(ids) + 1) if asked.answers[0] in decode_text(tokenizer, ids[:at].tolist())
             )
             first = min(max(0, last - page_tokens * 3 // 4), len(ids) - page_tokens)
             own = slice(first, first + page_tokens)
-            pages.append(Page(one.block.ids[:SINK_TOKENS], ids[own], one.states[own], asked.answer))
+            pages.append(Page(one.block.ids[:SINK_TOKENS], ids[own], one.states[own], asked.answers[0]))
             break
         if len(pages) == count:
             break

@@ -20,7 +20,8 @@ from rich.console import Console
 
 from everlong.corpora.blocks import SINK_TOKENS
 from everlong.corpora.pairs import load_pairs
-from everlong.corpora.told import KINDS, Kind, ToldBlock, told_blocks, told_stories
+from everlong.corpora.record import Record
+from everlong.corpora.told import KINDS, rationale, told_blocks, told_stories
 from everlong.data import Book, shipped_books
 from everlong.eval.rates import print_rates
 from everlong.eval.statistics import auc, rate
@@ -42,10 +43,10 @@ WORDS = "words alone"
 class Decided:
     """Of one question to one block by one method."""
 
-    kind: Kind
+    kind: str
     decision: float  # above 0: it is what is looked for
-    named: Kind  # what was decided that the block is
-    reason: Kind  # the likeliest rationale, in the model's words
+    named: str  # what was decided that the block is
+    reason: str  # the likeliest rationale, in the model's words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class ExplainingReport:
 
 def unseen_blocks(
     tokenizer: Any, books: Sequence[Book], *, places: int, stories: int, seed: int
-) -> dict[str, list[ToldBlock]]:
+) -> dict[str, list[Record]]:
     """Blocks that nothing is trained on, by what the questions are to: `places` in books, the shipped ones among them,
     and in test stories; of either where there are to be any.
     """
@@ -79,7 +80,7 @@ def unseen_blocks(
 def run_explaining(
     model: tuple[Any, Any],
     pack: Pack,
-    blocks: Sequence[ToldBlock],
+    blocks: Sequence[Record],
     *,
     work: pathlib.Path,
     log: Callable[[str], None] = lambda line: None,
@@ -112,7 +113,7 @@ def run_explaining(
         made_with(network),
         pack.parts[WRITER].id,
         writer.config.tokens,
-        sum(len(one.block.asked) for one in told) // len(KINDS),
+        sum(len(one.block.questions) for one in told) // len(KINDS),
         {name: figures_of(ones) for name, ones in found.items()},
     )
 
@@ -127,10 +128,10 @@ def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, details: 
     """Of all questions to a block, behind D [1, n, E]."""
     logits = verdicts_of(writer, model, [own.question for own in one.exercises], details.float())[0]
     found = []
-    for asked, own, verdict in zip(one.block.asked, one.exercises, logits, strict=True):
-        likely = dict[Kind, float]()
+    for asked, own, verdict in zip(one.block.questions, one.exercises, logits, strict=True):
+        likely = dict[str, float]()
         for kind in KINDS:
-            reply = encode(tokenizer, f" {asked.rationale(kind)}")
+            reply = encode(tokenizer, f" {rationale(asked, kind)}")
             ids = torch.cat([own.prompt, reply[:-1]])
             said = said_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))[0]
             likely[kind] = float(said.log_softmax(dim=-1).gather(-1, reply[:, None].to(said.device)).mean())
@@ -144,14 +145,14 @@ def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
     shares = []
     for one in told:
         there = set(words_in(decode_text(tokenizer, one.block.ids.tolist())))
-        for asked in one.block.asked:
-            own = words_in(asked.question)
+        for asked in one.block.questions:
+            own = words_in(asked.words)
             shares.append((asked.kind, sum(word in there for word in own) / len(own)))
     found = []
     for least in sorted({share for _, share in shares}):
         ones = []
         for kind, share in shares:
-            named: Kind = "right" if share >= least else "other"
+            named = "right" if share >= least else "other"
             ones.append(Decided(kind, share - least + (1 if named == "right" else 0), named, named))
         found.append(ones)
     return max(found, key=lambda ones: figures_of(ones)["right decisions"])

@@ -29,7 +29,8 @@ import torch
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.evicted import BLOCKS, FOLLOWING
-from everlong.corpora.told import KINDS, Exercise, ToldBlock
+from everlong.corpora.record import Record
+from everlong.corpora.told import KINDS, Exercise
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.releases import checkpointing
 from everlong.models.soft import behind_vectors, embedded, frozen
@@ -95,7 +96,7 @@ def words_of(tokenizer: Any) -> Words:
 class ToldRead:
     """A block with questions, as it was read. Blocks of one place have the same questions in the same order."""
 
-    block: ToldBlock
+    block: Record
     states: torch.Tensor  # [BLOCK_TOKENS, width] bf16
     exercises: tuple[Exercise, ...]
 
@@ -464,9 +465,9 @@ def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: 
     for number, three in enumerate(places):
         count = len(three[0].exercises)
         for at, one in enumerate(three):
-            kinds += [KINDS.index(asked.kind) for asked in one.block.asked]
+            kinds += [KINDS.index(asked.kind) for asked in one.block.questions]
             own.append(logits[len(KINDS) * number + at, first : first + count])
-        for asked in zip(*(one.block.asked for one in three), strict=True):
+        for asked in zip(*(one.block.questions for one in three), strict=True):
             right.append(len(KINDS) * number + [one.kind for one in asked].index("right"))
         first += count
     device = logits.device
@@ -481,7 +482,7 @@ def misjudged(writer: Writer, model: Any, three: Sequence[ToldRead], details: to
     own = odds(verdicts_of(writer, model, [one.question for one in three[0].exercises], details))  # [blocks, questions]
     wrong = 0
     for number, column in enumerate(own.T):
-        right = [one.block.asked[number].kind for one in three].index("right")
+        right = [one.block.questions[number].kind for one in three].index("right")
         wrong += int((column >= column[right]).sum()) - 1
     return wrong / (own.shape[1] * (len(three) - 1))
 
