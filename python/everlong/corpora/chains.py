@@ -14,6 +14,9 @@ from typing import Literal
 
 import numpy as np
 
+from everlong.corpora.seeds import one_of
+from everlong.corpora.words import listed_in
+
 ChainSplit = Literal["train", "test"]
 _SPLITS: tuple[ChainSplit, ...] = ("train", "test")
 MOST_HOPS = 3
@@ -43,182 +46,8 @@ class _Relation:
     question: str  # who or what {y} is, of {x}
 
 
-_RELATIONS = (
-    _Relation(
-        "thing",
-        "person",
-        {
-            "train": (
-                "{x} belongs to {y}.",
-                "It was {y} who bought {x} at the autumn fair.",
-                "Nobody but {y} was ever allowed to touch {x}.",
-                "{y} kept {x} under lock and key.",
-            ),
-            "test": (
-                "{x} is the property of {y}.",
-                "{y} would not part with {x} for any money.",
-                "By her will {x} had passed to {y}.",
-            ),
-        },
-        "the owner of {x}",
-        "Who is the owner of {x}?",
-    ),
-    _Relation(
-        "thing",
-        "person",
-        {
-            "train": (
-                "The key of {x} lies where {y} lives.",
-                "Whoever wants the key of {x} must ask {y} for it.",
-                "{y} wears the key of {x} on a ribbon.",
-            ),
-            "test": (
-                "The key of {x} was entrusted to {y}.",
-                "There is one key to {x}, and {y} has hidden it.",
-            ),
-        },
-        "the one who has the key of {x}",
-        "Who has the key of {x}?",
-    ),
-    _Relation(
-        "person",
-        "person",
-        {
-            "train": (
-                "{x} learned the trade from {y}.",
-                "For seven years {y} had been the master of {x}.",
-                "All that {x} knew had been taught by {y}.",
-            ),
-            "test": (
-                "{x} served an apprenticeship under {y}.",
-                "{y} had taught {x} everything.",
-            ),
-        },
-        "the teacher of {x}",
-        "Who was the teacher of {x}?",
-    ),
-    _Relation(
-        "person",
-        "person",
-        {
-            "train": (
-                "{x} was brought up by {y}.",
-                "After the fire {y} took {x} in as a child.",
-                "{y} raised {x} from the cradle.",
-            ),
-            "test": (
-                "{x} grew up under the roof of {y}.",
-                "It was {y} who adopted {x}, a foundling.",
-            ),
-        },
-        "the person who brought up {x}",
-        "Who brought up {x}?",
-    ),
-    _Relation(
-        "person",
-        "town",
-        {
-            "train": (
-                "{x} lives in {y}.",
-                "The house of {x} stands in {y}.",
-                "Since last spring {x} has had rooms in {y}.",
-                "{x} settled down in {y}, near the old mill.",
-            ),
-            "test": (
-                "{x} makes a home in {y}.",
-                "You will find {x} in {y}, behind the church.",
-                "{x} had moved to {y} for good.",
-            ),
-        },
-        "the town where {x} lives",
-        "In which town does {x} live?",
-    ),
-    _Relation(
-        "person",
-        "town",
-        {
-            "train": ("{x} was born in {y}.", "{y} was the birthplace of {x}."),
-            "test": ("{x} first saw the light of day in {y}.", "{x} is a native of {y}."),
-        },
-        "the birthplace of {x}",
-        "Where was {x} born?",
-    ),
-    _Relation(
-        "town",
-        "person",
-        {
-            "train": (
-                "The mayor of {x} is called {y}.",
-                "{x} has elected {y} for its mayor.",
-                "As mayor of {x} they chose {y}.",
-            ),
-            "test": (
-                "{y} governs {x} as its mayor.",
-                "The good people of {x} made {y} their mayor.",
-            ),
-        },
-        "the mayor of {x}",
-        "Who is the mayor of {x}?",
-    ),
-    _Relation(
-        "town",
-        "end",
-        {
-            "train": ("{x} is famous for its {y}.", "In {x} they make {y} and nothing else."),
-            "test": ("The whole trade of {x} is {y}.", "Travellers come to {x} to buy {y}."),
-        },
-        "what {x} is famous for",
-        "What is {x} known for?",
-    ),
-    _Relation(
-        "person",
-        "end",
-        {
-            "train": ("What {x} feared most of all was {y}.", "{x} went pale at the mere thought of {y}."),
-            "test": ("{x} could not bear {y}.", "Nothing frightened {x} so much as {y}."),
-        },
-        "what {x} is afraid of",
-        "What is {x} afraid of?",
-    ),
-)
-
-_FIRST = {
-    "train": (
-        "Orla", "Tobin", "Maud", "Casper", "Ines", "Rufus", "Greta", "Silas", "Petra", "Anselm", "Flora", "Hugo",
-        "Lydia", "Bertram", "Nell", "Oswin",
-    ),
-    "test": (
-        "Isolde", "Magnus", "Thea", "Corwin", "Beatrix", "Jonas", "Ottilie", "Fabian", "Rosalind", "Lorenz", "Edda",
-        "Quentin",
-    ),
-}  # fmt: skip
-_STEMS = {
-    "train": ("Vesk", "Harn", "Tol", "Brem", "Quill", "Dorn", "Sarr", "Pell", "Wick", "Lund", "Mar", "Keth"),
-    "test": ("Zand", "Grav", "Holl", "Fenn", "Trask", "Yarr", "Bol", "Ness", "Crav", "Ould"),
-}
-_PERSON_ENDS = ("man", "ey", "ic", "low", "ett", "ane", "or", "is")
-_TOWN_ENDS = ("bury", "mouth", "wick", "stead", "ford", "holm", "by", "haven")
-_MADE = {
-    "train": ("tin", "copper", "walnut", "green", "iron", "painted", "velvet", "cracked", "narrow", "gilded"),
-    "test": ("pewter", "ivory", "crimson", "rosewood", "dented", "striped", "marble", "slender"),
-}
-_THINGS = {
-    "train": (
-        "lantern", "chest", "clock", "harp", "mirror", "saddle", "casket", "loom", "globe", "cupboard", "flute",
-        "anchor",
-    ),
-    "test": ("cabinet", "compass", "cradle", "spinet", "goblet", "barometer", "wardrobe", "sundial", "trunk"),
-}  # fmt: skip
-_ENDS = {
-    "town": {
-        "train": ("bell ropes", "blue pottery", "smoked eels", "paper kites", "felt hats"),
-        "test": ("glass beads", "wooden clogs", "honey cakes", "brass buttons"),
-    },
-    "person": {
-        "train": ("thunder", "deep water", "black dogs", "locked doors", "geese"),
-        "test": ("spiders", "high towers", "the dark", "strangers"),
-    },
-}
+_LISTED = listed_in("chains")
+_RELATIONS = [_Relation(**relation) for relation in _LISTED["relations"]]
 
 
 def draw_chains(random: np.random.Generator, hops: Sequence[int], split: ChainSplit) -> list[Chain]:
@@ -238,20 +67,20 @@ class _Names:
         def shuffled(names: Sequence[str]) -> list[str]:
             return [names[at] for at in random.permutation(len(names))]
 
-        surnames = [stem + end for stem in _STEMS[split] for end in _PERSON_ENDS]
-        firsts = itertools.cycle(shuffled(_FIRST[split]))
+        own = _LISTED[split]
+        surnames = [stem + end for stem in own["stems"] for end in _LISTED["person suffixes"]]
+        firsts = itertools.cycle(shuffled(own["first"]))
         self._random = random
-        self._split = split
+        self._ends: dict[str, list[str]] = own
         self._left = {
             "person": [f"{next(firsts)} {surname}" for surname in shuffled(surnames)],
-            "town": shuffled([stem + end for stem in _STEMS[split] for end in _TOWN_ENDS]),
-            "thing": shuffled([f"the {made} {thing}" for made in _MADE[split] for thing in _THINGS[split]]),
+            "town": shuffled([stem + end for stem in own["stems"] for end in _LISTED["town suffixes"]]),
+            "thing": shuffled([f"the {made} {thing}" for made in own["made"] for thing in own["things"]]),
         }
 
     def take(self, kind: _Kind, of: _Kind) -> str:
         if kind == "end":
-            said = _ENDS[of][self._split]
-            return said[int(self._random.integers(len(said)))]
+            return one_of(self._random, self._ends[f"{of} ends"])
         if not self._left[kind]:
             raise ValueError(f"there are no more names of the kind {kind!r}: ask for fewer chains in one text")
         return self._left[kind].pop()
@@ -267,8 +96,7 @@ def _chain(random: np.random.Generator, hops: int, split: ChainSplit, names: _Na
     question = ""
     for relation in relations:
         target = names.take(relation.target, relation.source)
-        forms = relation.statements[split]
-        statement = forms[int(random.integers(len(forms)))].format(x=said, y=target)
+        statement = one_of(random, relation.statements[split]).format(x=said, y=target)
         statements.append(statement[0].upper() + statement[1:])
         question, called = relation.question.format(x=called), relation.noun.format(x=called)
         said = target
@@ -283,6 +111,6 @@ def _way(random: np.random.Generator, hops: int) -> list[_Relation] | None:
         there = [relation for relation in _RELATIONS if relation.source == kind and relation not in way]
         if not there:
             return None
-        way.append(there[int(random.integers(len(there)))])
+        way.append(one_of(random, there))
         kind = way[-1].target
     return way

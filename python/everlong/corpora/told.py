@@ -20,7 +20,8 @@ from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, question
 from everlong.corpora.pairs import Pairs, Split
 from everlong.corpora.planted import with_statements
 from everlong.corpora.record import Question, Record, moved
-from everlong.corpora.seeds import draws, held_out_in_turn, in_turn
+from everlong.corpora.seeds import draws, held_out_in_turn, in_turn, one_of
+from everlong.corpora.words import listed_in
 from everlong.data import Book
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
@@ -28,97 +29,14 @@ from everlong.text.words import words_in
 KINDS = ("right", "other", "words")  # what a block is to a question
 _ASKED_OF_A_BLOCK = 3
 
-# What is asked; what answers; what a block says that is right, that is of another, and that has its words; and why.
-_FORMS = (
-    (
-        "What is the {item} set to in edition {one} of the {name} code?",
-        "{value}",
-        "In edition {one} of the {name} code the {item} is set to {value}.",
-        "In edition {two} of the {name} code the {item} is set to {wrong}.",
-        "Nobody who reads edition {one} of the {name} code should look for the {item} there.",
-        "it says what the {item} is in edition {one} of the {name} code",
-        "it describes edition {two} of the {name} code, and the question asks about edition {one}",
-        "it names the {item} and edition {one}, but not what it is set to",
-    ),
-    (
-        "What does the word {name} mean here?",
-        "the {item} of a {thing}",
-        "From here on the word {name} means the {item} of a {thing}.",
-        "From here on the word {stranger} means the {item} of a {wrong_thing}.",
-        "The {item} of a {wrong_thing} was called neither {name} nor {stranger}.",
-        "it defines the word {name} that the question asks about",
-        "it defines the word {stranger}, and the question asks about {name}",
-        "it has the word {name} in it, but does not define it",
-    ),
-    (
-        "Which reference does the file on {name} carry?",
-        "{value}",
-        "The file on {name} carries the reference {value}.",
-        "The file on {name} was sealed on the date {wrong}.",
-        "A file without a reference lay beside a letter to {name}.",
-        "it gives the reference of the file on {name}",
-        "it says when the file on {name} was sealed, and the question asks for its reference",
-        "it names {name} and a reference, but not the one that the file carries",
-    ),
-    (
-        "With which argument has {name}() to be called?",
-        "{value}",
-        "The function {name}() has to be called with the argument {value}.",
-        "The function {stranger}() has to be called with the argument {wrong}.",
-        "The function {name}() calls itself and has no argument to speak of in this part.",
-        "it says with which argument {name}() is called",
-        "it is about the function {stranger}(), and the question asks about {name}()",
-        "it names {name}() but no argument of it",
-    ),
-    (
-        "How much did {name} pay for the {thing}?",
-        "{count} crowns",
-        "{name} paid {count} crowns for the {thing}.",
-        "{stranger} paid {wrong_count} crowns for the {thing}.",
-        "{name} would not say what had been paid for the {thing}.",
-        "it says what {name} paid for the {thing}",
-        "it says what {stranger} paid for the {thing}, and the question asks about {name}",
-        "it names {name} and the {thing}, but no price",
-    ),
-    (
-        "Who keeps the key to the {thing} shed?",
-        "{name}",
-        "The key to the {thing} shed is kept by {name}.",
-        "The key to the {wrong_thing} shed is kept by {stranger}.",
-        "Whoever came to the {thing} shed without a key had to go home again.",
-        "it says who keeps the key to the {thing} shed",
-        "it is about the {wrong_thing} shed, and the question asks about the {thing} shed",
-        "it names the {thing} shed and a key, but not who keeps it",
-    ),
-    (
-        "What was changed in version {one} of {name}?",
-        "the {item} of the {thing}",
-        "In version {one} of {name} the {item} of the {thing} was changed.",
-        "In version {two} of {name} the {item} of the {wrong_thing} was changed.",
-        "Version {one} of {name} was printed twice.",
-        "it says what was changed in version {one} of {name}",
-        "it describes version {two} of {name}, and the question asks about version {one}",
-        "it names version {one} of {name}, but no change",
-    ),
-    (
-        "When does the boat to {name} leave?",
-        "at {count} minutes past {one}",
-        "The boat to {name} leaves at {count} minutes past {one}.",
-        "The boat to {stranger} leaves at {wrong_count} minutes past {two}.",
-        "There were always people in {name} who waited for the boat.",
-        "it says when the boat to {name} leaves",
-        "it is about the boat to {stranger}, and the question asks about {name}",
-        "it names {name} and the boat, but no hour",
-    ),
-)
-_ITEMS = ("limit", "delay", "depth", "margin", "signal", "toll", "weight", "pressure", "allowance", "angle")
-_THINGS = ("lantern", "barge", "kettle", "plough", "harness", "chimney", "ferry", "loom", "anvil", "saddle")
+# Forms: what is asked; what answers; what a block says that is right, of another, and has its words; why, of each.
+_LISTED = listed_in("told")
+_LETTERS = "ABCDEFGHKLMNPRSTVWX"
 _STORY_REASONS = (
     "it tells what the question asks for",
     "it is another part of the story",
     "it has words of the question, but not what is asked for",
 )
-_SYLLABLES = ("bor", "ka", "lim", "ne", "tos", "vi", "zu", "mar", "del", "qui", "ran", "fe", "po", "sha", "wen")
 
 
 def rationale(asked: Question, kind: str | None = None) -> str:
@@ -139,7 +57,7 @@ def told_blocks(
     for number in range(texts):
         book = order[number % len(order)]
         text = excerpt(tokenizer, book, BLOCK_TOKENS + SINK_TOKENS, random)
-        forms = [_drawn(form, random) for form in random.permutation(len(_FORMS))[:_ASKED_OF_A_BLOCK]]
+        forms = [_drawn(form, random) for form in random.permutation(len(_LISTED["forms"]))[:_ASKED_OF_A_BLOCK]]
         begin = int(random.integers(len(KINDS)))
         for turn in range(len(KINDS)):
             kinds = [(begin + turn + at) % len(KINDS) for at in range(len(forms))]
@@ -204,22 +122,19 @@ def told_of_both(
 
 
 def _drawn(form: int, random: np.random.Generator) -> list[str]:
-    def one_of(words: Sequence[str]) -> str:
-        return words[int(random.integers(len(words)))]
-
     def name() -> str:
-        return "".join(one_of(_SYLLABLES) for _ in range(3)).capitalize()
+        return "".join(one_of(random, _LISTED["syllables"]) for _ in range(3)).capitalize()
 
     def value() -> str:
-        return f"{one_of('ABCDEFGHKLMNPRSTVWX')}{one_of('ABCDEFGHKLMNPRSTVWX')}-{random.integers(100, 1000)}"
+        return f"{one_of(random, _LETTERS)}{one_of(random, _LETTERS)}-{random.integers(100, 1000)}"
 
     one, two = (int(version) + 1 for version in random.permutation(9)[:2])
-    thing, wrong = (_THINGS[at] for at in random.permutation(len(_THINGS))[:2])
+    thing, wrong = (_LISTED["things"][at] for at in random.permutation(len(_LISTED["things"]))[:2])
     count, wrong_count = (int(crowns) + 11 for crowns in random.permutation(89)[:2])
     said = {
         "name": name(),
         "stranger": name(),
-        "item": one_of(_ITEMS),
+        "item": one_of(random, _LISTED["items"]),
         "count": count,
         "wrong_count": wrong_count,
         "one": one,
@@ -229,7 +144,7 @@ def _drawn(form: int, random: np.random.Generator) -> list[str]:
         "thing": thing,
         "wrong_thing": wrong,
     }
-    return [part.format(**said) for part in _FORMS[form]]
+    return [part.format(**said) for part in _LISTED["forms"][form]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,15 @@ import json
 import pathlib
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-_LISTS: dict[str, list[str]] = json.loads(
-    pathlib.Path(__file__).with_name("data").joinpath("words.json").read_text(encoding="utf-8")
-)
+
+def listed_in(name: str) -> Any:
+    """What data/`name`.json holds: the words and templates of one maker."""
+    return json.loads(pathlib.Path(__file__).with_name("data").joinpath(f"{name}.json").read_text(encoding="utf-8"))
+
+
+_LISTS: dict[str, list[str]] = listed_in("words")
 
 
 def _listed(name: str) -> tuple[str, ...]:
