@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import string
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from everlong.frame.part import Hidden, Needs, Offer, Said
 
 _LOGGER = logging.getLogger("everlong")
 _NOTHING = Needs()
+_OF_FILES = frozenset(string.ascii_lowercase + string.digits + "_")
 
 
 class Parts:
@@ -124,9 +126,9 @@ class Parts:
         """Out of them; a file that is not whole is as none."""
         for name, one in self._at_work.items():
             kept = core.file(_file(name)) if hasattr(one, "load_state") else None
-            if not kept:
+            if kept is None:
                 continue
-            if zlib.crc32(kept[4:]) == int.from_bytes(kept[:4], "little"):
+            if len(kept) >= 4 and zlib.crc32(kept[4:]) == int.from_bytes(kept[:4], "little"):
                 one.load_state(kept[4:])
                 self._kept[name] = kept[4:]
             else:
@@ -179,4 +181,5 @@ def _place(event: Mapping[str, Any]) -> int:
 
 
 def _file(name: str) -> str:
-    return f"part.{name.lower()}.bin"  # the memory takes no other letters
+    """What of a name the name of a file cannot have stands there by its number."""
+    return f"part.{''.join(one if one in _OF_FILES else f'.{ord(one):x}.' for one in name)}.bin"

@@ -13,6 +13,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame, Page, Recalled, identity
 from everlong.frame.part import Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
@@ -286,7 +287,10 @@ def _with_offers(
         stream, begin, end = offer.page.stream, *(offer.span or (offer.page.begin, offer.page.end))
         if stream == os.stream:  # what is in the frame does not come back
             end = max(begin, min(end, os.rolling[0]))
-        block = core.block(offer.page.block)
+        try:
+            block = core.block(offer.page.block)
+        except MemoryNotFoundError:  # forgotten since
+            continue
         allowed = {page.block for page in core.recent_pages(stream, block.end, 1, **where.core())}
         if block.id not in (allowed if told_of is None else allowed & told_of):
             continue
