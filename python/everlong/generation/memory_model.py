@@ -89,10 +89,10 @@ class MemoryModel:
     UnsupportedModelError.
     `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `answer.recall_mode`
     "text" a model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any
-    model of the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes the one
-    that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one, which
-    raises ModelMismatchError where it is another model's; None is without. After `close` every call raises ClosedError.
-    Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.
+    model of the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes
+    the one that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one,
+    which raises ModelMismatchError where it is another model's; None is without. After `close` every call raises
+    ClosedError. Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.
     """
 
     def __init__(
@@ -552,13 +552,13 @@ class MemoryModel:
 
         Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
         `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
-        "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end).
-        A "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
+        "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end). A
+        "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
         waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
         stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
         found and did not fit. Signals are there as heard, and as "signal passed over". Where the Walker reads ahead
-        there is a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the pages
-        (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
+        there is a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the
+        pages (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
         """
         return self.frame.parts.told(self.frame.os.trace())
 
