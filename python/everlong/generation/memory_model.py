@@ -552,8 +552,8 @@ class MemoryModel:
 
         Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
         `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
-        "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end).
-        A "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
+        "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end). A
+        "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
         waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
         stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
         found and did not fit. Signals are there as heard, and as "signal passed over". Where the Walker reads ahead
