@@ -157,8 +157,8 @@ def measure(vectors: Floats, train: Floats, queries: Floats) -> dict[str, Any]:
     trained = train_router(lists, train, RouterTraining())
     lists.router = trained.router
     report["learned"] = {
-        "minutes": trained.minutes,
-        "log": list(trained.log),
+        "minutes": trained.learned.minutes,
+        "log": list(trained.learned.log),
         "curve": [[p, *measured(lists, queries, truth, probes=p)] for p in PROBES],
     }
     del lists

@@ -102,9 +102,9 @@ $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $
 
 # What it is fitted to and what it is tried on; the weights themselves are left as they are.
 $(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
-	everlong eval meaning --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
+	everlong eval towers --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
 	  --set search.index=heads,lexical,meaning,embedding
-	everlong eval meaning --dtype bfloat16 --keep $(FIGURES)/meaning --lengths 128K $(BOOKS)
+	everlong eval towers --dtype bfloat16 --keep $(FIGURES)/meaning --lengths 128K $(BOOKS)
 	python $< $(FIGURES)/fitting/stories.json --test $(FIGURES)/meaning/*.json > $@
 	everlong plot $(FIGURES)/meaning/stories.json
 

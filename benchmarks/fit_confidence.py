@@ -1,7 +1,7 @@
 """Fit the weights of confidence (cpp/include/everlong/index/confidence.h) to what searches had to show.
 
-    everlong eval meaning --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
-    everlong eval meaning --keep TEST --lengths 128K                     # other stories, other facts
+    everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
+    everlong eval towers --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/src/index/confidence_weights.inc [--test TEST/*.json]
 
 For every set of the parts: a logistic regression of whether the right passage came back, with weights that are not
@@ -140,7 +140,7 @@ def _short(number: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval meaning --fitting --keep")
+    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval towers --fitting --keep")
     parser.add_argument("--weights", type=pathlib.Path, help="confidence_weights.inc, to be written")
     parser.add_argument("--test", type=pathlib.Path, nargs="*", default=[], help="reports of other stories and facts")
     options = parser.parse_args()

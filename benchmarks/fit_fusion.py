@@ -1,7 +1,7 @@
 """Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the parts say of questions.
 
-    everlong eval meaning --fitting --keep WORK --lengths 128K
-    everlong eval meaning --fitting --keep WORK --lengths 128K --no-stories
+    everlong eval towers --fitting --keep WORK --lengths 128K
+    everlong eval towers --fitting --keep WORK --lengths 128K --no-stories
         --set search.index=heads,lexical,meaning,embedding
     python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5]
 
@@ -184,7 +184,7 @@ def asked_in(report: pathlib.Path) -> list[Question]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval meaning --fitting --keep")
+    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval towers --fitting --keep")
     parser.add_argument("--statements", type=float, default=0.5, help="what questions about planted facts weigh")
     options = parser.parse_args()
     questions = [question for report in options.reports for question in asked_in(report)]

@@ -1,9 +1,9 @@
 """Whether the sentence that is quoted before a question is the one that answers it, by the weight of words.
 
-    everlong eval meaning --fitting --keep WORK --lengths 128K
+    everlong eval towers --fitting --keep WORK --lengths 128K
     python benchmarks/quotes_recall.py WORK planted-131099 [--count 300] [--json]
 
-Asks a memory that `everlong eval meaning` kept: `count` questions of each kind. Printed: of how many the answer is in
+Asks a memory that `everlong eval towers` kept: `count` questions of each kind. Printed: of how many the answer is in
 the groups that come back, and for each weight of how many it is in the first sentence, and among two
 (retrieval/quotes.py). Questions to stories say nothing here: what answers them is a whole section.
 """

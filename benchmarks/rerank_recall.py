@@ -1,10 +1,10 @@
 """What re-ranking finds, by the model or by what a writer decides of Detail Tokens, and by the weight of what it says.
 
-    everlong eval meaning --fitting --keep WORK --lengths 128K
+    everlong eval towers --fitting --keep WORK --lengths 128K
     python benchmarks/rerank_recall.py WORK stories planted-131099 [--count 60] [--candidates 32] [--json]
     python benchmarks/rerank_recall.py FOLDER stories planted --by details [--details 32] [--pack PACK]
 
-Asks the memories that `everlong eval meaning` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
+Asks the memories that `everlong eval towers` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
 same for every weight. The lifts of the first `candidates` places are computed once a question (retrieval/rerank.py),
 or what is decided of the blocks of all that the search named (parts/writer); a weight of 0 is the search without
 them. Printed: how many have their right group first, and among the first four.

@@ -13,6 +13,8 @@ from typing import Any
 
 import griffe
 
+from everlong.cli.field_comments import comment_at
+
 
 class FieldComments(griffe.Extension):
     """Gives an attribute of a class that has no docstring the comment of its line, or the comment lines above it."""
@@ -32,15 +34,9 @@ class FieldComments(griffe.Extension):
             attr.value = _default(owner, attr.name)
         if attr.docstring is not None:
             return
-        lines = attr.lines_collection[attr.filepath]
-        _, mark, comment = lines[(attr.endlineno or attr.lineno) - 1].partition("  # ")
-        if not mark:
-            above = attr.lineno - 2
-            while above >= 0 and lines[above].lstrip().startswith("# "):
-                comment = f"{lines[above].strip()[2:]} {comment}".strip()
-                above -= 1
+        comment = comment_at(attr.lines_collection[attr.filepath], attr.lineno, attr.endlineno or attr.lineno)
         if comment:
-            attr.docstring = griffe.Docstring(comment[0].upper() + comment[1:], parent=attr)
+            attr.docstring = griffe.Docstring(comment, parent=attr)
 
 
 def _is_dataclass(owner: griffe.Class) -> bool:

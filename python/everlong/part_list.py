@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import pathlib
 from types import ModuleType
 from typing import Any
 
@@ -49,6 +50,13 @@ def module(name: str, what: str) -> ModuleType:
         if error.name != place:
             raise
         raise EverlongError(f"the part {name!r} has no {what}") from None
+
+
+def file_of(name: str, what: str) -> pathlib.Path | None:
+    """That module's file, None where there is none; nothing of the part is imported."""
+    spec = importlib.util.find_spec(_place(name)) if _is_there(name) else None
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return next((file for folder in folders if (file := pathlib.Path(folder, f"{what}.py")).is_file()), None)
 
 
 def part(name: str) -> Any:

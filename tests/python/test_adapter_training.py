@@ -18,10 +18,12 @@ from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
 from everlong.frame.parts import Parts
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.pack import pack_of
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
-from everlong.parts.adapter.train import AdapterTrainer, AdapterTraining
+from everlong.parts.adapter.train import AdapterTrainer, train_on
+from everlong.parts.adapter.train import Training as AdapterTraining
 from everlong.text.prompt import build_prompt
-from everlong.training.run import train_adapter
+from everlong.training.run import Run
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -185,9 +187,8 @@ def test_too_few_questions_are_refused(mm: everlong.MemoryModel) -> None:
 
 def test_a_pack_is_trained_and_used(tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
-    pack = train_adapter(
-        model, tokenizer, pairs(), work=tmp_path / "work", tokens=6000, training=dataclasses.replace(TRAINING, steps=3)
-    )
+    training = dataclasses.replace(TRAINING, tokens=6000, steps=3)
+    pack = pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), pairs(), training))
     pack.save(tmp_path / "pack")
     made = pack.parts[ADAPTER].made
     assert made["data"] == ["fairytale", "squad"]

@@ -513,7 +513,7 @@ def imported_by(*arguments: object) -> str:
     return done.stderr.strip()
 
 
-@pytest.mark.parametrize("command", [[], ["eval"], ["read"], ["demo"], ["doctor"]])
+@pytest.mark.parametrize("command", [[], ["eval"], ["train"], ["read"], ["demo"], ["doctor"]])
 def test_help_imports_no_transformers(command: list[str]) -> None:
     assert imported_by(*command, "--help") == ""
 
@@ -690,7 +690,10 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["eval", "rulr"], "no suite or task 'rulr'; suites: niah, ppl, meaning, walker, trigger, "),
+        (
+            ["eval", "rulr"],
+            "no suite or task 'rulr'; suites: niah, ppl, ruler, infinite, babi, dialogue, all, towers, trigger, ",
+        ),
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
         (["eval", "all", "--set", "search.grups=2"], "search has no setting 'grups': is it 'groups'?"),

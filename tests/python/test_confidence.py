@@ -15,9 +15,12 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
 import everlong
+from everlong.cli.questions import ask_all
+from everlong.corpora.attended import Asked
 from everlong.eval.calibration import area_under_curve, calibration
+from everlong.eval.tables import keep_report, print_report
 from everlong.generation.answer import UNSURE_BELOW
-from everlong.parts.towers.measure import ELSEWHERE, Asked, ask_all, keep_report, print_meaning
+from everlong.parts.towers.measure import ELSEWHERE
 from everlong.pictures import draw_report
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -175,10 +178,10 @@ def test_a_kept_report_is_drawn_and_fitted(
 ) -> None:
     from rich.console import Console
 
-    print_meaning({"two": report}, Console(width=200))
+    print_report(report, Console(width=200))
     assert "1.000" in capsys.readouterr().out
     file = tmp_path / "two.json"
-    keep_report(report, file)
+    keep_report(report.whole(), file)
     drawn = draw_report(json.loads(file.read_text("utf-8")), tmp_path)
     assert {path.name for path in drawn} == {"reliability.png", "reliability.svg"}
     assert draw_report({"confidences": {}}, tmp_path) == []

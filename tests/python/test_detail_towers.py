@@ -12,16 +12,17 @@ import torch
 
 import everlong
 from everlong.corpora.pairs import Pairs, Question, Text, load_pairs, with_stories
-from everlong.models.pack import Pack, PackError
+from everlong.models.pack import Pack, PackError, pack_of
 from everlong.models.shallow import shallow_states
 from everlong.parts.latents import LatentSettings
 from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.details import DetailsOfPassages
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
-from everlong.parts.towers.train import TowerTraining
+from everlong.parts.towers.train import Training, train_on
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.prompt import build_prompt
-from everlong.training.run import train_towers
-from everlong.training.states import OfDetails, as_floats, cached_states
+from everlong.training.run import Run
+from everlong.training.states import as_floats, cached_states
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -46,17 +47,15 @@ def drawn_pairs() -> Pairs:
 
 
 def drawn_pack(model: Any, work: pathlib.Path) -> Pack:
-    training = TowerTraining(steps=4, batch=4, negatives=2, check_every=2)
+    training = Training(layers=(1,), details_tokens=8, steps=4, batch=4, negatives=2, check_every=2)
     writer = drawn_writer(model).part({})
-    return train_towers(
-        model, byte_tokenizer(), drawn_pairs(), work=work, layers=(1,), training=training, writer=writer, group_tokens=8
-    )
+    return pack_of(model, train_on(Run(model, byte_tokenizer(), work), drawn_pairs(), training, writer=writer))
 
 
 def test_a_passage_is_the_writer_s_detail_tokens_of_it(tmp_path: pathlib.Path) -> None:
     model, tokenizer, pairs = tiny_model("llama", num_hidden_layers=4), byte_tokenizer(), drawn_pairs()
     writer = drawn_writer(model)
-    states = cached_states(model, tokenizer, pairs, (1,), tmp_path, details=OfDetails("w", writer, 8))
+    states = cached_states(model, tokenizer, pairs, (1,), tmp_path, details=DetailsOfPassages("w", writer, 8))
     for number in (0, 5):
         pieces = [
             torch.tensor(tokenizer(piece + "\n\n", add_special_tokens=False)["input_ids"])

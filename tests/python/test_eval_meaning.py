@@ -1,4 +1,4 @@
-"""`everlong eval meaning`: what counts as found and as answered, and a whole run on a tiny model."""
+"""`everlong eval towers`: what counts as found and as answered, and a whole run on a tiny model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+import everlong.parts.towers.measure as meaning
 from everlong.corpora.pairs import Pairs, Question, Text
-from everlong.parts.towers import measure as meaning
-from everlong.parts.towers.measure import ELSEWHERE, Asked, print_meaning, run_meaning
+from everlong.eval.tables import print_report
+from everlong.parts.towers.measure import ELSEWHERE, Asked, Measuring, measure
 from everlong.parts.towers.measure_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -66,9 +67,9 @@ def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = tmp_path / "kept"
 
     def run(answers: int) -> meaning.MeaningReport:
-        (report,) = run_meaning(
-            loaded, stories=True, lengths=(), pack=None, memory_config=TINY_MEMORY, keep=keep, answers=answers
-        ).values()
+        reports = measure(loaded, Measuring(keep=keep, answers=answers), pack=None, config=TINY_MEMORY)
+        (report,) = reports.named.values()
+        assert isinstance(report, meaning.MeaningReport)
         return report
 
     report = run(answers=5)
@@ -87,6 +88,6 @@ def test_a_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [question["ranks"] for question in again.questions] == [question["ranks"] for question in report.questions]
     assert json.loads((keep / "stories.json").read_text())["shares"] == json.loads(json.dumps(again.shares()))
     told = io.StringIO()
-    print_meaning({"stories": report}, Console(file=told, width=200))
+    print_report(report, Console(file=told, width=200))
     assert "right passage alone" in told.getvalue()
     assert "1 implicit" in told.getvalue()

@@ -16,22 +16,22 @@ from rich.console import Console
 from everlong.corpora.needs import needs_text
 from everlong.data import Book
 from everlong.eval.statistics import auc
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import load_pack, pack_folder_of
 from everlong.parts.tombstones.at_work import scored
 from everlong.parts.tombstones.measure import (
     FALSE_ALARMS,
     Sample,
-    TombstonesConfig,
     choose_heads,
     keep_heads,
     paired_auc,
-    print_tombstones,
     report_of,
     run_tombstones,
     samples_of,
 )
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.walker.measure import Measuring
 from everlong.text.encoding import decode_text, encode
 from test_exactness import random_text
 from test_kept_writer import drawn_writer, pack_with
@@ -134,7 +134,7 @@ def test_a_score_of_the_report_is_the_one_that_a_frame_wakes_by() -> None:
 def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
     model, tokenizer = tiny_model(max_position_embeddings=2048), byte_tokenizer()
-    config = TombstonesConfig(documents=1, calibration=1, tombstones=6, facts=6, old_tokens=2600, pieces=3, heads=2)
+    config = Measuring(documents=1, calibration=1, tombstones=6, facts=6, old_tokens=2600, pieces=3, heads=2)
     books = [Book("a--one", random_text(9000)), Book("a--two", random_text(9000, seed=2))]
     monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
     heads, report = run_tombstones((model, tokenizer), config, tmp_path / "work")
@@ -144,7 +144,7 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     monkeypatch.setattr("everlong.parts.tombstones.measure.samples_of", lambda *given: pytest.fail("was heard already"))
     again, same = run_tombstones((model, tokenizer), config, tmp_path / "work")
     assert (again, same) == (heads, report)
-    pack = load_pack(keep_heads(model, "tiny", heads, report))
+    pack = load_pack(keep_heads(model, heads, report))
     assert TombstoneHeads.of_part(pack.parts[TOMBSTONES]) == dataclasses.replace(
         heads, weights=tuple(np.float32(heads.weights).tolist())
     )
@@ -155,23 +155,23 @@ def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatc
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
     model, tokenizer = tiny_model(max_position_embeddings=2048), byte_tokenizer()
     pack_with(pack_folder_of(weights_fingerprint(model)), model, drawn_writer(model))
-    config = TombstonesConfig(tombstones=6, facts=6, old_tokens=2600, pieces=3)
+    config = Measuring(tombstones=6, facts=6, old_tokens=2600, pieces=3)
     book = Book("a--one", random_text(9000))
     means = samples_of((model, tokenizer), config, book, 0)
-    written = samples_of((model, tokenizer), dataclasses.replace(config, writer=True), book, 0)
+    written = samples_of((model, tokenizer), dataclasses.replace(config, kv_writer=True), book, 0)
     assert [(one.kind, one.right) for one in written] == [(one.kind, one.right) for one in means]
     assert all(np.isfinite(one.log_mass).all() for one in written)
     assert any(np.abs(one.log_mass - other.log_mass).max() > 0.1 for one, other in zip(written, means, strict=True))
     books = [book, Book("a--two", random_text(9000, seed=2))]
     monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
-    small = dataclasses.replace(config, documents=1, calibration=1, heads=2, writer=True)
+    small = dataclasses.replace(config, documents=1, calibration=1, heads=2, kv_writer=True)
     _, report = run_tombstones((model, tokenizer), small, tmp_path / "written", beside=tmp_path / "means")
-    _, alone = run_tombstones((model, tokenizer), dataclasses.replace(small, writer=False), tmp_path / "means")
+    _, alone = run_tombstones((model, tokenizer), dataclasses.replace(small, kv_writer=False), tmp_path / "means")
     beside = report.beside
     assert beside is not None
     assert (beside.writer, beside.told, beside.right) == (False, alone.told[0], alone.right)
     assert beside.less == pytest.approx(report.told[0].auc - alone.told[0].auc)
     assert beside.low <= beside.less <= beside.high
     console = Console(record=True, width=200)
-    print_tombstones(report, console)
+    print_report(report, console)
     assert "tombstones that are means on the same texts" in console.export_text()

@@ -20,17 +20,19 @@ from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
 from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack, load_pack, pack_of_model, pack_with
+from everlong.models.pack import Pack, load_pack, pack_of, pack_of_model, pack_with
 from everlong.models.soft import behind_kv
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig, kv_writer_of
-from everlong.parts.kv_writer.train import KvWriterTrainer, KvWriterTraining
+from everlong.parts.kv_writer.train import KvWriterTrainer, train_on
+from everlong.parts.kv_writer.train import Training as KvWriterTraining
 from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep
-from everlong.parts.writer.measure import WritingConfig, print_writing, run_writing
+from everlong.parts.writer.measure import Measuring, run_writing
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.training.evicted import read_evicted
-from everlong.training.run import train_kv_writer
+from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -209,21 +211,15 @@ def packed(model: Any, folder: pathlib.Path) -> Pack:
     writer = Writer.untrained(WriterConfig(reader, opening=(10, 91), closing=(93, 10)))
     torch.nn.init.normal_(writer.rest.weight, std=0.1)
     parts = {TRIMMER: drawn_trimmer(model).part({}), WRITER: writer.part({})}
-    trained = train_kv_writer(
-        model,
-        drawn_texts(),
-        drawn_trimmer(model),
-        work=folder,
-        settings={"width": 32, "heads": 2, "inner": 32},
-        training=small_training(),
-    )
-    return Pack(trained.model, "tiny", {**parts, **trained.parts})
+    run, settings = Run(model, None, folder), {"width": 32, "heads": 2, "inner": 32}
+    trained = train_on(run, drawn_texts(), drawn_trimmer(model), small_training(), settings=settings)
+    return pack_of(model, {**parts, **trained})
 
 
 def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     pack = packed(model, tmp_path)
-    config = WritingConfig(slots=(32, 64), places=2)
+    config = Measuring(slots=(32, 64), places=2)
     known: list[Any] = []
     untrained = KvWriter.untrained(small_config(model))
     beside = Pack(pack.model, "", {KV_WRITER: untrained.part({})})
@@ -245,7 +241,7 @@ def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -
     expected = report.said[writing.KV]["64"]["nats"] - report.said[step["less"]]["64"]["nats"]
     assert step["nats"] == pytest.approx(expected, abs=1e-9)
     console = Console(record=True, width=200)
-    print_writing(report, console)
+    print_report(report, console)
     assert f"{writing.KV} less {writing.KEPT}" in console.export_text()
 
 
@@ -279,7 +275,7 @@ def loss(logits: torch.Tensor, following: torch.Tensor) -> float:
 
 def test_slots_are_shared_by_eight_blocks() -> None:
     with pytest.raises(ValueError, match="multiples"):
-        WritingConfig(slots=(30,))
+        Measuring(slots=(30,))
 
 
 def test_a_model_without_a_pack_has_an_empty_one(tmp_path: pathlib.Path) -> None:

@@ -13,11 +13,10 @@ import torch
 import everlong
 from everlong.errors import ModelMismatchError
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack
+from everlong.models.pack import Pack, pack_of
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
 from everlong.text.prompt import build_prompt
-from everlong.training.run import pack_of
 from test_exactness import ROOMY, SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -35,7 +34,7 @@ def drawn_pack(model: Any, seed: int = 0) -> Pack:
         towers.center.copy_(states.mean(0))
         towers.scale.copy_(1 / states.std(0))
         towers.reader.weight.copy_(towers.writer.weight)  # alike tokens meet
-    return pack_of(model, towers.part({"data": {"drawn": 0}}))
+    return pack_of(model, {"towers": towers.part({"data": {"drawn": 0}})})
 
 
 @pytest.fixture

@@ -12,19 +12,12 @@ from rich.console import Console
 
 import everlong.parts.writer.measure_again as reconstructing
 from everlong.data import Book, shipped_books
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.soft import among, embedded
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer.measure_again import (
-    compare,
-    fit_vectors,
-    pages_of,
-    print_reconstructing,
-    rouge_l,
-    run_reconstructing,
-    said_again,
-)
+from everlong.parts.writer.measure_again import compare, fit_vectors, pages_of, rouge_l, run_reconstructing, said_again
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
 from everlong.text.control import memory_marks
 from tiny_models import byte_tokenizer, tiny_model
@@ -120,5 +113,5 @@ def test_from_a_pack_to_a_table(tmp_path: pathlib.Path) -> None:
     # An untrained writer is pooling.
     assert report.again[reconstructing.DETAILS] == report.again[reconstructing.POOLED]
     console = Console(record=True, width=160)
-    print_reconstructing(report, console)
+    print_report(report, console)
     assert "vectors fitted to the page, 1 pages" in console.export_text()

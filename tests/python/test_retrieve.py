@@ -21,17 +21,18 @@ from everlong.corpora.frames import NEEDS, frame_texts
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
 from everlong.parts.retrieve import Retrieve
 from everlong.parts.retrieve.at_work import Retrieving
-from everlong.parts.retrieve.measure import _Scored, figures_of, print_retrieving, run_retrieving, threshold_of
+from everlong.parts.retrieve.measure import _Scored, figures_of, run_retrieving, threshold_of
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
-from everlong.parts.retrieve.train import RetrieveTraining, odds_of, train_on
+from everlong.parts.retrieve.train import Training, fit, odds_of, train_on
 from everlong.text.prompt import build_prompt
-from everlong.training.run import train_retrieve
+from everlong.training.run import Run
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -131,20 +132,20 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
 def test_it_learns_on_what_it_learns_from(tmp_path: pathlib.Path) -> None:
     model, frames = deep_model(), drawn_frames(2)
     both = [*frames, *(dataclasses.replace(frame, split="fit") for frame in frames)]
-    training = RetrieveTraining(steps=30, batch=1, check_every=10, learning_rate=1e-2, threads=1, warmup=1)
-    trained = train_on(model, byte_tokenizer(), both, training)
+    training = Training(steps=30, batch=1, check_every=10, learning_rate=1e-2, threads=1, warmup=1)
+    trained = fit(model, byte_tokenizer(), both, training)
     losses = [entry["held out"] for entry in trained.learned.log]
     assert min(losses) < 0.8 * losses[0]
     assert all(parameter.requires_grad for parameter in model.parameters())
     with pytest.raises(ValueError, match="none"):
-        train_on(model, byte_tokenizer(), frames, training)
+        fit(model, byte_tokenizer(), frames, training)
 
 
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     frames = [*drawn_frames(2), *(dataclasses.replace(frame, split="fit") for frame in drawn_frames(2))]
-    training = RetrieveTraining(steps=4, batch=1, check_every=2, threads=1)
-    whole = train_retrieve(model, byte_tokenizer(), frames, work=tmp_path / "whole", training=training)
+    training = Training(steps=4, batch=1, check_every=2, threads=1)
+    whole = train_on(Run(model, byte_tokenizer(), tmp_path / "whole"), frames, training)
 
     class Stopped(Exception):  # noqa: N818
         pass
@@ -154,10 +155,10 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
             raise Stopped
 
     with pytest.raises(Stopped):
-        train_retrieve(model, byte_tokenizer(), frames, work=tmp_path / "cut", training=training, check=stop)
-    resumed = train_retrieve(model, byte_tokenizer(), frames, work=tmp_path / "cut", training=training)
-    for name, tensor in whole.parts[RETRIEVE].tensors.items():
-        assert torch.equal(tensor, resumed.parts[RETRIEVE].tensors[name])
+        train_on(Run(model, byte_tokenizer(), tmp_path / "cut", check=stop), frames, training)
+    resumed = train_on(Run(model, byte_tokenizer(), tmp_path / "cut"), frames, training)
+    for name, tensor in whole[RETRIEVE].tensors.items():
+        assert torch.equal(tensor, resumed[RETRIEVE].tensors[name])
 
 
 def test_figures_are_by_their_definitions() -> None:
@@ -183,7 +184,7 @@ def test_always_and_never_are_right_half_of_the_time() -> None:
     # A question about what stands in the frame has its words.
     assert report.said[retrieving_eval.WORDS]["AUC"] > 0.5
     console = Console(record=True, width=160)
-    print_retrieving(report, console)
+    print_report(report, console)
     assert "false alarms" in console.export_text()
 
 

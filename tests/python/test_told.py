@@ -18,14 +18,24 @@ from everlong.corpora.evicted import evicted_texts
 from everlong.corpora.pairs import Pairs, Question, Split, Text
 from everlong.corpora.told import KINDS, rationale, told_blocks, told_stories
 from everlong.data import Book, shipped_books
+from everlong.eval.statistics import auc
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack
+from everlong.models.pack import Pack, pack_of
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.deciding import Decider, DeciderSettings, odds
-from everlong.parts.writer.measure_deciding import Decided, auc, by_words, figures_of, print_explaining, run_explaining
+from everlong.parts.writer.measure_deciding import Decided, by_words, figures_of, run_explaining
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig
-from everlong.parts.writer.train import ToldRead, WriterTraining, decided_loss, misjudged, verdicts_of
-from everlong.training.run import told_reads, train_writer
+from everlong.parts.writer.train import (
+    ToldRead,
+    Training,
+    decided_loss,
+    misjudged,
+    told_reads,
+    train_on,
+    verdicts_of,
+)
+from everlong.training.run import Run
 from everlong.training.told import told_states
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -217,25 +227,24 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     block of each kind.
     """
     model, tokenizer = deep_model(), byte_tokenizer()
-    pack = train_writer(
-        model,
-        tokenizer,
-        evicted_texts(tokenizer, small_books(), samples=8),
-        [told_blocks(tokenizer, small_books(), texts=8)],
-        work=tmp_path / "work",
-        layers=LAYERS,
-        settings={"width": 32, "heads": 2, "inner": 32},
-        training=WriterTraining(
-            steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2, settling=6
-        ),
+    training = Training(
+        layers=LAYERS, steps=6, batch=2, check_every=3, threads=1, tokens=(8,), why=4.0, again=0.5, lora=2, settling=6
     )
+    parts = train_on(
+        Run(model, tokenizer, tmp_path / "work"),
+        evicted_texts(tokenizer, small_books(), samples=8),
+        training,
+        [told_blocks(tokenizer, small_books(), texts=8)],
+        settings={"width": 32, "heads": 2, "inner": 32},
+    )
+    pack = pack_of(model, parts)
     assert float(pack.parts[WRITER].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
     assert any("why" in entry for entry in pack.parts[WRITER].made["log"])
     decider = Writer.of_part(pack.parts[WRITER]).decider
     assert decider is not None
     assert float(decider.kinds.weight.abs().sum()) > 0
     blocks = told_blocks(tokenizer, small_books(), texts=2, split="test", seed=1)
-    report = run_explaining((model, tokenizer), pack, blocks, work=tmp_path / "told")
+    report = run_explaining((model, tokenizer), pack, blocks, "to generated blocks", work=tmp_path / "told")
     assert set(report.decided) == {
         explaining.DETAILS, explaining.POOLED, explaining.STRANGE, explaining.QUESTION, explaining.WORDS,
     }  # fmt: skip
@@ -244,7 +253,7 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
         assert (found["AUC, N1"], found["AUC, N2"], found["right decisions"]) == (0.5, 0.5, 0.5)
         assert found["right reasons"] == pytest.approx(1 / 3)
     console = Console(record=True, width=160)
-    print_explaining(report, "to generated blocks", console)
+    print_report(report, console)
     assert "question alone" in console.export_text()
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import everlong
+import everlong.parts.trigger.measure as topics
 from everlong.corpora.boundaries import dialogues, joined
 from everlong.parts.trigger import Trigger as TriggerPart
-from everlong.parts.trigger import measure as topics
 from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
 from test_exactness import ROOMY, SMALL, random_text
@@ -134,14 +134,9 @@ def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: p
 def test_figures_of_every_method(model: Any, pack: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "dialogues", lambda part: dialogues(part)[:3])
     monkeypatch.setattr(topics, "shipped_books", list)
-    report = topics.run_topics(
-        (model, byte_tokenizer()),
-        topics.trigger_pack((model, None), pack),
-        books=small_books(),
-        splices=1,
-        means=(200,),
-        memory_config=everlong.MemoryConfig(),
-    )
+    monkeypatch.setattr(topics, "books_of", lambda files: small_books())
+    measuring = topics.Measuring(splices=1, means=(200,))
+    report = topics.measure((model, byte_tokenizer()), measuring, pack=pack, config=everlong.MemoryConfig())
     assert set(report.figures) == {"dialogues", "splices"}
     for figures in report.figures.values():
         assert set(figures) == {"trigger", "TextTiling", "surprise", "equal lengths", "every paragraph"}
@@ -151,5 +146,6 @@ def test_figures_of_every_method(model: Any, pack: pathlib.Path, monkeypatch: py
         2 * report.sets["splices"]["right"] / sum(report.sets["splices"][n] for n in ("right", "places"))
     )
     assert report.lengths["200"]["blocks"] > 0
+    other = tiny_model("llama", num_hidden_layers=4, seed=5), byte_tokenizer()
     with pytest.raises(everlong.errors.EverlongError, match="no trigger"):
-        topics.trigger_pack((tiny_model("llama", num_hidden_layers=4, seed=5), None), "auto")
+        topics.measure(other, measuring, pack="auto", config=everlong.MemoryConfig())

@@ -17,12 +17,13 @@ from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models import pack as packs
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of
+from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of, pack_of
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
-from everlong.parts.towers.train import TowerTrainer, TowerTraining
-from everlong.training.run import pack_of, train_towers
+from everlong.parts.towers.train import TowerTrainer, train_on
+from everlong.parts.towers.train import Training as TowerTraining
+from everlong.training.run import Run
 from everlong.training.states import POOL_TOKENS, States, as_floats, cached_states
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -126,7 +127,23 @@ def test_training_that_was_cut_short_ends_as_one_that_was_not(tmp_path: pathlib.
         pairs, states, SETTINGS, dataclasses.replace(training, minutes=0.0), checkpoints=tmp_path
     ).train()  # ends behind its first step
     went_on = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
-    assert went_on.steps == whole.steps == 60
+    assert went_on.learned.steps == whole.learned.steps == 60
+    for name, tensor in whole.towers.state_dict().items():
+        assert torch.equal(tensor, went_on.towers.state_dict()[name]), name
+
+
+def test_passages_that_were_mined_before_it_was_cut_short_are_trained_on(tmp_path: pathlib.Path) -> None:
+    pairs, states = drawn_pairs()
+    training = TowerTraining(steps=60, batch=16, negatives=8, mine_every=30, check_every=20, warmup=10)
+    whole = TowerTrainer(pairs, states, SETTINGS, training).train()
+
+    def stop(step: int, found: dict[str, float]) -> None:
+        if step == 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path, progress=stop).train()
+    went_on = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
     for name, tensor in whole.towers.state_dict().items():
         assert torch.equal(tensor, went_on.towers.state_dict()[name]), name
 
@@ -211,7 +228,7 @@ def test_a_text_has_the_states_of_its_own_tokens(tmp_path: pathlib.Path) -> None
 def test_a_pack_comes_back_as_it_was_and_no_damaged_one(tmp_path: pathlib.Path) -> None:
     model = tiny_model()
     towers = drawn_towers()
-    pack = pack_of(model, towers.part({"data": {"own": 3}, "seed": 0}))
+    pack = pack_of(model, {"towers": towers.part({"data": {"own": 3}, "seed": 0})})
     pack.save(tmp_path)
     loaded = load_pack(tmp_path)
     assert loaded.model == weights_fingerprint(model)
@@ -240,7 +257,7 @@ def test_a_pack_comes_back_as_it_was_and_no_damaged_one(tmp_path: pathlib.Path) 
 
 def test_a_pack_of_another_model_is_refused_and_not_found(tmp_path: pathlib.Path) -> None:
     model = tiny_model()
-    pack = pack_of(model, drawn_towers().part({}))
+    pack = pack_of(model, {"towers": drawn_towers().part({})})
     pack.save(tmp_path)
     own = Fingerprint(weights_fingerprint(model), "rope", "tokenizer")
     other = Fingerprint("another", "rope", "tokenizer")
@@ -274,8 +291,8 @@ def test_what_a_user_trained_stands_beside_what_is_shipped(
 
 def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
-    training = TowerTraining(steps=4, batch=4, negatives=2, check_every=2)
-    pack = train_towers(model, tokenizer, small_pairs(), work=tmp_path, layers=(1,), training=training)
+    training = TowerTraining(layers=(1,), steps=4, batch=4, negatives=2, check_every=2)
+    pack = pack_of(model, train_on(Run(model, tokenizer, tmp_path), small_pairs(), training))
     made = pack.parts["towers"].made
     assert made["data"] == {"own": 7}
     assert made["steps"] == 4

@@ -16,7 +16,7 @@ import everlong._core as _core
 from everlong.corpora.boundaries import CutText, author_of, dialogues, joined, plain, trigger_texts
 from everlong.data import Book, shipped_books
 from everlong.errors import EverlongError
-from everlong.models.pack import Pack, load_pack
+from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.parts.trigger import Trigger as TriggerPart
@@ -30,10 +30,10 @@ from everlong.parts.trigger.at_work import (
     threshold_for,
 )
 from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings, calibration_of
-from everlong.parts.trigger.train import TriggerTraining
-from everlong.parts.trigger.train import train_trigger as train_on
+from everlong.parts.trigger.train import Training as TriggerTraining
+from everlong.parts.trigger.train import fit, train_on
 from everlong.training.read_states import ReadStates, ReadText, read_states, tokens_of
-from everlong.training.run import pack_of, train_trigger
+from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -106,8 +106,7 @@ def drawn_pack(model: Any, texts: list[SaidText] | None = None, seed: int = 0) -
     trigger.center.copy_(wide.mean(0))
     trigger.scale.copy_(1 / wide.std(0))
     part = trigger.part(kept_texts(texts or drawn_texts()), {"data": {"drawn": 0}})
-    towers = LateTowers(TowerSettings(LAYERS, model.config.hidden_size, dimension=8)).part({})
-    return dataclasses.replace(pack_of(model, towers), parts={TRIGGER: part})
+    return pack_of(model, {TRIGGER: part})
 
 
 def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
@@ -136,7 +135,7 @@ def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
     model = tiny_model("llama", num_hidden_layers=4)
     torch.manual_seed(3)
     towers = LateTowers(TowerSettings(LAYERS, model.config.hidden_size, dimension=16))
-    pack_of(model, towers.part({"data": {}})).save(tmp_path)
+    pack_of(model, {"towers": towers.part({"data": {}})}).save(tmp_path)
     bits = (tmp_path / "towers.safetensors").read_bytes()
     texts = drawn_texts()
     drawn_pack(model, texts).save(tmp_path)
@@ -294,14 +293,14 @@ def everlong_cut(at: int, kind: Any) -> Any:
 def test_training_learns_what_it_is_shown_and_twice_the_same_bits() -> None:
     states, settings = drawn_states(), dataclasses.replace(SETTINGS, before_tokens=8, lookahead=8, units=16)
     training = TriggerTraining(steps=150, batch=128, dropout=0.1, threads=1, seed=4)
-    one, other = train_on(states, settings, training), train_on(states, settings, training)
+    one, other = fit(states, settings, training), fit(states, settings, training)
     for name, tensor in one.trigger.state_dict().items():
         assert torch.equal(tensor, other.trigger.state_dict()[name])
-    kept = min(one.log, key=lambda found: found["held out"])
+    kept = min(one.learned.log, key=lambda found: found["held out"])
     assert kept["splice"] > 0.85  # 1 in 3 places is one: 0.3 by chance
-    assert one.log[0]["held out"] > kept["held out"]
+    assert one.learned.log[0]["held out"] > kept["held out"]
     with pytest.raises(ValueError, match="no places"):
-        train_on(dataclasses.replace(states, texts=states.texts[1:4]), settings, training)
+        fit(dataclasses.replace(states, texts=states.texts[1:4]), settings, training)
 
 
 def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib.Path) -> None:
@@ -330,17 +329,17 @@ def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib
 def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trigger_texts(small_books(), splices=8, with_dialogues=False, seed=0)
-    pack = train_trigger(
-        model, tokenizer, texts, work=tmp_path / "work", training=TriggerTraining(steps=30, batch=64, threads=1)
-    )
+    training = TriggerTraining(steps=30, batch=64, threads=1)
+    pack = pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), texts, training))
     made = pack.parts[TRIGGER].made
     assert made["data"]["splice"] + made["data"]["author"] == 5 * 7
     assert set(made["figures"]) == {"fit", "train"}
     pack.save(tmp_path / "pack")
     ends = LearnedTopicEnds(load_pack(tmp_path / "pack"), _core.MemoryOsConfig(), 200)
     assert 0 < ends.threshold <= 2
+    of_no_book = [text for text in texts if text.origin != "book"]
     with pytest.raises(ValueError, match="calibrated"):
-        train_trigger(model, tokenizer, [text for text in texts if text.origin != "book"], work=tmp_path / "other")
+        train_on(Run(model, tokenizer, tmp_path / "other"), of_no_book, training)
 
 
 def test_settings_that_look_at_nothing_are_refused() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong.parts.trimmer.measure as trimming
+from everlong.cli.from_dataclass import parameters_of, settings_of
 from everlong.corpora.attended import trim_texts
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.planted import draw_planted, with_statements
@@ -23,17 +24,16 @@ from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.models.cut_cache import go_on, read_whole
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack, load_pack
+from everlong.models.pack import Pack, load_pack, pack_of, pack_with
 from everlong.models.rope import rope_table
 from everlong.models.watched import Watch, WatchedAttention
-from everlong.parts.trimmer.measure import TrimmingConfig, chosen, losses, prose_streams, run_trimming, trimmer_pack
+from everlong.parts.trimmer.measure import Measuring, chosen, losses, prose_streams, run_trimming
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep, trimmer_of
 from everlong.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, scored_stream
-from everlong.parts.trimmer.train import TrimmerTraining, weights_of, worth
-from everlong.parts.trimmer.train import train_trimmer as train_on
+from everlong.parts.trimmer.train import Training, fit, train_on, worth
 from everlong.pictures import draw_report
 from everlong.training.attended import AttendedText, attended, attended_texts
-from everlong.training.run import train_trimmer
+from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -235,10 +235,19 @@ def test_worth_is_the_log_of_a_weighted_sum_of_what_was_measured() -> None:
         math.log(1 * math.exp(-1) + 50 * math.exp(-6) + 2 * math.exp(-2)),
         math.log(math.exp(-1) + 50 * math.exp(-6)),
     ]
-    assert weights_of("1,50,2") == (1.0, 50.0, 2.0)
+    names = [parameter.name for parameter in parameters_of(Training)]
+
+    def chosen_by(weights: str) -> Training:
+        defaults = {parameter.name: parameter.default for parameter in parameters_of(Training)}
+        found = settings_of(Training, {**defaults, "weights": weights})
+        assert isinstance(found, Training)
+        return found
+
+    assert "weights" in names
+    assert chosen_by("1,50,2").weights == (1.0, 50.0, 2.0)
     for wrong in ("1,50", "1,-5,2", "0,0,1", "a,b,c"):
         with pytest.raises(ValueError, match="weights"):
-            weights_of(wrong)
+            chosen_by(wrong)
     assert worth(targets, (1.0, 50.0, 2.0)).tolist() == pytest.approx(expected, abs=1e-5)
 
 
@@ -257,8 +266,8 @@ def drawn_attended(count: int = 16, seed: int = 0) -> list[AttendedText]:
 
 
 def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
-    texts, training = drawn_attended(), TrimmerTraining(ridge=2.0, steps=200, threads=1, learning_rate=5e-3)
-    plain = train_on(texts, dataclasses.replace(SETTINGS, units=0), training)
+    texts, training = drawn_attended(), Training(ridge=2.0, steps=200, threads=1, learning_rate=5e-3)
+    plain = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
     train = [text for text in texts if text.text.split == "train"]
     x = plain.trimmer.normal(torch.cat([text.states for text in train])).double().numpy()
     y = torch.cat([worth(text.targets, training.weights) for text in train]).double().numpy()
@@ -267,30 +276,29 @@ def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
     expected = np.linalg.solve(x1.T @ x1 + penalty, x1.T @ y)
     found = torch.cat([plain.trimmer.linear.weight[0], plain.trimmer.linear.bias]).detach().numpy()
     assert np.abs(found - expected).max() < 1e-4
-    deep = [train_on(texts, dataclasses.replace(SETTINGS, units=32), training) for _ in range(2)]
-    assert deep[0].log[0]["R2"] == pytest.approx(plain.log[0]["R2"], abs=1e-6)
-    assert max(found["R2"] for found in deep[0].log) > plain.log[0]["R2"] + 0.05
+    deep = [fit(texts, dataclasses.replace(SETTINGS, units=32), training) for _ in range(2)]
+    assert deep[0].learned.log[0]["R2"] == pytest.approx(plain.learned.log[0]["R2"], abs=1e-6)
+    assert max(found["R2"] for found in deep[0].learned.log) > plain.learned.log[0]["R2"] + 0.05
     for name, tensor in deep[0].trimmer.state_dict().items():
         assert torch.equal(tensor, deep[1].trimmer.state_dict()[name])
     with pytest.raises(ValueError, match="none"):
-        train_on(texts[:3], SETTINGS, training)
+        fit(texts[:3], SETTINGS, training)
 
 
 def test_the_command_s_way_from_books_to_a_pack_and_a_table(tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trim_texts(tokenizer, small_books(), None, samples=8, stories=0, seed=0)
-    pack = train_trimmer(
-        model, tokenizer, texts, work=tmp_path / "work", layers=LAYERS, training=TrimmerTraining(steps=4, threads=1)
-    )
+    training = Training(layers=LAYERS, steps=4, threads=1)
+    pack = pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), texts, training))
     pack.save(tmp_path / "pack")
     made = load_pack(tmp_path / "pack").parts[TRIMMER].made
     assert made["data"]["blocks"] == 14
     assert {"R2", "repeated", "continued"} <= set(made["figures"]["fit"])
-    found = trimmer_pack((model, tokenizer), tmp_path / "pack")
+    found = pack_with(TRIMMER, "Trimmer", model, tmp_path / "pack")
     Pack(weights_fingerprint(model), "", {}).save(tmp_path / "empty")
     with pytest.raises(EverlongError, match="train trimmer"):
-        trimmer_pack((model, tokenizer), tmp_path / "empty")
-    config = TrimmingConfig(budgets=(32, 64), places=2, fact_blocks=0, story_blocks=0)
+        pack_with(TRIMMER, "Trimmer", model, tmp_path / "empty")
+    config = Measuring(budgets=(32, 64), places=2, fact_blocks=0, story_blocks=0)
     known: list[Any] = []
     report = run_trimming((model, tokenizer), found, config, books=small_books(), known=known.append)
     # What was known after the first place is what fewer places give.

@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 from transformers.cache_utils import DynamicCache
 
+import everlong.parts.trimmer.in_model as trimmer_in_model
 from everlong.corpora.attended import trim_texts
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.scenarios import FAMILIES, Scenario, Target, draw_scenarios
 from everlong.data import Book
 from everlong.errors import EverlongError
+from everlong.eval.tables import print_report
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
 from everlong.models.masked import MaskedAttention
-from everlong.models.pack import Pack, load_pack
+from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.releases import cache_argument
-from everlong.parts.trimmer import in_model as trimmer_in_model
 from everlong.parts.trimmer.in_model import (
     Choice,
     InModelTrainer,
@@ -34,11 +35,11 @@ from everlong.parts.trimmer.in_model import (
     said_under,
     scores_of,
 )
-from everlong.parts.trimmer.measure import TrimmingConfig, print_trimming, run_trimming
+from everlong.parts.trimmer.measure import Measuring, run_trimming
 from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
-from everlong.parts.trimmer.train import TrimmerTraining
-from everlong.training.run import train_trimmer
+from everlong.parts.trimmer.train import Training, train_on
+from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -350,24 +351,22 @@ def test_scores_are_the_trimmers_own() -> None:
 def test_from_books_to_a_pack_with_both_and_a_table(scenarios: list[Scenario], tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trim_texts(tokenizer, books(), None, samples=8, stories=0, seed=0)
-    first = TrimmerTraining(steps=2, threads=1)
+    first = Training(layers=LAYERS, steps=2, threads=1)
 
-    def train(out: pathlib.Path, **second: Any) -> Pack:
-        pack = train_trimmer(
-            model, tokenizer, texts, work=tmp_path / "work", layers=LAYERS, training=first, **second
-        )  # fmt: skip
-        pack.save(out)
+    def train(out: pathlib.Path, *second: Any, with_adapter: bool = False) -> Pack:
+        training = dataclasses.replace(first, in_model=4 if second else 0, with_adapter=with_adapter)
+        pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), texts, training, *second)).save(out)
         return load_pack(out)
 
     same = [*scenarios[:2], dataclasses.replace(scenarios[0], name="again", split="fit")]
     alone = train(tmp_path / "alone")
-    both = train(tmp_path / "both", scenarios=same, in_model=small(4), with_adapter=True)
+    both = train(tmp_path / "both", same, small(4), with_adapter=True)
     assert set(both.parts) == {"trimmer", "adapter"}
     assert both.parts["trimmer"].made["through the model"]["steps"] == 4
     assert "through the model" not in alone.parts["trimmer"].made
     with pytest.raises(ValueError, match="through the model"):
         train(tmp_path / "none", with_adapter=True)
-    config = TrimmingConfig(budgets=(32,), places=1, fact_blocks=1, story_blocks=0)
+    config = Measuring(budgets=(32,), places=1, fact_blocks=1, story_blocks=0)
     report = run_trimming((model, tokenizer), both, config, books=books(), beside={"first": alone})
     for ground in ("prose", "facts"):
         found = report.trimming[ground]
@@ -379,7 +378,7 @@ def test_from_books_to_a_pack_with_both_and_a_table(scenarios: list[Scenario], t
         assert report.differences[ground]["32"]["kl"]["best"] in found
         assert not report.differences[ground]["32"]["kl"]["best"].startswith("Trimmer")
     console = Console(record=True, width=160, file=io.StringIO())
-    print_trimming(report, console)
+    print_report(report, console)
     assert "all kept, with the adapter" in console.export_text()
 
 

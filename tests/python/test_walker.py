@@ -22,19 +22,20 @@ from everlong.corpora.multi_hop import multi_hop_text
 from everlong.corpora.walks import draw_walk_texts
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
+from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack, load_pack
+from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.parts.walker import Walker as WalkerPart
-from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker, print_walker
+from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker
+from everlong.parts.walker.memories import WalkMemory, read_walk_texts
 from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings, walker_of
-from everlong.parts.walker.train import GROUP_TOKENS, WalkerTraining, gold_found, walk_for
+from everlong.parts.walker.train import GROUP_TOKENS, Training, gold_found, train_on, walk_for
 from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
-from everlong.training.run import train_walker
-from everlong.training.walks import WalkMemory, read_walk_texts
+from everlong.training.run import Run
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 
-TRAINING = WalkerTraining(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
+TRAINING = Training(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
 
 
 def texts(count: int = 2, chains: int = 6) -> Any:
@@ -170,9 +171,7 @@ def test_what_a_walk_loads_comes_back_first_and_the_search_fills_up(memories: li
 def test_training_goes_on_from_kept_vectors_and_makes_a_part(tmp_path: Path) -> None:
     model, tokenizer = tiny_model("llama"), byte_tokenizer()
     drawn = texts(2, 3)
-    packs = [
-        train_walker(model, tokenizer, drawn, work=tmp_path / "work", pack=None, training=TRAINING) for _ in range(2)
-    ]
+    packs = [pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), drawn, TRAINING)) for _ in range(2)]
     assert packs[0].parts[WALKER].id == packs[1].parts[WALKER].id
     packs[0].save(tmp_path / "pack")
     walker = walker_of(load_pack(tmp_path / "pack"))
@@ -238,7 +237,7 @@ def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> Non
     held = [any(page == gold for group in groups for page in group.pages) for gold in question.gold]
     assert report.of(FLAT, 2, 1)[0] == all(held)
     json.dumps(report.to_dict())
-    print_walker(report, Console(file=io.StringIO()))
+    print_report(report, Console(file=io.StringIO()))
 
 
 def test_a_bootstrap_is_as_wide_as_a_mean_is_unsure() -> None:

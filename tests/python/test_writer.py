@@ -17,16 +17,17 @@ from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
 from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
-from everlong.models.pack import Pack, load_pack
+from everlong.models.pack import Pack, PackPart, load_pack, pack_of
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentSettings, _order, runs_of
 from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
 from everlong.parts.writer.model import WRITER, Writer, WriterConfig, writer_of
-from everlong.parts.writer.train import WriterTrainer, WriterTraining, words_of
+from everlong.parts.writer.train import Training as WriterTraining
+from everlong.parts.writer.train import WriterTrainer, train_on, words_of
 from everlong.text.control import memory_marks
 from everlong.training.evicted import read_evicted
-from everlong.training.run import train_writer
+from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -347,16 +348,9 @@ def test_d_stands_between_marks_that_the_tokenizer_has() -> None:
 
 def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     model = deep_model()
-    pack = train_writer(
-        model,
-        byte_tokenizer(),
-        drawn_texts(),
-        work=tmp_path / "work",
-        layers=LAYERS,
-        settings={"width": 32, "heads": 2, "inner": 32},
-        training=small_training(),
-    )
-    pack.save(tmp_path / "pack")
+    run, settings = Run(model, byte_tokenizer(), tmp_path / "work"), {"width": 32, "heads": 2, "inner": 32}
+    parts = train_on(run, drawn_texts(), small_training(layers=LAYERS), settings=settings)
+    pack_of(model, parts).save(tmp_path / "pack")
     part = load_pack(tmp_path / "pack").parts[WRITER]
     assert part.made["data"] == {"train": 7, "fit": 1}
     assert part.made["steps"] == 4
@@ -367,19 +361,14 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
 
 def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
-    shared: dict[str, Any] = {"layers": LAYERS, "settings": {"width": 32, "heads": 2, "inner": 32}}
-    first = train_writer(
-        model, tokenizer, drawn_texts(), work=tmp_path / "a", training=small_training(lora=2), **shared
-    ).parts[WRITER]
-    again = train_writer(
-        model,
-        tokenizer,
-        drawn_texts(),
-        begun=first,
-        work=tmp_path / "b",
-        training=small_training(lora=2, steps=0),
-        **shared,
-    ).parts[WRITER]
+    shared: dict[str, Any] = {"settings": {"width": 32, "heads": 2, "inner": 32}}
+
+    def train(folder: str, training: WriterTraining, **more: Any) -> PackPart:
+        training = dataclasses.replace(training, layers=LAYERS)
+        return train_on(Run(model, tokenizer, tmp_path / folder), drawn_texts(), training, **{**shared, **more})[WRITER]
+
+    first = train("a", small_training(lora=2))
+    again = train("b", small_training(lora=2, steps=0), begun=first)
     # Nothing was learned since: it is what it was, and says where it comes from.
     assert again.tensors.keys() == first.tensors.keys()
     for name, tensor in first.tensors.items():
@@ -388,9 +377,7 @@ def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None
     assert again.made["begun with"]["steps"] == first.made["steps"] > 0
     for wrong, said in ((small_training(lora=0), "do not both have maps"), (small_training(lora=3), "its maps are of")):
         with pytest.raises(ValueError, match=said):
-            train_writer(model, tokenizer, drawn_texts(), begun=first, work=tmp_path / "b", training=wrong, **shared)
-    other = {**shared, "settings": {"width": 16, "heads": 2, "inner": 32}}
+            train("b", wrong, begun=first)
+    other = {"width": 16, "heads": 2, "inner": 32}
     with pytest.raises(ValueError, match="what was begun is a writer of"):
-        train_writer(
-            model, tokenizer, drawn_texts(), begun=first, work=tmp_path / "b", training=small_training(lora=2), **other
-        )
+        train("b", small_training(lora=2), begun=first, settings=other)

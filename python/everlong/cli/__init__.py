@@ -20,7 +20,7 @@ MAY_IMPORT: Final = (
     "generation",
     "memory",
     "models",
-    "parts",
+    "part_list",
     "pictures",
     "retrieval",
     "settings",

@@ -24,14 +24,16 @@ def memory_settings(given: Iterable[str]) -> list[str]:
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """ "4K,32K,1M" in tokens, ascending; K is 1,024 and M 1,048,576."""
-    lengths = []
-    for word in text.split(","):
-        match = re.fullmatch(r"(\d+)([KM]?)", word.strip().upper())
-        if match is None:
-            raise ValueError(f"length {word!r}: expected tokens such as 32768, 32K or 1M")
-        lengths.append(int(match[1]) * _UNITS[match[2]])
-    return tuple(sorted(set(lengths)))
+    """ "4K,32K,1M" in tokens, ascending."""
+    return tuple(sorted({parse_length(word) for word in text.split(",")}))
+
+
+def parse_length(word: str) -> int:
+    """Of "32K", in tokens; K is 1,024 and M 1,048,576."""
+    match = re.fullmatch(r"(\d+)([KM]?)", word.strip().upper())
+    if match is None:
+        raise ValueError(f"length {word!r}: expected tokens such as 32768, 32K or 1M")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _by_group(given: dict[str, Any]) -> Iterator[str]:

@@ -138,16 +138,27 @@ def pack_for(model: torch.nn.Module, pack: str | pathlib.Path | None = "auto") -
     return open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
 
 
-def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
+def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path | None) -> Pack:
     """What `pack_for` finds; an empty one where there is none."""
     return pack_for(model, pack) or Pack(weights_fingerprint(model), "", {})
 
 
-def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path) -> Pack:
+def pack_of(model: torch.nn.Module, parts: Mapping[str, PackPart]) -> Pack:
+    """Parts that were trained for a model, as its pack."""
+    return Pack(weights_fingerprint(model), str(getattr(model, "name_or_path", "")), parts)
+
+
+def part_in(pack: Pack | None, part: str, called: str) -> PackPart:
+    """EverlongError, which calls the part so, where a pack has none."""
+    if pack is None or part not in pack.parts:
+        raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
+    return pack.parts[part]
+
+
+def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path | None) -> Pack:
     """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
     found = pack_of_model(model, pack)
-    if part not in found.parts:
-        raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
+    part_in(found, part, called)
     return found
 
 

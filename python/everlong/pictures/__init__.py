@@ -26,7 +26,7 @@ __all__ = ["draw_report", "require_matplotlib"]
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Every picture that a report has, written to `folder`.
 
-    `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval meaning --keep` and `eval trimmer
+    `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval towers --keep` and `eval trimmer
     --keep` kept, a trace, a memory's graph (`everlong graph --json`), or an answer (`everlong ask --json`) whose search
     walked, as JSON gives it back. Raises ValueError for anything else.
     """

@@ -12,7 +12,7 @@ _MOST_AREA, _LEAST_AREA = 260.0, 12.0  # points^2 of a dot
 
 
 def draw_reliability(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each fusion of `eval meaning`, its dots as large as they have searches; what all parts say stands out.
+    """A line for each fusion of `eval towers`, its dots as large as they have searches; what all parts say stands out.
 
     On the diagonal what was said came true. Nothing where no confidence was asked.
     """

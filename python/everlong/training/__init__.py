@@ -3,11 +3,9 @@
 from typing import Final
 
 MAY_IMPORT: Final = (
-    "_core",
     "corpora",
     "errors",
     "frame",
-    "generation",
     "models",
     "text",
 )

@@ -88,6 +88,14 @@ class EvictedRead:
         return self.kv_file
 
 
+def said_of(texts: Sequence[Record]) -> dict[str, Any]:
+    """What a pack says of the texts that a writer learned from."""
+    return {
+        "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
+        "books": sorted({text.name for text in texts if text.split == "train"}),
+    }
+
+
 def read_evicted(
     model: Any,
     texts: Sequence[Record],

@@ -14,7 +14,7 @@ import logging
 import pathlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,7 @@ import torch
 
 from everlong.corpora.pairs import Pairs
 from everlong.errors import EverlongError
-from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
-from everlong.models.soft import embedded
-from everlong.parts.writer.model import Writer
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 
@@ -56,32 +53,40 @@ class States:
         return int(self.passages.shape[1])
 
 
-@dataclasses.dataclass(frozen=True)
-class OfDetails:
-    """Passages as the Detail Tokens of a writer, one for so many tokens, each passage by itself."""
+class OfDetails(Protocol):
+    """Passages as Detail Tokens, each passage by itself."""
 
-    id: str  # the writer's part's
-    writer: Writer
-    group_tokens: int
+    @property
+    def id(self) -> str:
+        """Of what makes them."""
 
-    @torch.no_grad()
+    @property
+    def group_tokens(self) -> int:
+        """That one stands for."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Whose states they are made of."""
+
     def rows(self, model: Any, ids: Sequence[torch.Tensor], states: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """[n, E] of pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
-        read = side_by_side(states, self.writer.config.layers).float().cpu()
-        found, at = [], 0
-        for piece in ids:
-            own = read[at : at + len(piece)]
-            found.append(self.writer.details(own, embedded(model, piece).float().cpu(), self.count(len(piece))))
-            at += len(piece)
-        return torch.cat(found)
 
     def count(self, tokens: int) -> int:
-        return -(-tokens // self.group_tokens)
+        """How many a passage of so many tokens has."""
 
 
 def as_floats(rows: npt.NDArray[np.uint16]) -> torch.Tensor:
     """Rows of `States` as bf16."""
     return torch.from_numpy(np.array(rows).view(np.int16)).view(torch.bfloat16)
+
+
+def middle_and_spread(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each number of rows [n, width]: its middle, and half of what two thirds lie in, for a few are of another
+    size; never 0.
+    """
+    ordered = rows.sort(dim=0).values
+    low, middle, high = (ordered[int(share * (len(ordered) - 1))] for share in (0.1587, 0.5, 0.8413))
+    return middle, (high - low).clamp(min=1e-4) / 2
 
 
 def cached_states(
@@ -111,7 +116,7 @@ def cached_states(
     ids_of = [[encode(tokenizer, piece + "\n\n") for piece in text.pieces] for text in pairs.texts]
     pieces: list[tuple[Rows, ...]] = [()] * len(pairs.texts)
     own_width = width if details is None else model.get_input_embeddings().weight.shape[-1]
-    read_layers = layers if details is None else details.writer.config.layers
+    read_layers = layers if details is None else details.layers
     with KeptRows(folder / "passages", own_width) as kept:
         for done, run in enumerate(runs):
             if done == len(kept.marks):

@@ -20,35 +20,44 @@ import torch
 from transformers import DynamicCache
 
 import everlong._core as _core
+from everlong.corpora.pairs import SETS, Pairs, load_pairs
 from everlong.corpora.seeds import in_turn
 from everlong.errors import UnsupportedModelError
 from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
-from everlong.parts.adapter.answers import Example, Taught
+from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found
 from everlong.text.prompt import build_prompt
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run, before_and_after
 
+ADAPTER = "adapter"  # in a pack
 _LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
 _PAGES_BESIDE = 1  # of the right passage, where a search missed it
 _MOST_RIGHT_PAGES = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class AdapterTraining(LoopSettings):
-    """How it is done."""
+class Training(LoopSettings):
+    """The adapter, which helps a model to answer from what came back as it does on the right passage alone."""
 
-    rank: int = 8
-    scale: float = 2.0
-    steps: int = 150
+    # Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.
+    data: tuple[pathlib.Path, ...] = ()
+    sets: tuple[str, ...] = SETS  # shipped sets, by commas; fairytale is the text that others are planted in
+    tokens: int = 160_000  # of the memory that questions are asked to
+    rank: int = 8  # of the maps beside the model's
+    scale: float = 2.0  # of what they add
+    steps: int = 150  # of training, of eight questions each
     batch: int = 8  # questions a step
     learning_rate: float = 5e-4
     weight_decay: float = 0.0
-    check_every: int = 25
+    check_every: int = 25  # steps; what came nearest on held-out questions is kept
     groups: tuple[int, ...] = (1, 2, 4, 4)  # that come back for a question, as many as is drawn
     held_out: int = 48  # questions that are measured on
 
@@ -69,6 +78,43 @@ class _Asked:
     ids: torch.Tensor  # [n]
 
 
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train adapter` does."""
+    pairs = load_pairs(training.sets, training.data)
+    return train_on(run, pairs, training)
+
+
+def train_on(
+    run: Run,
+    pairs: Pairs,
+    training: Training,
+) -> dict[str, PackPart]:
+    """Read stories with planted passages, keep the model's answers on right passages, train.
+
+    Memory, answers and checkpoints lie in `work`: what was cut short goes on where it stopped when it is called again
+    with the same arguments. Questions are searched for as the model's pack has it by now.
+    """
+    config = default_config(run.model)
+    parts = [one for one in config.parts if one.name != ADAPTER]
+    config = config.changed(answer={"recall_mode": "kv"}, parts=parts)
+    with MemoryModel(run.model, run.tokenizer, run.work / "memory", config) as mm:
+        examples = read_examples(mm, pairs, tokens=training.tokens, seed=training.seed, progress=run.progress)
+        taught = taught_answers(run.model, run.tokenizer, examples, run.work / "answers", progress=run.progress)
+        trainer = AdapterTrainer(
+            mm, examples, taught, training, checkpoints=run.work / "checkpoint", progress=run.check
+        )
+        trained = trainer.train()
+        made = run.made(
+            training,
+            trained.learned,
+            {"held out, nats a token": before_and_after(trained.learned)},
+            data=sorted({text.origin for text in pairs.texts if text.split == "train"}),
+            questions=len(examples),
+            tokens=mm.stream_tokens,
+        )
+    return {ADAPTER: trained.adapter.part(made)}
+
+
 class AdapterTrainer:
     """One training over a memory that was read (`read_examples`), of which nothing changes."""
 
@@ -77,7 +123,7 @@ class AdapterTrainer:
         mm: MemoryModel,
         examples: Sequence[Example],
         taught: Sequence[Taught],
-        training: AdapterTraining,
+        training: Training,
         *,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,

@@ -11,31 +11,41 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
+from everlong.corpora.record import Record
+from everlong.models.pack import PackPart, part_in
 from everlong.models.rope import rope_table, rotated
 from everlong.models.soft import behind_kv, frozen
-from everlong.parts.kv_writer.model import KvWriter, KvWriterConfig
-from everlong.parts.trimmer.model import Trimmer, keep
-from everlong.parts.writer.train import normalise
-from everlong.training.evicted import EvictedRead
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig
+from everlong.parts.latents import LatentSettings, normalise
+from everlong.training.evicted import EvictedRead, read_evicted, said_of
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run, before_and_after
+
+if TYPE_CHECKING:
+    from everlong.parts.trimmer.model import Trimmer
 
 _SAMPLED_READS = 4  # for the size of keys and values
+_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
 _MOST_ANCHORS = 256  # of a lesson: fewer blocks where each has many
 
 
 @dataclasses.dataclass(frozen=True)
-class KvWriterTraining(LoopSettings):
-    """How it is done; the defaults are those of the shipped pack."""
+class Training(LoopSettings):
+    """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
 
-    tokens: tuple[int, ...] = (4, 8, 16, 32, 64, 128)  # anchors of a block, one number drawn for each lesson
+    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
+    samples: int = 48  # streams of eight blocks of books
+    # Tokens kept of a block of 512, by commas: one number is drawn each time.
+    tokens: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
     cross_entropy: float = 0.3  # beside the divergence
     following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
@@ -47,6 +57,38 @@ class TrainedKvWriter:
     learned: Learned
 
 
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train kv-writer` does, with the Trimmer of the pack; EverlongError where it has none."""
+    from everlong.parts.trimmer.model import TRIMMER, Trimmer
+
+    trimmer = Trimmer.of_part(part_in(run.pack, TRIMMER, "Trimmer"))
+    texts = evicted_texts(run.tokenizer, books_of(training.text), samples=training.samples, seed=training.seed)
+    return train_on(run, texts, trimmer, training)
+
+
+def train_on(
+    run: Run,
+    texts: Sequence[Record],
+    trimmer: Trimmer,
+    training: Training,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, PackPart]:
+    """As the writer (parts/writer/train.py), for keys and values of the tokens that a Trimmer keeps, whose layers are
+    read.
+    """
+    layers = trimmer.settings.layers
+    reads = read_evicted(run.model, texts, layers, run.work / "streams", with_kv=True, progress=run.progress)
+    kv_layers, kv_heads, _, head_dim = reads[0].sinks()[0].shape
+    reader = LatentSettings(layers, run.hidden_size, **{**_READER, **(settings or {})})
+    config = KvWriterConfig(reader, kv_layers, kv_heads, head_dim)
+    trained = KvWriterTrainer(
+        run.model, reads, trimmer, config, training, checkpoints=run.work / "kv-checkpoint", progress=run.check
+    ).train()
+    figures = {"held out, in nats a token": before_and_after(trained.learned)}
+    return {KV_WRITER: trained.writer.part(run.made(training, trained.learned, figures, **said_of(texts)))}
+
+
 class KvWriterTrainer:
     """One training over streams that were read with keys; ValueError without any to train on or to hold out."""
 
@@ -56,7 +98,7 @@ class KvWriterTrainer:
         reads: Sequence[EvictedRead],
         trimmer: Trimmer,
         config: KvWriterConfig,
-        training: KvWriterTraining,
+        training: Training,
         *,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
@@ -115,6 +157,8 @@ class KvWriterTrainer:
         self, writer: Any, read: EvictedRead, blocks: Sequence[int], anchors: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Un-rotated keys and values [L, Hkv, blocks * anchors, D] of some blocks of a text."""
+        from everlong.parts.trimmer.model import keep
+
         states = read.states(max(blocks) + 1)[list(blocks)]
         device = self._model.device
         chosen = torch.stack([keep(self._trimmer.scores(own), anchors) for own in states])

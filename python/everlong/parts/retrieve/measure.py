@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.frames import frame_texts
+from everlong.corpora.pairs import Split, load_pairs
 from everlong.corpora.record import Record
-from everlong.eval.rates import print_rates
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import auc, rate
+from everlong.eval.tables import Report, Table, rates_table
 from everlong.frame.taps import side_by_side
-from everlong.models.pack import Pack
+from everlong.models.pack import Pack, pack_of_model
 from everlong.models.provenance import made_with
 from everlong.models.shallow import shallow_states
 from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE
-from everlong.parts.retrieve.train import odds_of
+from everlong.parts.retrieve.train import Training, odds_of
 from everlong.parts.trigger.model import TRIGGER, Trigger
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
@@ -37,14 +41,49 @@ _LONG = 4  # letters of a word that counts
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrievingReport:
+class Measuring:
+    """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
+
+    text: tuple[pathlib.Path, ...] = ()  # books of frames; by default those that are shipped
+    fitted_on: tuple[pathlib.Path, ...] = ()  # books by which what is not learned is given a threshold
+    frames: int = 64  # of stories and books, three questions each
+    tokens: tuple[int, ...] = Training.tokens  # of a frame, by commas: one number is drawn each time
+    seed: int = 0  # of facts and places: the same seed, the same questions
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievingReport(Report):
     made_with: dict[str, Any]
     parts: dict[str, str]
     frames: int
     said: dict[str, dict[str, float]]  # by method
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        title = f"{self.frames} frames, three questions each: what asks for something back"
+        columns = ("recalled", "false alarms", "false alarms, resident", "false alarms, none", "right", "AUC")
+        yield rates_table(title, "by", columns, self.said)
+
+
+def measure(
+    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
+) -> RetrievingReport:
+    """On frames that nothing was trained on."""
+    pairs = load_pairs(["fairytale"])
+
+    def some(books: Sequence[pathlib.Path], split: Split, seed: int) -> list[Record]:
+        return frame_texts(
+            loaded[1],
+            books_of(books),
+            pairs,
+            count=measuring.frames,
+            split=split,
+            tokens=measuring.tokens,
+            seed=seed,
+        )
+
+    drawn = some(measuring.text, "test", measuring.seed)
+    others = some(measuring.fitted_on or measuring.text, "fit", measuring.seed + 1)
+    return run_retrieving(loaded, pack_of_model(loaded[0], pack), drawn, others, seed=measuring.seed, log=log)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +99,7 @@ def run_retrieving(
     others: Sequence[Record],
     *,
     seed: int = 0,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> RetrievingReport:
     """Measured on `frames`; `others` are what thresholds of what is not learned are fitted on."""
     network, tokenizer = model
@@ -151,9 +190,3 @@ def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
         "right": (recalled.rate + 1 - false.rate) / 2,
         "AUC": auc(by_need["evicted"], wrong),
     }
-
-
-def print_retrieving(report: RetrievingReport, console: Console) -> None:
-    title = f"{report.frames} frames, three questions each: what asks for something back"
-    columns = ("recalled", "false alarms", "false alarms, resident", "false alarms, none", "right", "AUC")
-    print_rates(title, "by", columns, report.said, console)

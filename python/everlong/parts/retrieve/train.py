@@ -17,29 +17,34 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
 
-from everlong.corpora.frames import FRAME_TOKENS
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.frames import FRAME_TOKENS, frame_texts
+from everlong.corpora.pairs import Split, load_pairs
 from everlong.corpora.record import Record
 from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
 from everlong.parts.retrieve.at_work import Retrieving
-from everlong.parts.retrieve.model import RetrieveRow, RetrieveSettings
+from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
 from everlong.text.prompt import build_prompt
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run, before_and_after
 
 _MAPS_SCALE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrieveTraining(LoopSettings):
-    """How it is done."""
+class Training(LoopSettings):
+    """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
 
-    steps: int = 100
-    batch: int = 4  # frames
+    text: tuple[pathlib.Path, ...] = ()  # books that facts are planted in; by default those that are shipped
+    frames: int = 400  # of stories and books, with three questions each
+    tokens: tuple[int, ...] = FRAME_TOKENS  # of a frame, by commas: one number is drawn each time
+    steps: int = 100  # of training, of four frames each
+    batch: int = 4  # frames a step
     learning_rate: float = 5e-4
-    check_every: int = 20
-    rank: int = 4
-    tokens: tuple[int, ...] = FRAME_TOKENS
+    rank: int = 4  # of the maps beside the model's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +52,36 @@ class TrainedRetrieve:
     row: RetrieveRow
     maps: Adapter
     learned: Learned
+
+
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train retrieve` does."""
+    books, pairs = books_of(training.text), load_pairs(["fairytale"])
+
+    def some(split: Split, count: int) -> list[Record]:
+        return frame_texts(
+            run.tokenizer, books, pairs, count=count, split=split, tokens=training.tokens, seed=training.seed
+        )
+
+    frames = [*some("train", training.frames), *some("fit", max(2, training.frames // 12))]
+    return train_on(run, frames, training)
+
+
+def train_on(
+    run: Run,
+    frames: Sequence[Record],
+    training: Training,
+) -> dict[str, PackPart]:
+    """What was cut short goes on where it stopped."""
+    trained = fit(run.model, run.tokenizer, frames, training, checkpoints=run.work / "checkpoint", progress=run.check)
+    made = run.made(
+        training,
+        trained.learned,
+        {"held out, nats": before_and_after(trained.learned)},
+        data={split: sum(frame.split == split for frame in frames) for split in ("train", "fit")},
+        texts=sorted({frame.name for frame in frames if frame.split == "train"}),
+    )
+    return {RETRIEVE: trained.row.part(trained.maps, made)}
 
 
 class _Learning(torch.nn.Module):
@@ -87,25 +122,25 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
     return odds
 
 
-def train_on(
+def fit(
     model: Any,
     tokenizer: Any,
     frames: Sequence[Record],
-    training: RetrieveTraining,
+    training: Training,
     *,
     checkpoints: pathlib.Path | None = None,
     progress: Told | None = None,
 ) -> TrainedRetrieve:
     """From the last checkpoint where there is one. ValueError without frames to train on or to hold out."""
-    train, fit = ([frame for frame in frames if frame.split == split] for split in ("train", "fit"))
-    if not train or not fit:
+    train, held_out = ([frame for frame in frames if frame.split == split] for split in ("train", "fit"))
+    if not train or not held_out:
         raise ValueError("<RETRIEVE> is trained on some frames and stopped by others; one of the two has none")
     row = RetrieveRow(RetrieveSettings(model.config.get_text_config(decoder=True).hidden_size)).to(model.device)
     maps = Adapter(AdapterSettings(training.rank, _MAPS_SCALE), adapted_layers(model), seed=training.seed)
     maps = maps.to(model.device)
     retrieving = Retrieving(row, maps, model)
     with torch.no_grad():  # as likely at first as one in three is right
-        row.row.bias.fill_(-float(odds_of(model, tokenizer, retrieving, fit[0]).mean()) - float(np.log(2)))
+        row.row.bias.fill_(-float(odds_of(model, tokenizer, retrieving, held_out[0]).mean()) - float(np.log(2)))
 
     def loss_of(learning: Any, frame: Record) -> torch.Tensor:
         odds = odds_of(model, tokenizer, retrieving, frame, learning)
@@ -118,11 +153,11 @@ def train_on(
         said.setdefault("loss", []).append(float(loss.detach()))
         return loss
 
-    def held_out(learning: Any) -> float:
-        return sum(float(loss_of(learning, frame)) for frame in fit) / len(fit)
+    def lost(learning: Any) -> float:
+        return sum(float(loss_of(learning, frame)) for frame in held_out) / len(held_out)
 
     learning = _Learning(row, maps)
     with frozen(model):
-        learned = learn(learning, lesson, held_out, training, checkpoints=checkpoints, progress=progress)
+        learned = learn(learning, lesson, lost, training, checkpoints=checkpoints, progress=progress)
     learning.load_state_dict(learned.state)
     return TrainedRetrieve(row.cpu().eval(), maps.cpu(), learned)

@@ -7,46 +7,90 @@ questions that were held out is kept, which may be just that.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import operator
 import pathlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.pairs import load_pairs
 from everlong.memory import Memory
+from everlong.models.pack import PackPart
 from everlong.retrieval.index import NeuralInvertedIndex, Router
 from everlong.text.vectors import Encoder, encoder_name, vectors_of
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run, plain
 
 _HELD_OUT = 0.1
 
 
+OF_A_MEMORY = True  # it is trained for a memory, without a model, and is kept there
+
+
 @dataclasses.dataclass(frozen=True)
-class RouterTraining:
+class RouterTraining(LoopSettings):
     nearest: int = 10  # best vectors of a question whose lists are learned
     looked_through: int = 64  # lists, for these: all of them would take long, and hold few more of the best
     most: int = 20_000  # questions, drawn where there are more
-    steps: int = 600
-    batch: int = 256  # questions
+    steps: int = 600  # of training, at most
+    batch: int = 256  # questions a step
     learning_rate: float = 1e-3
+    warmup: int = 1  # steps until the learning rate is reached
+    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
+    weight_decay: float = 0.0
+    clip: float | None = None  # the most that the norm of a step's gradient may be
     sharpness: float = 16.0  # what scores are multiplied by in the softmax, to begin with; learned
-    probes: int = 8  # what is held out is measured at: the share of the nearest that so many lists hold
-    check_every: int = 50
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
+    probes: int = 8  # lists in which what is nearest to a held-out question is looked for
+    check_every: int = 50  # steps; what found most of what is held out is kept
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(RouterTraining):
+    """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+
+    # A memory whose pages are searched by search.embedding_index="dnii".
+    memory: pathlib.Path = dataclasses.field(kw_only=True)
+    # Questions of your own, a line each; by default those of the shipped sets.
+    questions: pathlib.Path | None = None
+    encoder: str = "minilm"  # of the memory's pages
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedRouter:
     router: Router
-    steps: int
-    minutes: float
     # At each check: the share of held-out questions' nearest vectors that the first `probes` lists hold; the first one
     # is that of the router it began from.
-    log: tuple[dict[str, float], ...]
+    learned: Learned
+
+
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train router` does, and how it was done: what it made is kept with the memory."""
+    from everlong.retrieval.embedding import load_encoder
+
+    if training.questions is None:
+        pairs = load_pairs()
+        words = [pairs.questions[at].words for at in pairs.of_split("train")]
+    else:
+        words = [line for line in training.questions.read_text("utf-8").splitlines() if line.strip()]
+    trained = train_router_of(
+        training.memory, load_encoder(training.encoder), words, training=training, progress=run.check
+    )
+    found = trained.learned.held_out
+    by = f"what is nearest to questions held out, in the first {training.probes} of {len(trained.router.lists):,} lists"
+    made = {
+        "data": f"{len(words):,} questions",
+        "questions": len(words),
+        "lists": len(trained.router.lists),
+        "training": plain(training),
+        "minutes": round(trained.learned.minutes, 2),
+        "figures": {by: {"by nearest centroid": found[0], "trained": max(found)}},
+        "log": list(trained.learned.log),
+    }
+    return {"router": PackPart({}, {}, made)}
 
 
 def train_router(
@@ -54,7 +98,7 @@ def train_router(
     questions: npt.NDArray[np.float32],
     training: RouterTraining,
     *,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Told | None = None,
 ) -> TrainedRouter:
     """Of an index with cosines, from questions [n, dimension]; the index stays as it is. The same bits for one seed,
     machine and number of threads. ValueError for fewer than 20 questions, or for an index that is too small to have
@@ -62,7 +106,6 @@ def train_router(
     """
     if len(questions) < 20:
         raise ValueError(f"{len(questions)} questions are too few to train on and to hold some out")
-    started = time.monotonic()
     begun = index.router
     if len(begun.lists) <= training.probes:
         raise ValueError(f"the index has {len(begun.lists)} lists: with so few there is nothing to learn")
@@ -76,38 +119,36 @@ def train_router(
     held = order[: max(1, int(len(order) * _HELD_OUT))]
     train = order[len(held) :]
 
-    vectors, biases = torch.from_numpy(begun.vectors).clone(), torch.from_numpy(begun.biases).clone()
-    sharpness = torch.tensor(training.sharpness).log()
-    for tensor in (vectors, biases, sharpness):
-        tensor.requires_grad_()
-    optimizer = torch.optim.AdamW([vectors, biases, sharpness], lr=training.learning_rate, weight_decay=0.0)
-
-    def found() -> float:
-        with torch.no_grad():
-            first = (asked[held] @ vectors.T + biases).topk(training.probes, dim=-1).indices
-            return float(wanted[held].gather(1, first).sum(dim=-1).mean())
-
-    log = [{"step": 0.0, "found": found()}]
-    best = copy.deepcopy((vectors.detach(), biases.detach()))
+    learning = _Lists(begun, training.sharpness)
     random = np.random.default_rng((training.seed, 1))
-    step, late = 0, False
-    while step < training.steps and not late:
+
+    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
         at = train[random.integers(len(train), size=training.batch)]
-        scores = (asked[at] @ vectors.T + biases) * sharpness.exp()
+        scores = learning(asked[at]) * learning.sharpness.exp()
         loss = -(wanted[at] * torch.log_softmax(scores, dim=-1)).sum(dim=-1).mean()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        step += 1
-        late = training.minutes is not None and (time.monotonic() - started) / 60 > training.minutes
-        if step % training.check_every == 0 or step == training.steps or late:
-            log.append({"step": float(step), "loss": float(loss.detach()), "found": found()})
-            if log[-1]["found"] > max(entry["found"] for entry in log[:-1]):
-                best = copy.deepcopy((vectors.detach(), biases.detach()))
-            if progress is not None:
-                progress(step, log[-1])
-    router = Router(begun.lists, best[0].numpy(), best[1].numpy())
-    return TrainedRouter(router, step, (time.monotonic() - started) / 60, tuple(log))
+        said.setdefault("loss", []).append(float(loss.detach()))
+        return loss
+
+    def found(_: Any) -> float:
+        first = learning(asked[held]).topk(training.probes, dim=-1).indices
+        return float(wanted[held].gather(1, first).sum(dim=-1).mean())
+
+    learned = learn(learning, lesson, found, training, lessons=1, better=operator.gt, moves=False, progress=progress)
+    best = learned.state
+    return TrainedRouter(Router(begun.lists, best["vectors"].numpy(), best["biases"].numpy()), learned)
+
+
+class _Lists(torch.nn.Module):
+    """Scores of questions [n, dimension] by each list."""
+
+    def __init__(self, begun: Router, sharpness: float) -> None:
+        super().__init__()
+        self.vectors = torch.nn.Parameter(torch.from_numpy(begun.vectors).clone())
+        self.biases = torch.nn.Parameter(torch.from_numpy(begun.biases).clone())
+        self.sharpness = torch.nn.Parameter(torch.tensor(sharpness).log())
+
+    def forward(self, asked: torch.Tensor) -> torch.Tensor:
+        return asked @ self.vectors.T + self.biases
 
 
 def _shares(lists: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> torch.Tensor:
@@ -124,7 +165,7 @@ def train_router_of(
     questions: Sequence[str],
     *,
     training: RouterTraining | None = None,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+    progress: Told | None = None,
 ) -> TrainedRouter:
     """Train the router of a memory whose pages are searched by learned lists (`search.embedding_index="dnii"`), and
     save it with the memory's index. ValueError for a memory that is not searched so.

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from everlong.config import MemoryConfig
+from everlong.corpora.boundaries import books_of
 from everlong.corpora.needs import Cue, needs_text
 from everlong.data import Book, shipped_books
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import Rate, auc, rate
+from everlong.eval.tables import Report, Table
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.pack import Pack, pack_folder_of
+from everlong.models.pack import pack_folder_of, pack_of
 from everlong.models.provenance import made_with
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.tombstones.at_work import LEAST_MASS
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
 from everlong.text.encoding import encode
+from everlong.training.run import plain
 
 Kind = Literal["need", "in the frame", "book"]
 Array = npt.NDArray[np.float64]
@@ -41,16 +42,23 @@ _RESAMPLES = 2000
 
 
 @dataclasses.dataclass(frozen=True)
-class TombstonesConfig:
+class Measuring:
+    """Does attention to a tombstone say that what it stands for is needed (the part `tombstones`)."""
+
+    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that texts are drawn from
     documents: int = 6  # texts that are measured
-    calibration: int = 3  # texts that heads and threshold are chosen on, of other books
+    calibration: int = 3  # texts, of other books, that heads and threshold come from
     tombstones: int = 16
     facts: int = 26  # of a text that leave the frame; half as many stay
     old_tokens: int = 4800  # of a text, that leave
     pieces: int = 13  # of the book as it goes on
     heads: int = 16  # that are chosen
-    writer: bool = False  # whether the KV writer of the model's pack makes the tombstones
-    seed: int = 0
+    kv_writer: bool = False  # tombstones are those of the KV writer of the model's pack, no means
+    seed: int = 0  # of facts and places: the same seed, the same texts
+    work: pathlib.Path | None = None  # folder for what was heard, a file a text; a run goes on there
+    # Folder for the same of the other kind, with or without --kv-writer: both are measured.
+    beside: pathlib.Path | None = None
+    keep: bool = False  # put heads and threshold into the pack of the model
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +99,7 @@ class Beside:
 
 
 @dataclasses.dataclass(frozen=True)
-class TombstonesReport:
+class TombstonesReport(Report):
     needs: int
     others: int
     told: tuple[Told, ...]
@@ -104,16 +112,59 @@ class TombstonesReport:
     made: dict[str, Any]
     beside: Beside | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        recalled, chance = f"recalled at {FALSE_ALARMS:.0%}", f"{FALSE_ALARMS:.2f}"
+        yield Table(
+            f"{self.needs} continuations need what has left the frame, {self.others} do not",
+            ("by", "AUC", "95 %", recalled, "AUC, fact in frame", "AUC, book", f"{recalled} of book"),
+            [
+                *(
+                    (
+                        told.by,
+                        f"{told.auc:.3f}",
+                        f"{told.low:.3f} to {told.high:.3f}",
+                        f"{told.recalled.rate:.2f}",
+                        f"{told.auc_in_the_frame:.3f}",
+                        f"{told.auc_book:.3f}",
+                        f"{told.recalled_book.rate:.2f}",
+                    )
+                    for told in self.told
+                ),
+                ("chance", "0.500", "", chance, "0.500", "0.500", chance),
+            ],
+        )
+        for what, one in (
+            (f"needs that woke a tombstone (threshold {self.threshold:.3f})", self.recalled),
+            ("false alarms", self.false_alarms),
+            ("of the needs that woke one, it was the right one", self.right),
+        ):
+            yield f"{what}: {one.right} of {one.n}, {one.rate:.2f} ({one.low:.2f} to {one.high:.2f})"
+        yield f"a tombstone at random is the right one: {self.chance_right:.2f}"
+        if self.beside is not None:
+            other = self.beside
+            kind = "by the KV writer" if other.writer else "that are means"
+            yield (
+                f"tombstones {kind} on the same texts: AUC {other.told.auc:.3f}, {other.told.recalled.rate:.2f} "
+                f"recalled, the right one {other.right.right} of {other.right.n}; these less those, AUC "
+                f"{other.less:+.3f} ({other.low:+.3f} to {other.high:+.3f})"
+            )
+
+
+def measure(loaded: tuple[Any, Any], measuring: Measuring, *, log: Log = silent) -> TombstonesReport:
+    """Heads and threshold are chosen, and kept where that is asked for."""
+    books = books_of(measuring.text) if measuring.text else ()
+    heads, report = run_tombstones(loaded, measuring, measuring.work, books, log, beside=measuring.beside)
+    if measuring.keep:
+        log(f"kept in {keep_heads(loaded[0], heads, report)}")
+    return report
 
 
 def run_tombstones(
     loaded: tuple[Any, Any],
-    config: TombstonesConfig,
+    config: Measuring,
     work: pathlib.Path | None = None,
     books: Sequence[Book] = (),
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
     *,
     beside: pathlib.Path | None = None,
 ) -> tuple[TombstoneHeads, TombstonesReport]:
@@ -123,7 +174,7 @@ def run_tombstones(
     heads, samples, report = _run_one(loaded, config, work, books, log)
     if beside is None:
         return heads, report
-    other = dataclasses.replace(config, writer=not config.writer)
+    other = dataclasses.replace(config, kv_writer=not config.kv_writer)
     its_heads, its_samples, its_report = _run_one(loaded, other, beside, books, log)
     query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
     own, its = (
@@ -137,7 +188,7 @@ def run_tombstones(
     less, low, high = paired_auc(own, its, need)
     return heads, dataclasses.replace(
         report,
-        beside=Beside(other.writer, less, low, high, its_report.told[0], its_report.right),
+        beside=Beside(other.kv_writer, less, low, high, its_report.told[0], its_report.right),
     )
 
 
@@ -156,10 +207,10 @@ def paired_auc(own: Array, its: Array, need: npt.NDArray[np.bool_]) -> tuple[flo
 
 def _run_one(
     loaded: tuple[Any, Any],
-    config: TombstonesConfig,
+    config: Measuring,
     work: pathlib.Path | None,
     books: Sequence[Book],
-    log: Callable[[str], None],
+    log: Log,
 ) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
     there = [*shipped_books(), *books]
     if len(there) < 2:
@@ -176,13 +227,13 @@ def _run_one(
 
     query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
     heads = choose_heads(samples(1, config.calibration), query_heads, config.heads)
-    made = {**made_with(loaded[0]), **dataclasses.asdict(config)}
+    made = {**made_with(loaded[0]), **plain(config)}
     measured = samples(0, config.documents)
     return heads, measured, report_of(heads, measured, query_heads, made)
 
 
 def _kept_samples(
-    loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, document: int, work: pathlib.Path | None
+    loaded: tuple[Any, Any], config: Measuring, book: Book, document: int, work: pathlib.Path | None
 ) -> list[Sample]:
     if work is None:
         return samples_of(loaded, config, book, document)
@@ -206,7 +257,7 @@ def _kept_samples(
         ]
 
 
-def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, document: int) -> list[Sample]:
+def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document: int) -> list[Sample]:
     """How one text goes on, in every way."""
     model, tokenizer = loaded
     memory = MemoryConfig.fitting(model.config.get_text_config(decoder=True).max_position_embeddings)
@@ -214,7 +265,7 @@ def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, do
         frame={"tombstones": config.tombstones},
         answer={"policy": "off", "quotes": 0},
         search={"index": ("lexical",)},
-        parts=[KvWriter(tombstones=config.writer)],
+        parts=[KvWriter(tombstones=config.kv_writer)],
     )
     random = np.random.default_rng((config.seed, document))
     text = needs_text(
@@ -227,7 +278,7 @@ def samples_of(loaded: tuple[Any, Any], config: TombstonesConfig, book: Book, do
         behind=config.pieces,
     )
     made: list[Sample] = []
-    with MemoryModel(model, tokenizer, None, memory, pack="auto" if config.writer else None) as mm:
+    with MemoryModel(model, tokenizer, None, memory, pack="auto" if config.kv_writer else None) as mm:
         frame = mm.frame
         assert isinstance(frame, KvFrame)
         before = frame.text_begin
@@ -293,11 +344,11 @@ def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[f
     return float(scores.max()), int(scores.max(axis=0).argmax())
 
 
-def keep_heads(model: Any, name: str, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
+def keep_heads(model: Any, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
     """Put them into the user's own pack of the model, beside what is there; its folder."""
-    weights = weights_fingerprint(model)
-    folder = pack_folder_of(weights)
-    Pack(weights, name, {TOMBSTONES: heads.part(report.to_dict())}).save(folder)
+    pack = pack_of(model, {TOMBSTONES: heads.part(report.to_dict())})
+    folder = pack_folder_of(pack.model)
+    pack.save(folder)
     return folder
 
 
@@ -356,42 +407,3 @@ def _recalled_at(need: Array, others: Array, share: float) -> Rate:
         return rate([])
     above = np.sort(others)[::-1][int(share * len(others))]
     return rate((need > above).tolist())
-
-
-def print_tombstones(report: TombstonesReport, console: Console) -> None:
-    table = Table(title=f"{report.needs} continuations need what has left the frame, {report.others} do not")
-    recalled = f"recalled at {FALSE_ALARMS:.0%}"
-    for heading in ("by", "AUC", "95 %", recalled, "AUC, fact in frame", "AUC, book", f"{recalled} of book"):
-        table.add_column(heading)
-    for told in report.told:
-        table.add_row(
-            told.by,
-            f"{told.auc:.3f}",
-            f"{told.low:.3f} to {told.high:.3f}",
-            f"{told.recalled.rate:.2f}",
-            f"{told.auc_in_the_frame:.3f}",
-            f"{told.auc_book:.3f}",
-            f"{told.recalled_book.rate:.2f}",
-        )
-    table.add_row("chance", "0.500", "", f"{FALSE_ALARMS:.2f}", "0.500", "0.500", f"{FALSE_ALARMS:.2f}")
-    console.print(table)
-    for what, one in _rates(report):
-        console.print(
-            f"{what}: {one.right} of {one.n}, {one.rate:.2f} ({one.low:.2f} to {one.high:.2f})", highlight=False
-        )
-    console.print(f"a tombstone at random is the right one: {report.chance_right:.2f}", highlight=False)
-    if report.beside is not None:
-        other = report.beside
-        kind = "by the KV writer" if other.writer else "that are means"
-        console.print(
-            f"tombstones {kind} on the same texts: AUC {other.told.auc:.3f}, {other.told.recalled.rate:.2f} recalled, "
-            f"the right one {other.right.right} of {other.right.n}; these less those, AUC {other.less:+.3f} "
-            f"({other.low:+.3f} to {other.high:+.3f})",
-            highlight=False,
-        )
-
-
-def _rates(report: TombstonesReport) -> Iterable[tuple[str, Rate]]:
-    yield f"needs that woke a tombstone (threshold {report.threshold:.3f})", report.recalled
-    yield "false alarms", report.false_alarms
-    yield "of the needs that woke one, it was the right one", report.right

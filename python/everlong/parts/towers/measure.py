@@ -16,12 +16,10 @@ import dataclasses
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from everlong.corpora.development import DEVELOPMENT
 from everlong.corpora.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
@@ -30,6 +28,8 @@ from everlong.corpora.pairs import Pairs, Split, load_pairs
 from everlong.data import CHARACTERS_PER_TOKEN, all_books
 from everlong.errors import EverlongError
 from everlong.eval.calibration import Calibration, area_under_curve, calibration
+from everlong.eval.log import Log, silent
+from everlong.eval.tables import Report, Reports, Table, keep_report
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.provenance import made_with
 from everlong.parts.towers.measure_answers import (
@@ -60,6 +60,18 @@ Span = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
+class Measuring:
+    """Is what answers found where the question has other words: every part of the index, and all of them."""
+
+    stories: bool = True  # ask FairytaleQA of stories that nothing was trained on
+    lengths: tuple[int, ...] = ()  # ask paraphrases and drawn facts in books of so many tokens: 128K,384K
+    corpus: pathlib.Path | None = None  # more books, where the shipped ones are too short: a folder of .txt or a tar.xz
+    keep: pathlib.Path | None = None  # folder for the memories and the whole reports; what is there is asked anew
+    fitting: bool = False  # ask what the fusion is fitted on instead, and keep every part's rankings
+    answers: int = 0  # answer so many questions of each kind, too
+
+
+@dataclasses.dataclass(frozen=True)
 class Asked:
     """A question, and the tokens of the stream that answer it, any of them."""
 
@@ -86,9 +98,14 @@ class Confidences:
     auc_left_out: float | None  # of questions that have an answer against the same without
     auc_elsewhere: float | None  # against questions to other stories
 
+    def cells(self) -> list[str]:
+        figures = (self.among.ece, self.among.ece_by_mass, self.among.auc, self.auc_left_out, self.auc_elsewhere)
+        return [str(self.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)]
+
 
 @dataclasses.dataclass(frozen=True)
-class MeaningReport:
+class MeaningReport(Report):
+    name: str  # of the reading
     made_with: dict[str, Any]
     tokens: int
     pages: list[Span]
@@ -132,7 +149,7 @@ class MeaningReport:
                 )
         return found
 
-    def summary(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return {
             "tokens": self.tokens,
             "shares": self.shares(),
@@ -140,8 +157,41 @@ class MeaningReport:
             "answers": answer_shares(self.answered),
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), **self.summary()}
+    def whole(self) -> dict[str, Any]:
+        """With every question."""
+        return {**dataclasses.asdict(self), **self.to_dict()}
+
+    def tables(self) -> Iterator[Table | str]:
+        """A row a method, a column a kind: first / among four, in percent; what confidence is worth; answers."""
+        shares = self.shares()
+        kinds = sorted({kind for of_method in shares.values() for kind in of_method})
+        counts = {kind: next(of[kind][2] for of in shares.values() if kind in of) for kind in kinds}
+        yield Table(
+            f"{self.name}: {self.tokens:,} tokens; right group first / among four, %",
+            ("found by", *(f"{counts[kind]} {kind}" for kind in kinds)),
+            [
+                (method, *(f"{100 * of[kind][0]:.1f} / {100 * of[kind][1]:.1f}" for kind in kinds))
+                for method, of in shares.items()
+            ],
+        )
+        believed = [(fusion, *one.cells()) for fusion, one in self.confidences().items()]
+        if believed:
+            yield Table(
+                f"{self.name}: confidence that the right group is among four; half of the questions have one",
+                ("found by", "searches", "ECE", "ECE, equal numbers", "AUC, right", "AUC, left out", "AUC, elsewhere"),
+                believed,
+            )
+        if self.answered:
+            ways = answer_shares(self.answered)
+            yield Table(
+                f"{self.name}: answered, % (95 % interval); a story's: F1 of its words",
+                ("", *(f"{of_kind[MEMORY][3]} {kind}" for kind, of_kind in ways.items())),
+                [(way, *(_answered(*of_kind[way][:3]) for of_kind in ways.values())) for way in (MEMORY, GOLD)],
+            )
+
+
+def _answered(share: float, low: float, high: float) -> str:
+    return f"{100 * share:.1f} ({100 * low:.0f}-{100 * high:.0f})"
 
 
 def read_stories(
@@ -239,7 +289,9 @@ def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer
     ]
 
 
-def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool = False) -> MeaningReport:
+def ask_all(
+    mm: MemoryModel, questions: Sequence[Asked], name: str = "", *, keep_rankings: bool = False
+) -> MeaningReport:
     """Search for every question by each part and by all; nothing is answered, and nothing of it is remembered."""
     mm.searcher.settle()
     core, frame = mm.memory.core, mm.frame
@@ -272,6 +324,7 @@ def ask_all(mm: MemoryModel, questions: Sequence[Asked], *, keep_rankings: bool 
         rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
     meaning = mm.frame.parts.get("towers")
     return MeaningReport(
+        name=name,
         made_with=made_with(mm.model),
         tokens=mm.stream_tokens,
         pages=[(page.begin, page.end) for page in core.pages()],
@@ -318,58 +371,58 @@ def _searches(
     return searches
 
 
-def run_meaning(
-    model: tuple[Any, Any],
+def measure(
+    loaded: tuple[Any, Any],
+    measuring: Measuring,
     *,
-    stories: bool,
-    lengths: Sequence[int],
     pack: str | pathlib.Path | None,
-    memory_config: MemoryConfig,
-    corpus: pathlib.Path | None = None,
-    keep: pathlib.Path | None = None,
-    fitting: bool = False,
-    answers: int = 0,
-    log: Callable[[str], None] = lambda line: None,
-) -> dict[str, MeaningReport]:
-    """Read and ask; the reports by reading. `keep`: a folder of reports and memories; what is there is asked anew.
+    config: MemoryConfig,
+    log: Log = silent,
+) -> Reports:
+    """Read and ask; a report of each reading.
 
-    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings. So
-    many questions of each kind are answered, too, as `answers` says.
+    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings.
     """
-    reports: dict[str, MeaningReport] = {}
+    reports: dict[str, Report] = {}
+    keep, fitting = measuring.keep, measuring.fitting
 
     def asked(mm: MemoryModel, name: str, questions: list[Asked]) -> None:
         log(f"{name}: asking {len(questions)} questions of {mm.stream_tokens:,} tokens")
-        reports[name] = ask_all(mm, questions, keep_rankings=fitting)
-        if answers > 0:
-            chosen = drawn_evenly(to_answer(questions, development=fitting), answers)
+        report = ask_all(mm, questions, name, keep_rankings=fitting)
+        reports[name] = report
+        if measuring.answers > 0:
+            chosen = drawn_evenly(to_answer(questions, development=fitting), measuring.answers)
             log(f"{name}: answering {len(chosen)} of them")
-            reports[name].answered.extend(answer_all(mm, chosen))
+            report.answered.extend(answer_all(mm, chosen))
         if keep is not None:
-            keep_report(reports[name], _report_file(keep, name))
+            keep_report(report.whole(), _report_file(keep, name))
 
     def opened(name: str) -> MemoryModel:
         folder = None if keep is None else keep / f"{name}.everlong"
-        return MemoryModel(*model, folder, memory_config, pack=pack)
+        return MemoryModel(*loaded, folder, config, pack=pack)
 
-    if stories:
+    if measuring.stories:
         with opened("stories") as mm:
             there = _asked_before(mm, keep, "stories")
             if not there:
                 there = read_stories(mm, "fit" if fitting else "test") + asked_elsewhere(fitting=fitting)
             asked(mm, "stories", there)
-    if lengths:
+    if measuring.lengths:
         with opened("planted") as mm:
             name = f"planted {mm.stream_tokens}"
             there = _asked_before(mm, keep, name)
             if there:
                 asked(mm, name, there)
-                return reports
+                return Reports(reports)
             facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
             read_planted(
-                mm, facts, lengths, corpus, lambda found: asked(mm, f"planted {mm.stream_tokens}", found + others)
+                mm,
+                facts,
+                sorted(measuring.lengths),
+                measuring.corpus,
+                lambda found: asked(mm, f"planted {mm.stream_tokens}", found + others),
             )
-    return reports
+    return Reports(reports)
 
 
 def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list[Asked]:
@@ -433,51 +486,3 @@ def _groups_of(pages: Sequence[Span]) -> list[Span]:
 def _rank(question: Asked, groups: Sequence[Span], page_tokens: int) -> int:
     """1 for the first group; 0 where none is right."""
     return next((rank for rank, group in enumerate(groups, 1) if question.is_right(group, page_tokens)), 0)
-
-
-def print_meaning(reports: Mapping[str, MeaningReport], console: Console) -> None:
-    """A row a method, a column a kind and reading: first / among four, in percent."""
-    for name, report in reports.items():
-        shares = report.shares()
-        kinds = sorted({kind for of_method in shares.values() for kind in of_method})
-        counts = {kind: next(of[kind][2] for of in shares.values() if kind in of) for kind in kinds}
-        table = Table(title=f"{name}: {report.tokens:,} tokens; right group first / among four, %")
-        table.add_column("found by")
-        for kind in kinds:
-            table.add_column(f"{counts[kind]} {kind}", justify="right")
-        for method, of_method in shares.items():
-            cells = [f"{100 * of_method[kind][0]:.1f} / {100 * of_method[kind][1]:.1f}" for kind in kinds]
-            table.add_row(method, *cells)
-        console.print(table)
-        believed = Table(title=f"{name}: confidence that the right group is among four; half of the questions have one")
-        believed.add_column("found by")
-        for column in ("searches", "ECE", "ECE, equal numbers", "AUC, right", "AUC, left out", "AUC, elsewhere"):
-            believed.add_column(column, justify="right")
-        for fusion, one in report.confidences().items():
-            figures = (one.among.ece, one.among.ece_by_mass, one.among.auc, one.auc_left_out, one.auc_elsewhere)
-            believed.add_row(
-                fusion, str(one.among.n), *("" if figure is None else f"{figure:.3f}" for figure in figures)
-            )
-        if believed.rows:
-            console.print(believed)
-        if report.answered:
-            _print_answers(name, report.answered, console)
-
-
-def _print_answers(name: str, answered: Sequence[Answered], console: Console) -> None:
-    table = Table(title=f"{name}: answered, % (95 % interval); a story's: F1 of its words")
-    table.add_column("")
-    shares = answer_shares(answered)
-    for kind, ways in shares.items():
-        table.add_column(f"{ways[MEMORY][3]} {kind}", justify="right")
-    for way in (MEMORY, GOLD):
-        cells = [
-            f"{100 * ways[way][0]:.1f} ({100 * ways[way][1]:.0f}-{100 * ways[way][2]:.0f})" for ways in shares.values()
-        ]
-        table.add_row(way, *cells)
-    console.print(table)
-
-
-def keep_report(report: MeaningReport, file: pathlib.Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report.to_dict()), "utf-8")

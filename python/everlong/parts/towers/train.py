@@ -7,26 +7,27 @@ computed here.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import importlib
-import logging
-import math
+import operator
 import pathlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.corpora.pairs import Pairs, Split
-from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.training.states import Rows, States, as_floats
+from everlong.corpora.pairs import FOREIGN, SETS, Pairs, Split, load_pairs, with_stories
+from everlong.models.pack import PackPart, pack_with
+from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
+from everlong.parts.towers.teacher import taught_vectors
+from everlong.text.vectors import Encoder, encoder_name
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn, unwrapped
+from everlong.training.run import Run
+from everlong.training.states import Rows, States, as_floats, cached_states
 
-_LOGGER = logging.getLogger("everlong")
-
+BY_DEFAULT = True  # of `everlong train all`
+_DEPTHS = (1 / 3, 0.43, 0.53)  # shares of the model's, where its states tell most of what a text says
 _SAMPLED_ROWS = 50_000  # for center and scale
 _MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut anywhere
 _MINED_QUESTIONS = 2048  # that are scored at a time, against what answers them and as many other passages
@@ -36,30 +37,95 @@ _TEACHER_TEMPERATURE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class TowerTraining:
-    """How it is done. A pack says how it was made itself: the shipped one was before some of these defaults."""
+class Training(LoopSettings):
+    """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
 
-    steps: int = 2000
-    batch: int = 64  # questions
+    # Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.
+    data: tuple[pathlib.Path, ...] = ()
+    sets: tuple[str, ...] = SETS  # shipped sets, by commas: fairytale,squad,natural; or none
+    text: tuple[pathlib.Path, ...] = ()  # that nobody asks about: wrong passages, among which a fact is looked for
+    stories: int = 0  # to train on, of FairytaleQA's; 0: all
+    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
+    teacher: str = "minilm"  # a sentence encoder whose similarities are taught, too: minilm, a name, or none
+    details: str = ""  # read passages as Detail Tokens of this pack's writer: auto, or a folder
+    details_tokens: int = 16  # that one of these stands for
+    steps: int = 2000  # of training, at most
+    batch: int = 64  # questions a step
     negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
     learning_rate: float = 1e-3
-    warmup: int = 100
+    warmup: int = 100  # steps until the learning rate is reached
     teacher_share: float = 0.5  # of the loss
     evenness: float = 0.5  # a set of n questions gives n ** (1 - evenness) of a batch: 0 by size, 1 all alike
     state_dropout: float = 0.2  # of whole tokens of a question: a word that is missing must not matter
     mine_every: int = 500  # steps; the best wrong passages are looked for anew
     check_every: int = 250  # steps; the towers that found most held-out questions are kept
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
-    threads: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
     towers: LateTowers
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check
+    learned: Learned
+
+
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train towers` does; the shipped pack was made before some of these defaults."""
+    from everlong.parts.writer.model import WRITER
+    from everlong.retrieval.embedding import load_encoder
+
+    pairs = load_pairs(training.sets, training.data, foreign=training.text)
+    pairs = with_stories(pairs, training.stories) if training.stories else pairs
+    writer = pack_with(WRITER, "writer", run.model, training.details).parts[WRITER] if training.details else None
+    teacher = None if training.teacher in ("", "none") else load_encoder(training.teacher)
+    return train_on(run, pairs, training, teacher=teacher, writer=writer)
+
+
+def train_on(
+    run: Run,
+    pairs: Pairs,
+    training: Training,
+    *,
+    teacher: Encoder | None = None,
+    writer: PackPart | None = None,
+) -> dict[str, PackPart]:
+    """Cache states and the teacher's vectors in `work`, train, measure on stories that were held out.
+
+    With a `writer`, passages are its Detail Tokens, in place of states, and it is among what is given back.
+    What was cut short goes on where it stopped when it is called again with the same arguments.
+    """
+    from everlong.parts.towers.details import details_of
+
+    layers = run.layers(training.layers, _DEPTHS)
+    details = None if writer is None else details_of(writer, training.details_tokens)
+    states = cached_states(
+        run.model,
+        run.tokenizer,
+        pairs,
+        layers,
+        run.work / "states",
+        details=details,
+        seed=training.seed,
+        progress=run.progress,
+    )
+    taught = None if teacher is None else taught_vectors(pairs, teacher, run.work / "teacher", progress=run.progress)
+    settings = TowerSettings(layers, run.hidden_size)
+    if writer is not None:
+        size = int(states.passages.shape[1])
+        settings = TowerSettings(
+            layers, run.hidden_size, group_tokens=training.details_tokens, details_size=size, writer=writer.id
+        )
+    trainer = TowerTrainer(
+        pairs, states, settings, training, taught, checkpoints=run.work / "checkpoint", progress=run.check
+    )
+    trained = trainer.train()
+    made = run.made(
+        training,
+        trained.learned,
+        {split: trainer.found(trained.towers, split) for split in ("fit", "test")},
+        data=pairs.origins(),
+        foreign=sorted({text.name for text in pairs.texts if text.origin == FOREIGN}),
+        teacher="" if teacher is None else encoder_name(teacher),
+    )
+    return {TOWERS: trained.towers.part(made), **({} if writer is None else {"writer": writer})}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +153,11 @@ class TowerTrainer:
         pairs: Pairs,
         states: States,
         settings: TowerSettings,
-        training: TowerTraining,
+        training: Training,
         teacher: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None,
         *,
         checkpoints: pathlib.Path | None = None,
-        progress: Callable[[int, dict[str, float]], None] | None = None,
+        progress: Told | None = None,
     ) -> None:
         if settings.group_tokens % states.row_tokens:
             raise ValueError(f"group_tokens is {settings.group_tokens}, expected a multiple of {states.row_tokens}")
@@ -117,56 +183,43 @@ class TowerTrainer:
 
     def train(self) -> Trained:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        accelerate = importlib.import_module("accelerate")  # the extra "train"
-        training = self._training
-        if training.threads is not None:
-            torch.set_num_threads(training.threads)
-        torch.manual_seed(training.seed)
-        accelerator = accelerate.Accelerator(cpu=not torch.cuda.is_available())
+        torch.manual_seed(self._training.seed)
         towers = LateTowers(self._settings)
         self._normalise(towers)
-        scale = torch.nn.Parameter(torch.tensor(20.0).log())  # of cosines, as a logarithm
-        model = _Both(towers, scale)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=training.learning_rate, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self._rate)
-        model, optimizer = accelerator.prepare(model, optimizer)
-        state = _Progress()
-        accelerator.register_for_checkpointing(schedule, state)
-        if self._checkpoints is not None and (self._checkpoints / "random_states_0.pkl").exists():
-            accelerator.load_state(str(self._checkpoints))
-            self._random.bit_generator.state = state.random
+        both = _Both(towers)
         train = np.asarray(self._pairs.of_split("train"))
         chances = self._chances(train)
-        started, before = time.monotonic(), state.seconds
-        while state.step < training.steps:
-            if state.step > 0 and state.step % training.mine_every == 0 and training.negatives:
-                self._mine(accelerator.unwrap_model(model).towers, train)
-            batch = self._random.choice(train, size=min(training.batch, len(train)), replace=False, p=chances)
-            loss = self._loss(model, batch, accelerator.device)
-            optimizer.zero_grad()
-            accelerator.backward(loss)
-            accelerator.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            state.step += 1
-            state.seconds = before + time.monotonic() - started
-            late = training.minutes is not None and state.seconds > 60 * training.minutes
-            if state.step % training.check_every == 0 or state.step == training.steps or late:
-                self._check(accelerator.unwrap_model(model).towers, state, float(loss.detach()))
-                state.random = dict(self._random.bit_generator.state)
-                if self._checkpoints is not None:
-                    accelerator.save_state(str(self._checkpoints))
-            if late:
-                break
-        best = LateTowers(self._settings)
-        best.load_state_dict(state.best or accelerator.unwrap_model(model).towers.state_dict())
-        return Trained(best.eval(), state.step, state.seconds / 60, tuple(state.log))
+
+        def lesson(model: Any, step: int, _: np.random.Generator, said: Losses) -> torch.Tensor:
+            if step > 0 and step % self._training.mine_every == 0 and self._training.negatives:
+                self._mine(unwrapped(model).towers, train)
+            size = min(self._training.batch, len(train))
+            loss = self._loss(model, self._random.choice(train, size=size, replace=False, p=chances))
+            said.setdefault("loss", []).append(float(loss.detach()))
+            return loss
+
+        learned = learn(
+            both,
+            lesson,
+            self._held_out,
+            self._training,
+            lessons=1,
+            better=operator.ge,
+            kept=self,
+            checkpoints=self._checkpoints,
+            progress=self._progress,
+        )
+        both.load_state_dict(learned.state)
+        return Trained(towers.cpu().eval(), learned)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of this."""
+        return {"random": dict(self._random.bit_generator.state), "mined": self._mined}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._random.bit_generator.state, self._mined = state["random"], state["mined"]
 
     # --- a step
-
-    def _rate(self, step: int) -> float:
-        warm = min(1.0, (step + 1) / self._training.warmup)
-        return warm * max(0.02, 0.5 * (1 + math.cos(math.pi * min(1.0, step / self._training.steps))))
 
     def _chances(self, train: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Of each question to be drawn: a small set of questions is drawn more often than its size has it."""
@@ -190,7 +243,8 @@ class TowerTrainer:
     def _sampled(self, rows: npt.NDArray[np.uint16]) -> torch.Tensor:
         return as_floats(rows[np.sort(self._random.choice(len(rows), _SAMPLED_ROWS))]).float()
 
-    def _loss(self, model: torch.nn.Module, batch: npt.NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    def _loss(self, model: Any, batch: npt.NDArray[np.int64]) -> torch.Tensor:
+        device = unwrapped(model).scale.device
         passages = self._passages_of(batch)
         column = {passage: at for at, passage in enumerate(passages)}
         right = torch.zeros(len(batch), len(passages), dtype=torch.bool, device=device)
@@ -284,7 +338,8 @@ class TowerTrainer:
         """[questions, passages], passages and questions whole."""
         asked = np.asarray(questions)
         words, asker = self._words(asked, whole=True)
-        queries = towers.asked_beside(words, asker, len(asked))
+        device = towers.center.device
+        queries = towers.asked_beside(words.to(device), asker.to(device), len(asked)).cpu()
         found = torch.zeros(len(asked), len(passages))
         for first in range(0, len(passages), 64):
             some = passages[first : first + 64]
@@ -292,8 +347,9 @@ class TowerTrainer:
             for begin in range(0, len(asked), 512):
                 rows = (asker >= begin) & (asker < begin + 512)
                 count = min(512, len(asked) - begin)
+                written = towers.written(vectors.to(device)).cpu()
                 found[begin : begin + count, first : first + len(some)] = _late(
-                    queries[rows], asker[rows] - begin, count, towers.written(vectors), owner, len(some)
+                    queries[rows], asker[rows] - begin, count, written, owner, len(some)
                 )
         return found
 
@@ -318,23 +374,18 @@ class TowerTrainer:
                 shares.setdefault(f"{name}@4", []).append(bool(right & set(best)))
         return {name: sum(hits) / len(hits) for name, hits in sorted(shares.items())}
 
-    def _check(self, towers: LateTowers, state: _Progress, loss: float) -> None:
-        found = self.found(towers, "fit")
-        state.log.append({"step": state.step, "minutes": state.seconds / 60, "loss": loss, **found})
-        if self._progress is not None:
-            self._progress(state.step, state.log[-1])
-        score = found.get("@1", 0.0) + found.get("@4", 0.0)
-        if score >= state.best_score or state.best is None:
-            state.best_score, state.best = score, copy.deepcopy(towers.state_dict())
+    def _held_out(self, model: Any) -> dict[str, float]:
+        found = self.found(unwrapped(model).towers, "fit")
+        return {"held out": found.get("@1", 0.0) + found.get("@4", 0.0), **found}
 
 
 class _Both(torch.nn.Module):
     """The towers and the scale of their cosines, as one module that `accelerate` may wrap."""
 
-    def __init__(self, towers: LateTowers, scale: torch.nn.Parameter) -> None:
+    def __init__(self, towers: LateTowers) -> None:
         super().__init__()
         self.towers = towers
-        self.scale = scale
+        self.scale = torch.nn.Parameter(torch.tensor(20.0).log())  # of cosines, as a logarithm
 
     def forward(
         self, words: torch.Tensor, asker: torch.Tensor, vectors: torch.Tensor, owner: torch.Tensor, passages: int
@@ -342,24 +393,6 @@ class _Both(torch.nn.Module):
         asked = int(asker[-1]) + 1
         queries = self.towers.asked_beside(words, asker, asked)
         return _late(queries, asker, asked, self.towers.written(vectors), owner, passages), self.scale
-
-
-class _Progress:
-    """What a checkpoint knows beside weights and optimizer."""
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.seconds = 0.0
-        self.best: dict[str, Any] | None = None
-        self.best_score = -1.0
-        self.log: list[dict[str, float]] = []
-        self.random: dict[str, Any] = {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
 
 
 def _late(

@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.table import Table
 from transformers.cache_utils import DynamicCache
 
-from everlong.corpora.boundaries import TOPICS, CutText, dialogues, joined, plain
+from everlong.corpora.boundaries import TOPICS, CutText, books_of, dialogues, joined, plain
 from everlong.data import shipped_books
+from everlong.eval.log import Log, silent
+from everlong.eval.tables import Report, Table
 from everlong.frame.taps import HiddenTap, side_by_side
-from everlong.models.pack import Pack, pack_with
+from everlong.models.pack import pack_with
 from everlong.models.provenance import made_with
 from everlong.models.releases import cache_argument
 from everlong.parts.trigger.at_work import SaidText, block_lengths, said_texts, threshold_for
@@ -36,7 +36,6 @@ from everlong.training.read_states import tokens_of
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
-    from everlong.data import Book
 
 Scores = npt.NDArray[np.float64]
 
@@ -61,38 +60,62 @@ class ReadForEval:
 
 
 @dataclasses.dataclass(frozen=True)
-class TopicsReport:
+class Measuring:
+    """Does the learned trigger see where topics end, and how long do blocks come to be."""
+
+    # Books beside those that are shipped, author--title.txt, whose pieces are joined.
+    text: tuple[pathlib.Path, ...] = ()
+    splices: int = 8  # texts of six pieces of books each
+    # Mean lengths of blocks that are asked for, of books as they are; or none.
+    means: tuple[int, ...] = (128, 192, 256, 320)
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicsReport(Report):
     made_with: dict[str, Any]
     trigger: str  # its id
     sets: dict[str, dict[str, float]]  # by set: texts, places, right
     figures: dict[str, dict[str, dict[str, float]]]  # by set and method: F1, Pk, WindowDiff, AP
     lengths: dict[str, dict[str, float]]  # by asked mean: threshold, blocks, mean
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        """A row a method; then asked and found lengths of blocks."""
+        columns = ("F1", "Pk", "WindowDiff", "AP")
+        for name, figures in self.figures.items():
+            size = self.sets[name]
+            yield Table(
+                f"{name}: {size['texts']:,.0f} texts, {size['right']:,.0f} of {size['places']:,.0f} places end a topic",
+                ("cut by", *columns),
+                [
+                    (method, *(f"{found[column]:.3f}" if column in found else "" for column in columns))
+                    for method, found in figures.items()
+                ],
+            )
+        if self.lengths:
+            yield Table(
+                "blocks of books as they are",
+                ("asked mean", "found mean", "blocks"),
+                [(mean, f"{found['mean']:.1f}", f"{found['blocks']:,.0f}") for mean, found in self.lengths.items()],
+            )
 
 
-def trigger_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
-    """The pack of a model; EverlongError where it has no trigger."""
-    return pack_with(TRIGGER, "trigger", model[0], pack)
-
-
-def run_topics(
-    model: tuple[Any, Any],
-    pack: Pack,
+def measure(
+    loaded: tuple[Any, Any],
+    measuring: Measuring,
     *,
-    books: Sequence[Book],
-    splices: int,
-    means: Sequence[int],
-    memory_config: MemoryConfig,
-    log: Callable[[str], None] = lambda line: None,
+    pack: str | pathlib.Path | None,
+    config: MemoryConfig,
+    log: Log = silent,
 ) -> TopicsReport:
-    """Read both sets and books as they are, score every place, and cut. Shipped books stand beside `books`."""
-    books = list({book.name: book for book in (*books, *shipped_books())}.values())
-    network, tokenizer = model
-    part = pack.parts[TRIGGER]
+    """Read both sets and books as they are, score every place, and cut. Shipped books stand beside what is named.
+
+    EverlongError where the pack has no trigger.
+    """
+    network, tokenizer = loaded
+    part = pack_with(TRIGGER, "trigger", network, pack).parts[TRIGGER]
+    books = list({book.name: book for book in (*books_of(measuring.text), *shipped_books())}.values())
     trigger = Trigger.of_part(part)
-    sets = {"dialogues": dialogues("dev"), "splices": joined(books, splices, seed=5, split="test")}
+    sets = {"dialogues": dialogues("dev"), "splices": joined(books, measuring.splices, seed=5, split="test")}
     figures: dict[str, dict[str, dict[str, float]]] = {}
     sizes: dict[str, dict[str, float]] = {}
     for name, texts in sets.items():
@@ -105,14 +128,14 @@ def run_topics(
         places, right = sum(len(r.places) for r in read), sum(int(r.right.sum()) for r in read)
         sizes[name] = {"texts": len(read), "tokens": sum(len(r.ids) for r in read), "places": places, "right": right}
     lengths = {}
-    if means:
+    if measuring.means:
         said = []
         for text in plain(books, _PLAIN_TEXTS, seed=5, split="test"):
             one = read_for_eval(network, tokenizer, text, trigger.settings.layers)
             ends = TextBoundaries(tokenizer).find(one.ids)
             soft = [(at, kind) for at, kind in ends if kind in ("sentence", "paragraph")]
             said.append(SaidText(trigger.said(one.states).numpy(), soft))
-        lengths = lengths_at(trigger, said_texts(calibration_of(part)), said, means, memory_config)
+        lengths = lengths_at(trigger, said_texts(calibration_of(part)), said, measuring.means, config)
     return TopicsReport(made_with(network), part.id, sizes, figures, lengths)
 
 
@@ -251,28 +274,3 @@ def lengths_at(
         ]
         found[str(mean)] = {"threshold": threshold, "blocks": len(lengths), "mean": float(np.mean(lengths))}
     return found
-
-
-def print_topics(report: TopicsReport, console: Console) -> None:
-    """A row a method; then asked and found lengths of blocks."""
-    for name, figures in report.figures.items():
-        size = report.sets[name]
-        title = f"{name}: {size['texts']:,.0f} texts, {size['right']:,.0f} of {size['places']:,.0f} places end a topic"
-        table = Table(title=title)
-        table.add_column("cut by")
-        for column in ("F1", "Pk", "WindowDiff", "AP"):
-            table.add_column(column, justify="right")
-        for method, found in figures.items():
-            table.add_row(method, *(_figure(found, column) for column in ("F1", "Pk", "WindowDiff", "AP")))
-        console.print(table)
-    if report.lengths:
-        table = Table(title="blocks of books as they are")
-        for column in ("asked mean", "found mean", "blocks"):
-            table.add_column(column, justify="right")
-        for mean, found in report.lengths.items():
-            table.add_row(mean, f"{found['mean']:.1f}", f"{found['blocks']:,.0f}")
-        console.print(table)
-
-
-def _figure(found: Mapping[str, float], column: str) -> str:
-    return f"{found[column]:.3f}" if column in found else ""

@@ -7,19 +7,27 @@ share. The model stays frozen: nothing of it is computed here.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import time
-from collections.abc import Callable
+import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.corpora.boundaries import TOPICS, CutKind, Origin
-from everlong.parts.trigger.model import Trigger, TriggerSettings
-from everlong.training.read_states import ReadStates
+from everlong.corpora.boundaries import TOPICS, CutKind, CutText, Origin, books_of, trigger_texts
+from everlong.models.pack import PackPart
+from everlong.parts.trigger.at_work import SaidText, kept_texts
+from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings
+from everlong.text.boundaries import TextBoundaries
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.read_states import ReadStates, read_states
+from everlong.training.run import Run
+from everlong.training.states import middle_and_spread
 
+BY_DEFAULT = True  # of `everlong train all`
+_DEPTHS = (0.43,)  # shares of the model's, whose states are read where nobody names layers
 _SAMPLED_ROWS = 20_000  # for center and scale
 _OTHER = "other"  # a place within a sentence or between two of a paragraph
 
@@ -29,28 +37,30 @@ _WEIGHTS: dict[CutKind, float] = {"splice": 6.0, "author": 8.0, "chapter": 3.0, 
 
 
 @dataclasses.dataclass(frozen=True)
-class TriggerTraining:
-    """How it is done; the defaults are those of the shipped pack."""
+class Training(LoopSettings):
+    """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues."""
 
-    steps: int = 600
-    batch: int = 768  # places
-    learning_rate: float = 2e-3
+    # Books, author--title.txt, whose pieces are joined; by default those that are shipped.
+    text: tuple[pathlib.Path, ...] = ()
+    splices: int = 36  # texts of six pieces of books each
+    dialogues: bool = True  # learn from the shipped dialogues (TIAGE), too
+    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
+    steps: int = 600  # of training, at most
+    batch: int = 768  # places a step
+    warmup: int = 1  # steps until the learning rate is reached
+    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
     weight_decay: float = 0.1
+    clip: float | None = None  # the most that the norm of a step's gradient may be
     dropout: float = 0.4
     other_share: float = 0.05  # of places where nothing ends
     check_every: int = 25  # steps; the weights of the least loss on held-out texts are kept
-    patience: int = 8  # checks without a lesser loss, then it ends
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
-    threads: int | None = None
+    patience: int | None = 8  # checks without a lesser loss, then it ends
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTrigger:
     trigger: Trigger
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check
+    learned: Learned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,50 +74,75 @@ class _Places:
     origins: npt.NDArray[np.str_]
 
 
-def train_trigger(
-    states: ReadStates,
-    settings: TriggerSettings,
-    training: TriggerTraining,
-    *,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train trigger` does; the defaults are those of the shipped pack."""
+    texts = trigger_texts(
+        books_of(training.text), splices=training.splices, with_dialogues=training.dialogues, seed=training.seed
+    )
+    return train_on(run, texts, training)
+
+
+def train_on(
+    run: Run,
+    texts: Sequence[CutText],
+    training: Training,
+) -> dict[str, PackPart]:
+    """Cache states in `work`, train, measure on texts that were held out, keep what thresholds are calibrated by.
+
+    Those are the texts of origin "book". States that were cut short go on where they stopped; training takes minutes
+    and begins anew. ValueError where there are no such texts, or none to train on or to hold out.
+    """
+    layers = run.layers(training.layers, _DEPTHS)
+    books = [at for at, text in enumerate(texts) if text.origin == "book"]
+    if not books:
+        raise ValueError("thresholds are calibrated on text as it is read; there is none")
+    states = read_states(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
+    trained = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
+    # As a pack gives it back: its maps are in 16 bits there.
+    trigger = Trigger.of_part(trained.trigger.part({}, {}))
+    boundaries = TextBoundaries(run.tokenizer)
+    kept = []
+    for text in (states.texts[at] for at in books):
+        ends = [(end, kind) for end, kind in boundaries.find(text.ids) if kind in ("sentence", "paragraph")]
+        with torch.no_grad():
+            kept.append(SaidText(trigger.said(states.of(text)).numpy(), ends))
+    kinds = [cut.kind for text in texts if text.split == "train" for cut in text.cuts]
+    splits = sorted({text.split for text in texts})
+    made = run.made(
+        training,
+        trained.learned,
+        {split: figures_of(trigger, states, split) for split in splits},
+        data={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        books=sorted({name for text in texts for name in text.sources}),
+        tokens=len(states.states),
+    )
+    return {TRIGGER: trigger.part(kept_texts(kept), made)}
+
+
+def fit(
+    states: ReadStates, settings: TriggerSettings, training: Training, *, check: Told | None = None
 ) -> TrainedTrigger:
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
-    if training.threads is not None:
-        torch.set_num_threads(training.threads)
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
     trigger = Trigger(settings, dropout=training.dropout)
     _normalise(trigger, states, random)
-    train, fit = (_places(trigger, states, split, training.other_share, random) for split in ("train", "fit"))
-    if len(train.targets) == 0 or len(fit.targets) == 0:
+    train, held_out = (_places(trigger, states, split, training.other_share, random) for split in ("train", "fit"))
+    if len(train.targets) == 0 or len(held_out.targets) == 0:
         raise ValueError("a trigger is trained on some texts and stopped by others; one of the two has no places")
-    optimizer = torch.optim.AdamW(trigger.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
-    best, least, late, log = copy.deepcopy(trigger.state_dict()), np.inf, 0, list[dict[str, float]]()
-    started, step = time.monotonic(), 0
-    while step < training.steps and late < training.patience:
-        rows = torch.from_numpy(random.integers(len(train.targets), size=training.batch))
-        loss = _loss(trigger, train, rows)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        step += 1
-        minutes = (time.monotonic() - started) / 60
-        out_of_time = training.minutes is not None and minutes > training.minutes
-        if step % training.check_every == 0 or step == training.steps or out_of_time:
-            trigger.eval()
-            with torch.no_grad():
-                held_out = float(_loss(trigger, fit, torch.arange(len(fit.targets))))
-                log.append({"step": step, "loss": float(loss.detach()), "held out": held_out, **_found(trigger, fit)})
-            trigger.train()
-            if progress is not None:
-                progress(step, log[-1])
-            late += 1
-            if held_out < least:
-                best, least, late = copy.deepcopy(trigger.state_dict()), held_out, 0
-        if out_of_time:
-            break
-    trigger.load_state_dict(best)
-    return TrainedTrigger(trigger.eval(), step, (time.monotonic() - started) / 60, tuple(log))
+
+    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+        loss = _loss(trigger, train, torch.from_numpy(random.integers(len(train.targets), size=training.batch)))
+        said.setdefault("loss", []).append(float(loss.detach()))
+        return loss
+
+    def lost(_: Any) -> dict[str, float]:
+        loss = float(_loss(trigger, held_out, torch.arange(len(held_out.targets))))
+        return {"held out": loss, **_found(trigger, held_out)}
+
+    learned = learn(trigger, lesson, lost, training, lessons=1, moves=False, progress=check)
+    trigger.load_state_dict(learned.state)
+    return TrainedTrigger(trigger.eval(), learned)
 
 
 def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bool_]) -> float:
@@ -134,10 +169,9 @@ def _loss(trigger: Trigger, places: _Places, rows: torch.Tensor) -> torch.Tensor
 def _normalise(trigger: Trigger, states: ReadStates, random: np.random.Generator) -> None:
     """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
     chosen = np.sort(random.choice(len(states.states), min(_SAMPLED_ROWS, len(states.states)), replace=False))
-    sample = states.floats(chosen).float().sort(dim=0).values
-    low, middle, high = (sample[int(share * (len(sample) - 1))] for share in (0.1587, 0.5, 0.8413))
-    trigger.center.copy_(middle)
-    trigger.scale.copy_(2 / (high - low).clamp(min=1e-4))
+    center, spread = middle_and_spread(states.floats(chosen).float())
+    trigger.center.copy_(center)
+    trigger.scale.copy_(1 / spread)
 
 
 @torch.no_grad()

@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, questions_of_block, sinks_of, story_tokens
+from everlong.corpora.boundaries import books_of
 from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.planted import with_statements
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_lines
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.tables import Report, Table, keep_report, with_error
 from everlong.models.cut_cache import go_on
 from everlong.models.low_rank import Adapter, AttachedAdapter
 from everlong.models.pack import Pack, pack_with
@@ -36,6 +37,7 @@ from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, 
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 from everlong.training.attended import block_and_sinks
+from everlong.training.run import plain
 
 PROSE, FACTS, STORIES = "prose", "facts", "stories"
 OVER_ALL = ", over all blocks"  # of a name: K tokens a block on average, wherever they stand
@@ -49,15 +51,22 @@ _FOLLOWING_TOKENS = 128
 _FACT_KINDS: tuple[Kind, ...] = ("pass-key", "name", "best-thing", "quote")
 _QUESTIONS_A_BLOCK = 4
 _STDERRS = 1.96
+_MEASURES = {"nats": "nats lost a token", "kl": "KL", "right": "tokens it would choose itself"}
 
 
 @dataclasses.dataclass(frozen=True)
-class TrimmingConfig:
-    budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block
-    places: int = 12  # of prose
-    fact_blocks: int = 8
-    story_blocks: int = 8
-    seed: int = 0
+class Measuring:
+    """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
+
+    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that places are drawn from
+    budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block of 512, by commas
+    places: int = 12  # of prose, 4 blocks each
+    fact_blocks: int = 8  # blocks of books with five planted facts each
+    story_blocks: int = 8  # blocks of FairytaleQA's val stories, four questions each
+    seed: int = 0  # of facts and places: the same seed, the same questions
+    # Folders of packs with other Trimmers, each a row by its folder's name.
+    beside: tuple[pathlib.Path, ...] = ()
+    keep: pathlib.Path | None = None  # file for the report, as far as it is known; `everlong plot` draws it
 
     def __post_init__(self) -> None:
         if not all(0 < budget < BLOCK_TOKENS for budget in self.budgets):
@@ -82,7 +91,7 @@ class Asked:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrimmingReport:
+class TrimmingReport(Report):
     made_with: dict[str, Any]
     trimmer: str  # its id
     config: dict[str, Any]
@@ -93,13 +102,49 @@ class TrimmingReport:
     differences: dict[str, dict[str, dict[str, Any]]]
     kept: list[dict[str, Any]]  # a text, its tokens and what is kept of them, by method
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        """A table a ground and measure: methods down, budgets across, each a mean and half its 95 % interval."""
+        budgets = [str(budget) for budget in self.config["budgets"]]
+        for ground, methods in self.trimming.items():
+            for measure, title in _MEASURES.items():
+                if measure == "right" and ground == PROSE:
+                    continue
+
+                def cell(found: Mapping[str, float], measure: str = measure) -> str:
+                    return with_error(found, measure, times=_STDERRS)
+
+                ends = ", ".join(f"{name}: {cell(methods[name]['0'])}" for name in _ENDS if name in methods)
+                steps = (self.differences[ground][budget][measure] for budget in budgets)
+                yield Table(
+                    f"{ground}, n = {self.sizes[ground]}: {title} ({ends})",
+                    ("kept of 512", *budgets),
+                    [
+                        *(
+                            (method, *(cell(found[b]) if b in found else "" for b in budgets))
+                            for method, found in methods.items()
+                            if method not in _ENDS
+                        ),
+                        (
+                            "Trimmer less the best other",
+                            *(f"{d['difference']:+.3f} ±{_STDERRS * d['stderr']:.3f} ({d['best']})" for d in steps),
+                        ),
+                    ],
+                )
 
 
-def trimmer_pack(model: tuple[Any, Any], pack: str | pathlib.Path) -> Pack:
-    """The pack of a model; EverlongError where it has no Trimmer."""
-    return pack_with(TRIMMER, "Trimmer", model[0], pack)
+def measure(
+    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
+) -> TrimmingReport:
+    """EverlongError where the pack has no Trimmer."""
+    return run_trimming(
+        loaded,
+        pack_with(TRIMMER, "Trimmer", loaded[0], pack),
+        measuring,
+        books=books_of(measuring.text),
+        beside={folder.name: pack_with(TRIMMER, "Trimmer", loaded[0], folder) for folder in measuring.beside},
+        known=lambda report: keep_report(report.to_dict(), measuring.keep),
+        log=log,
+    )
 
 
 def prose_streams(
@@ -152,12 +197,12 @@ def story_streams(
 def run_trimming(
     model: tuple[Any, Any],
     pack: Pack,
-    config: TrimmingConfig,
+    config: Measuring,
     *,
     books: Sequence[Book] = (),
     beside: Mapping[str, Pack] | None = None,
     known: Callable[[TrimmingReport], None] = lambda report: None,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> TrimmingReport:
     """Every method at every budget on the three grounds, in turns. Shipped books stand behind `books`; `beside` are
     packs of other Trimmers by name. `known` is told what is known after every stream: what fewer places, blocks of the
@@ -186,7 +231,7 @@ def run_trimming(
         return TrimmingReport(
             by,
             pack.parts[TRIMMER].id,
-            dataclasses.asdict(config),
+            plain(config),
             {ground: len(own[NONE_KEPT, 0]) for ground, own in lost.items()},
             {ground: _figures(own) for ground, own in lost.items()},
             {ground: _differences(own, config.budgets) for ground, own in lost.items()},
@@ -315,35 +360,6 @@ def _kept_text(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Seque
         if not name.endswith(OVER_ALL)
     }
     return {"ground": ground, "budget": budget, "words": words, "kept": kept}
-
-
-def print_trimming(report: TrimmingReport, console: Console) -> None:
-    """A table a ground and measure: methods down, budgets across, each a mean and half its 95 % interval."""
-    budgets = [str(budget) for budget in report.config["budgets"]]
-    for ground, methods in report.trimming.items():
-        for measure, title in (("nats", "nats lost a token"), ("kl", "KL"), ("right", "tokens it would choose itself")):
-            if measure == "right" and ground == PROSE:
-                continue
-            ends = ", ".join(
-                f"{name}: {_with_interval(methods[name]['0'], measure)}" for name in _ENDS if name in methods
-            )
-            table = Table(title=f"{ground}, n = {report.sizes[ground]}: {title} ({ends})")
-            table.add_column("kept of 512")
-            for budget in budgets:
-                table.add_column(budget, justify="right")
-            for method, found in methods.items():
-                if method not in _ENDS:
-                    table.add_row(method, *(_with_interval(found[b], measure) if b in found else "" for b in budgets))
-            steps = (report.differences[ground][budget][measure] for budget in budgets)
-            table.add_row(
-                "Trimmer less the best other",
-                *(f"{d['difference']:+.3f} ±{_STDERRS * d['stderr']:.3f} ({d['best']})" for d in steps),
-            )
-            console.print(table)
-
-
-def _with_interval(found: Mapping[str, float], measure: str) -> str:
-    return f"{found[measure]:.3f} ±{_STDERRS * found[f'{measure} stderr']:.3f}"
 
 
 def _question(tokenizer: Any, question: str, answer: str) -> Asked:

@@ -7,56 +7,74 @@ linear map is a ridge in closed form (KVzap, arXiv 2601.07891), the hidden layer
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
+import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.corpora.attended import trim_texts
 from everlong.corpora.blocks import BLOCK_TOKENS
-from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
-from everlong.training.attended import TARGETS, AttendedText
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.pairs import load_pairs
+from everlong.corpora.record import Record
+from everlong.corpora.scenarios import FAMILIES, Scenario, draw_scenarios
+from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.pack import PackPart
+from everlong.parts.trimmer.in_model import InModelTrainer, InModelTraining
+from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
+from everlong.training.attended import TARGETS, AttendedText, attended_texts
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run, plain
+from everlong.training.states import middle_and_spread
 
+BY_DEFAULT = True  # of `everlong train all`
+_DEPTHS = (1 / 3, 0.53)  # shares of the model's, whose states are read where nobody names layers
 _SAMPLED_ROWS = 20_000  # for center and scale
 
 
 @dataclasses.dataclass(frozen=True)
-class TrimmerTraining:
-    """How it is done; the defaults are those of the shipped pack."""
+class Training(LoopSettings):
+    """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by."""
 
-    weights: tuple[float, float, float] = (1.0, 20.0, 6.0)  # of repeated, continued, asked in the sum
+    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
+    samples: int = 24  # streams of two blocks of books, half of these with planted facts
+    stories: int = 12  # streams of stories of FairytaleQA, with the questions about them
+    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
+    units: int = 64  # of the hidden layer; 0: a linear map alone
+    # What attention counts, by commas: while a block is repeated, from text that goes on, from questions.
+    weights: tuple[float, float, float] = (1.0, 20.0, 6.0)
     ridge: float = 10.0  # times the number of rows / 1,000
     steps: int = 400  # of the hidden layer, at most
-    batch: int = 8  # blocks
+    batch: int = 8  # blocks a step
     learning_rate: float = 1e-3
+    warmup: int = 1  # steps until the learning rate is reached
+    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
     weight_decay: float = 0.1
-    check_every: int = 20  # steps; the weights of the least error on held-out texts are kept
-    patience: int = 5  # checks without a lesser one, then it ends
-    seed: int = 0
-    minutes: float | None = None  # no step begins later
-    threads: int | None = None
+    clip: float | None = None  # the most that the norm of a step's gradient may be
+    patience: int | None = 5  # checks without a lesser error, then it ends
+    in_model: int = 0  # steps of a second stage, whose gradient goes through the model; 0: none
+    with_adapter: bool = False  # of that stage: an adapter, too, that answers from what was kept
+    scenarios: int = 48  # texts of that stage: facts in prose, topics that change, facts far apart, prose
+
+    def __post_init__(self) -> None:
+        if min(self.weights) < 0 or max(self.weights[:2]) <= 0:
+            raise ValueError(
+                f"weights are {self.weights}: none may be negative, and one of the first two must be more than 0"
+            )
+        if self.with_adapter and not self.in_model:
+            raise ValueError(
+                "an adapter learns with a Trimmer that learns through the model: that takes steps, in_model"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTrimmer:
     trimmer: Trimmer
-    steps: int
-    minutes: float
-    log: tuple[dict[str, float], ...]  # at each check
-
-
-def weights_of(text: str) -> tuple[float, float, float]:
-    """Of "1,20,6". ValueError for anything but three numbers, none negative and not all 0."""
-    try:
-        repeated, continued, asked = (float(word) for word in text.split(","))
-    except ValueError:
-        raise ValueError(f"weights {text!r}: expected three numbers, such as 1,20,6") from None
-    if min(repeated, continued, asked) < 0 or max(repeated, continued) <= 0:
-        raise ValueError(f"weights {text!r}: none may be negative, and one of the first two must be more than 0")
-    return repeated, continued, asked
+    learned: Learned
 
 
 def worth(targets: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
@@ -65,32 +83,109 @@ def worth(targets: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
     return torch.logsumexp(terms.nan_to_num(nan=-torch.inf), dim=-1)
 
 
-def train_trimmer(
-    texts: Sequence[AttendedText],
-    settings: TrimmerSettings,
-    training: TrimmerTraining,
-    *,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train trimmer` does; the defaults are those of the shipped pack."""
+    pairs = load_pairs(["fairytale"]) if training.stories else None
+    books = books_of(training.text)
+    texts = trim_texts(
+        run.tokenizer, books, pairs, samples=training.samples, stories=training.stories, seed=training.seed
+    )
+    scenarios: Sequence[Scenario] = ()
+    in_model: InModelTraining | None = None
+    if training.in_model:
+        scenarios = draw_scenarios(run.tokenizer, books, training.scenarios, seed=training.seed)
+        in_model = InModelTraining(steps=training.in_model, minutes=training.minutes, seed=training.seed)
+    return train_on(run, texts, training, scenarios, in_model)
+
+
+def train_on(
+    run: Run,
+    texts: Sequence[Record],
+    training: Training,
+    scenarios: Sequence[Scenario] = (),
+    in_model: InModelTraining | None = None,
+) -> dict[str, PackPart]:
+    """Cache states and what their tokens are attended by in `work`, train, measure on texts that were held out.
+
+    With `in_model` it then learns from `scenarios` through the model, an adapter beside it if asked for: there are both
+    then. What was cut short goes on where it stopped; the first stage's training takes seconds and begins anew.
+    ValueError where there is nothing to train on or to hold out.
+    """
+    layers = run.layers(training.layers, _DEPTHS)
+    attended = attended_texts(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
+    trained = fit(attended, TrimmerSettings(layers, run.hidden_size, units=training.units), training, check=run.check)
+    # As a pack gives it back: its maps are in 16 bits there.
+    trimmer = Trimmer.of_part(trained.trimmer.part({}))
+    second: dict[str, Any] = {}
+    adapter: Adapter | None = None
+    if in_model is not None:
+        if training.with_adapter:
+            adapter = Adapter(AdapterSettings(), adapted_layers(run.model), seed=in_model.seed)
+        trainer = InModelTrainer(
+            run.model, scenarios, in_model, adapter=adapter, checkpoints=run.work / "in-model", progress=run.check
+        )
+        refined = trainer.train(trimmer)
+        trimmer = Trimmer.of_part(refined.trimmer.part({}))
+        second["through the model"] = {
+            "training": plain(in_model),
+            "scenarios": {family: sum(one.origin == family for one in scenarios) for family in FAMILIES},
+            "steps": refined.learned.steps,
+            "minutes": round(refined.learned.minutes, 2),
+            "log": list(refined.learned.log),
+        }
+    asked = [text.origin for text in texts if text.split == "train" for _ in text.questions]
+    made = run.made(
+        training,
+        trained.learned,
+        {split: figures_of(trimmer, attended, split, training) for split in ("train", "fit")},
+        data={
+            "blocks": sum(text.blocks for text in texts if text.split == "train"),
+            "planted questions": asked.count("book"),
+            "questions about stories": asked.count("story"),
+        },
+        books=sorted({text.name.rpartition(" ")[0] for text in texts if text.origin == "book"}),
+        stories=sorted({text.name for text in texts if text.origin == "story"}),
+        **second,
+    )
+    parts = {TRIMMER: trimmer.part(made)}
+    if adapter is not None:
+        parts["adapter"] = adapter.part({key: made[key] for key in ("books", "through the model", "with")})
+    return parts
+
+
+def fit(
+    texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: Told | None = None
 ) -> TrainedTrimmer:
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
-    if training.threads is not None:
-        torch.set_num_threads(training.threads)
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
-    started = time.monotonic()
     trimmer = Trimmer(settings)
-    train, fit = (_blocks(texts, split, training) for split in ("train", "fit"))
-    if not train or not fit:
+    train, held_out = (_blocks(texts, split, training) for split in ("train", "fit"))
+    if not train or not held_out:
         raise ValueError("a Trimmer is trained on some texts and stopped by others; one of the two has none")
     _normalise(trimmer, train, random)
     with torch.no_grad():
-        train, fit = ([(trimmer.normal(states), target) for states, target in blocks] for blocks in (train, fit))
+        train, held_out = (
+            [(trimmer.normal(states), target) for states, target in blocks] for blocks in (train, held_out)
+        )
     solve_ridge(trimmer, train, training.ridge)
-    log = [{"step": 0.0, **_found(trimmer, fit)}]
-    step = 0
-    if trimmer.inner is not None and training.steps > 0:
-        step = _fit_rest(trimmer, train, fit, training, random, started, log, progress)
-    return TrainedTrimmer(trimmer.eval(), step, (time.monotonic() - started) / 60, tuple(log))
+    trimmer.linear.requires_grad_(requires_grad=False)  # what it leaves over is learned by the hidden layer
+
+    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+        chosen = random.integers(len(train), size=training.batch)
+        loss = torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean()
+        said.setdefault("loss", []).append(float(loss.detach()))
+        return loss
+
+    def lost(_: Any) -> dict[str, float]:
+        found = _found(trimmer, held_out)
+        return {"held out": found["error"], "R2": found["R2"]}
+
+    steps = training.steps if trimmer.inner is not None else 0
+    settings_of_loop = dataclasses.replace(training, steps=steps)
+    learned = learn(trimmer, lesson, lost, settings_of_loop, lessons=1, moves=False, progress=check)
+    trimmer.load_state_dict(learned.state)
+    return TrainedTrimmer(trimmer.eval(), learned)
 
 
 def solve_ridge(trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], ridge: float) -> None:
@@ -117,46 +212,7 @@ def solve_ridge(trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Ten
             trimmer.outer.bias.zero_()
 
 
-def _fit_rest(
-    trimmer: Trimmer,
-    train: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    fit: Sequence[tuple[torch.Tensor, torch.Tensor]],
-    training: TrimmerTraining,
-    random: np.random.Generator,
-    started: float,
-    log: list[dict[str, float]],
-    progress: Callable[[int, dict[str, float]], None] | None,
-) -> int:
-    """The hidden layer, on what the linear map leaves over; how many steps it took."""
-    assert trimmer.inner is not None
-    assert trimmer.outer is not None
-    of_rest = [*trimmer.inner.parameters(), *trimmer.outer.parameters()]
-    optimizer = torch.optim.AdamW(of_rest, lr=training.learning_rate, weight_decay=training.weight_decay)
-    best, least, late, step = copy.deepcopy(trimmer.state_dict()), log[0]["error"], 0, 0
-    while step < training.steps and late < training.patience:
-        chosen = random.integers(len(train), size=training.batch)
-        loss = torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean()
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        step += 1
-        out_of_time = training.minutes is not None and (time.monotonic() - started) / 60 > training.minutes
-        if step % training.check_every == 0 or step == training.steps or out_of_time:
-            log.append({"step": float(step), "loss": float(loss.detach()), **_found(trimmer, fit)})
-            if progress is not None:
-                progress(step, log[-1])
-            late += 1
-            if log[-1]["error"] < least:
-                best, least, late = copy.deepcopy(trimmer.state_dict()), log[-1]["error"], 0
-        if out_of_time:
-            break
-    trimmer.load_state_dict(best)
-    return step
-
-
-def figures_of(
-    trimmer: Trimmer, texts: Sequence[AttendedText], split: str, training: TrimmerTraining
-) -> dict[str, float]:
+def figures_of(trimmer: Trimmer, texts: Sequence[AttendedText], split: str, training: Training) -> dict[str, float]:
     """On a split's blocks: R^2, and of each kind of attention the share that an eighth of a block's tokens receive,
     those that are worth most.
     """
@@ -186,9 +242,7 @@ def kept_shares(
     return {name: float(np.mean(of)) for name, of in shares.items()}
 
 
-def _blocks(
-    texts: Sequence[AttendedText], split: str, training: TrimmerTraining
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _blocks(texts: Sequence[AttendedText], split: str, training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """States [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS], of a split."""
     return [
         (states.float(), worth(targets, training.weights))
@@ -206,10 +260,9 @@ def _normalise(
     """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
     states = torch.cat([states for states, _ in blocks])
     chosen: npt.NDArray[np.int64] = np.sort(random.choice(len(states), min(_SAMPLED_ROWS, len(states)), replace=False))
-    sample = states[torch.from_numpy(chosen)].sort(dim=0).values
-    low, middle, high = (sample[int(share * (len(sample) - 1))] for share in (0.1587, 0.5, 0.8413))
-    trimmer.center.copy_(middle)
-    trimmer.scale.copy_(2 / (high - low).clamp(min=1e-4))
+    center, spread = middle_and_spread(states[torch.from_numpy(chosen)])
+    trimmer.center.copy_(center)
+    trimmer.scale.copy_(1 / spread)
 
 
 def _error(trimmer: Trimmer, normal: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

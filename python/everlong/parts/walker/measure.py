@@ -20,20 +20,25 @@ import dataclasses
 import functools
 import itertools
 import math
+import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
-from rich.table import Table
 
 import everlong._core as _core
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.multi_hop import multi_hop_text
+from everlong.corpora.walks import draw_walk_texts
 from everlong.errors import EverlongError
-from everlong.parts.walker.model import FEATURES, Walker
+from everlong.eval.log import Log, silent
+from everlong.eval.tables import Report, Table
+from everlong.models.pack import pack_of_model
+from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
+from everlong.parts.walker.model import FEATURES, Walker, shipped_walker, walker_of
 from everlong.parts.walker.train import GROUP_TOKENS, gold_found, walk_for
-from everlong.training.walks import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion
 
 LEARNED, FLAT, TWICE, BEAM, PAGERANK = "Walker", "flat", "flat twice", "beam", "PageRank"
 METHODS = (FLAT, TWICE, BEAM, PAGERANK, LEARNED)
@@ -45,6 +50,27 @@ _RARE_SHARE = 0.05  # of the pages that a word of PageRank's graph is in, at mos
 _SEEDS = 32  # pages of the flat search that PageRank starts again at
 _DRAWS = 10_000
 Page = tuple[int, int]  # block, page
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
+
+    text: tuple[pathlib.Path, ...] = ()  # books, author--title.txt; by default those that are shipped
+    texts: int = 6  # with chains of facts, of these books in turn
+    tokens: int = 20_000  # of a text
+    chains: int = 39  # of a text: a third each of one, two and three facts
+    loads: tuple[int, ...] = LOADS  # page groups that are loaded, by commas
+    by_words: bool = False  # search by words alone; the model reads nothing
+    work: pathlib.Path = pathlib.Path("runs/eval-walker")  # folder of vectors: a run that was cut short goes on
+    seed: int = 1  # of the chains, and where they stand
+    # In place of chains: MuSiQue's or HotpotQA's, as HippoRAG prepares them.
+    questions: pathlib.Path | None = None
+    passages: pathlib.Path | None = None  # their corpus
+
+    def __post_init__(self) -> None:
+        if (self.questions is None) != (self.passages is None):
+            raise ValueError("--questions and --passages belong together")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +88,7 @@ class Measured:
 
 
 @dataclasses.dataclass(frozen=True)
-class WalkerReport:
+class WalkerReport(Report):
     tokens: int  # of a text
     texts: tuple[str, ...]
     towers: str  # which, "" for words alone
@@ -104,6 +130,65 @@ class WalkerReport:
             "milliseconds": self.milliseconds,
         }
 
+    def tables(self) -> Iterator[Table | str]:
+        loads = sorted({row.loads for row in self.measured})
+        rows = []
+        for count in loads:
+            for hops in sorted({row.hops for row in self.measured}):
+                cells = []
+                for method in METHODS:
+                    right = self.of(method, count, hops).astype(float)
+                    low, high = bootstrap(right)
+                    cells.append(f"{100 * right.mean():.0f} ({100 * low:.0f}-{100 * high:.0f})")
+                rows.append((str(count), str(hops), *cells))
+        title = f"all pages of a question loaded; {len(self.texts)} texts of {self.tokens:,} tokens"
+        yield Table(title, ("loads", "facts", *METHODS), rows)
+        times = ", ".join(f"{what} {took:.1f} ms" for what, took in self.milliseconds.items())
+        yield f"a question: {times}"
+        for count in loads:
+            gains = []
+            for method in METHODS[:-1]:
+                gain, low, high = self.ahead(method, count)
+                gains.append(f"{method} {100 * gain:+.0f} ({100 * low:+.0f} to {100 * high:+.0f})")
+            yield f"{count} loads, two and three facts, the Walker ahead of: {', '.join(gains)}"
+
+
+def measure(
+    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
+) -> WalkerReport:
+    """Of the pack's Walker or the shipped one, searched by the pack's towers; EverlongError without a Walker."""
+    from everlong.parts.towers.model import TOWERS, LateTowers
+
+    network, tokenizer = loaded
+    found = pack_of_model(network, pack)
+    walker = walker_of(found) or shipped_walker()
+    if walker is None:
+        raise EverlongError("there is no Walker: `everlong train walker` makes one")
+    if measuring.questions is not None and measuring.passages is not None:
+        drawn = [multi_hop_text(tokenizer, measuring.questions, measuring.passages)]
+    else:
+        drawn = draw_walk_texts(
+            tokenizer,
+            books_of(measuring.text),
+            texts=measuring.texts,
+            tokens=measuring.tokens,
+            chains=measuring.chains,
+            split="test",
+            seed=measuring.seed,
+        )
+    towers = None
+    if TOWERS in found.parts and not measuring.by_words:
+        towers = (found.parts[TOWERS].id, LateTowers.of_part(found.parts[TOWERS]))
+    memories = read_walk_texts(
+        network,
+        tokenizer,
+        towers,
+        drawn,
+        measuring.work,
+        progress=lambda what, done, of: log(f"{what}: {done} of {of}"),
+    )
+    return measure_walker(walker, memories, towers="" if towers is None else towers[0], loads=measuring.loads, log=log)
+
 
 def bootstrap(values: npt.NDArray[np.float64], *, draws: int = _DRAWS, seed: int = 0) -> tuple[float, float]:
     """The 95 % interval of a mean over questions, by drawing as many of them anew."""
@@ -119,7 +204,7 @@ def measure_walker(
     *,
     towers: str = "",
     loads: Sequence[int] = LOADS,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> WalkerReport:
     """Ask every question by every method. EverlongError without networkx."""
     asked = [(memory, question) for memory in memories for question in memory.questions]
@@ -186,32 +271,6 @@ def measure_walker(
         loaded={count: float(np.mean(of)) for count, of in loaded.items()},
         milliseconds=milliseconds,
     )
-
-
-def print_walker(report: WalkerReport, console: Console) -> None:
-    loads = sorted({row.loads for row in report.measured})
-    table = Table(title=f"all pages of a question loaded; {len(report.texts)} texts of {report.tokens:,} tokens")
-    table.add_column("loads", justify="right")
-    table.add_column("facts", justify="right")
-    for method in METHODS:
-        table.add_column(method, justify="right")
-    for count in loads:
-        for hops in sorted({row.hops for row in report.measured}):
-            cells = []
-            for method in METHODS:
-                right = report.of(method, count, hops).astype(float)
-                low, high = bootstrap(right)
-                cells.append(f"{100 * right.mean():.0f} ({100 * low:.0f}-{100 * high:.0f})")
-            table.add_row(str(count), str(hops), *cells)
-    console.print(table)
-    times = ", ".join(f"{what} {took:.1f} ms" for what, took in report.milliseconds.items())
-    console.print(f"a question: {times}", highlight=False)
-    for count in loads:
-        gains = []
-        for method in METHODS[:-1]:
-            gain, low, high = report.ahead(method, count)
-            gains.append(f"{method} {100 * gain:+.0f} ({100 * low:+.0f} to {100 * high:+.0f})")
-        console.print(f"{count} loads, two and three facts, the Walker ahead of: {', '.join(gains)}", highlight=False)
 
 
 def _holds(pages: set[Page], question: WalkQuestion) -> bool:

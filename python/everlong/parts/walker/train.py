@@ -10,48 +10,60 @@ mean of the other walks for the same question.
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Sequence
-from typing import Literal
+import operator
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.parts.walker.model import FEATURES, Walker, WalkerSettings
-from everlong.training.walks import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.record import Record
+from everlong.corpora.walks import draw_walk_texts
+from everlong.models.pack import PackPart
+from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
+from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings
+from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import Run
 
+BY_DEFAULT = True  # of `everlong train all`
 By = Literal["best", "draw", "teacher"]
 
 _LOADS = (2, 3, 4, 6, 8)  # budgets that are trained for
+_AT_ONCE = 64  # steps of walks that are imitated in one
 GROUP_TOKENS = (1 + 2 * NEIGHBOURS) * PAGE_TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
-class WalkerTraining:
-    """How it is done; the defaults are those of the measured one."""
+class Training:
+    """The Walker, which goes on from what a search found to what that names: from chains of facts in books."""
 
+    text: tuple[pathlib.Path, ...] = ()  # books in which chains of facts are planted; by default the shipped ones
+    texts: int = 6  # that the model reads, for the vectors of its towers
+    words_alone: int = 30  # further texts that are searched by words alone
+    tokens: int = 20_000  # of a text
+    chains: int = 30  # of a text: a third each of one, two and three facts
     rounds: int = 4  # of imitation: everybody walks, then the policy is fitted to all walks so far
     epochs: int = 12  # over these walks, a round
-    learning_rate: float = 3e-3
-    weight_decay: float = 1e-3
+    learning_rate: float = 3e-3  # of AdamW
+    weight_decay: float = 1e-3  # of AdamW
     reinforce_rounds: int = 8  # over all questions
     walks: int = 4  # a question, of which each is the others' baseline
-    reinforce_rate: float = 5e-4
+    reinforce_rate: float = 5e-4  # the learning rate of these rounds
     cost: float = 0.02  # lambda, of a load
     entropy: float = 0.003  # of the policy, that it keeps trying
     held_out: float = 0.15  # of the texts, one in so many: by them the best round is chosen
-    seed: int = 0
-    minutes: float | None = None  # no round begins later
+    seed: int = 0  # the same seed on the same machine: the same bits
+    minutes: float | None = None  # of training, at most; what it needs is computed before
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedWalker:
     walker: Walker
-    rounds: int
-    minutes: float
-    log: tuple[dict[str, float], ...]
+    learned: Learned  # by imitation, and then by reinforcement
     held_out: tuple[WalkMemory, ...]
 
 
@@ -62,72 +74,153 @@ class _Step:
     taken: int
 
 
-def train_walker(
-    memories: Sequence[WalkMemory],
-    settings: WalkerSettings,
-    training: WalkerTraining,
-    *,
-    progress: Callable[[int, dict[str, float]], None] | None = None,
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train walker` does; it is searched by the towers of the pack."""
+    drawn = draw_walk_texts(
+        run.tokenizer,
+        books_of(training.text),
+        texts=training.texts + training.words_alone,
+        tokens=training.tokens,
+        chains=training.chains,
+        split="train",
+        seed=training.seed,
+    )
+    whole, words_alone = drawn[: training.texts], drawn[training.texts :]
+    return train_on(run, whole, training, words_alone)
+
+
+def train_on(
+    run: Run,
+    texts: Sequence[Record],
+    training: Training,
+    words_alone: Sequence[Record] = (),
+) -> dict[str, PackPart]:
+    """Read texts with chains of facts, as the towers of the `pack` have them where it has some; walk, and learn.
+
+    `words_alone` are searched by words, without a reading: cheap, and what a memory without towers is like. Vectors
+    lie in `work`: what was cut short goes on there; training takes minutes and begins anew. The policy is chosen by
+    texts that are held out. ValueError where there are too few.
+    """
+    from everlong.parts.towers.model import TOWERS, LateTowers
+
+    towers = None
+    if run.pack is not None and TOWERS in run.pack.parts:
+        towers = (run.pack.parts[TOWERS].id, LateTowers.of_part(run.pack.parts[TOWERS]))
+    cheap = read_walk_texts(run.model, run.tokenizer, None, words_alone, run.work / "words", progress=run.progress)
+    whole = read_walk_texts(run.model, run.tokenizer, towers, texts, run.work / "vectors", progress=run.progress)
+    trained = fit([*whole, *cheap], WalkerSettings(), training, check=run.check)
+    every = (*words_alone, *texts)
+    hops = [len(asked.spans) for text in every for asked in text.questions]
+    made = run.made(
+        training,
+        trained.learned,
+        {"fit": figures_of(trained.walker, trained.held_out)},
+        data={f"{count} facts": hops.count(count) for count in sorted(set(hops))},
+        books=sorted({text.name.rpartition(" ")[0] for text in every}),
+        towers="" if towers is None else towers[0],
+    )
+    return {WALKER: trained.walker.part(made)}
+
+
+def fit(
+    memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: Told | None = None
 ) -> TrainedWalker:
-    """The same bits for one seed and machine. ValueError where there are not two texts, to train on and to hold out."""
+    """The same bits for one seed. ValueError where there are not two texts, to train on and to hold out."""
     if len(memories) < 2:
         raise ValueError(f"{len(memories)} texts: a Walker is trained on some and chosen by others")
-    started = time.monotonic()
     torch.manual_seed(training.seed)
     random = np.random.default_rng(training.seed)
     every = max(2, round(1 / training.held_out))
-    fit = memories[::every]
+    held_out = memories[::every]
     train = [memory for at, memory in enumerate(memories) if at % every]
     asked = [(memory, question) for memory in train for question in memory.questions]
     walker = Walker(settings)
     with torch.no_grad():
         walker.outer.weight.mul_(0.1)
-    log: list[dict[str, float]] = []
-    best, most = walker.state_dict(), -1.0
 
-    def over() -> bool:
-        return training.minutes is not None and (time.monotonic() - started) / 60 > training.minutes
+    def found(_: Any) -> dict[str, float]:
+        figures = figures_of(walker, held_out)
+        return {"held out": figures["all found"], **figures}
 
-    def checked(loss: float) -> None:
-        nonlocal best, most
-        found = figures_of(walker, fit)
-        log.append({"round": float(len(log) + 1), "loss": loss, **found})
-        if progress is not None:
-            progress(len(log), log[-1])
-        if found["all found"] > most:
-            most = found["all found"]
-            best = {name: tensor.clone() for name, tensor in walker.state_dict().items()}
+    def learned_by(rounds: Rounds, rate: float, weight_decay: float, minutes: float | None) -> Learned:
+        ends = False  # a round, with the last lesson
 
+        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor | None:
+            nonlocal ends
+            loss, ends = next(rounds, (None, True))
+            if loss is not None:
+                said.setdefault("loss", []).append(float(loss.detach()))
+            return loss
+
+        loop = LoopSettings(
+            steps=sys.maxsize,  # it is over after its rounds
+            learning_rate=rate,
+            warmup=1,
+            falling=False,
+            weight_decay=weight_decay,
+            clip=None,
+            seed=training.seed,
+            minutes=minutes,
+        )
+        how: dict[str, Any] = {"due": lambda: ends, "better": operator.gt, "moves": False, "progress": check}
+        learned = learn(walker, lesson, found, loop, lessons=1, **how)
+        walker.load_state_dict(learned.state)
+        return learned
+
+    imitating, reinforcing = (rounds(walker, asked, training, random) for rounds in (_imitated, _reinforced))
+    first = learned_by(imitating, training.learning_rate, training.weight_decay, training.minutes)
+    left = None if training.minutes is None else max(0.0, training.minutes - first.minutes)
+    second = learned_by(reinforcing, training.reinforce_rate, 0.0, left)
+    learned = Learned(
+        second.state, first.steps + second.steps, first.minutes + second.minutes, (*first.log, *second.log)
+    )
+    return TrainedWalker(walker.eval(), learned, tuple(held_out))
+
+
+Asked = tuple[WalkMemory, WalkQuestion]
+Rounds = Iterator[tuple[torch.Tensor | None, bool]]  # a loss after the other, and whether a round ends with it
+
+
+def _imitated(walker: Walker, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+    """Of each round's walks and those before, several times: -log of what the policy gives to all right ways."""
     steps: list[_Step] = []
-    optimizer = torch.optim.AdamW(walker.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay)
     for round_ in range(training.rounds):
-        if over():
-            break
         policy = walker.policy()
         for memory, question in asked:
             by: By = "teacher" if round_ == 0 or random.random() < 0.5 else "draw"
-            budget = int(random.choice(_LOADS))
-            walk = walk_for(memory, question, policy, budget, by=by, seed=int(random.integers(1 << 31)), learn=True)
+            budget, seed = int(random.choice(_LOADS)), int(random.integers(1 << 31))
+            walk = walk_for(memory, question, policy, budget, by=by, seed=seed, learn=True)
             steps += [step for step in _steps_of(walk) if bool(step.right.any())]
-        checked(_imitate(walker, optimizer, steps, training, random))
-    walker.load_state_dict(best)
+        orders = [random.permutation(len(steps)) for _ in range(training.epochs)]
+        batches = [order[at : at + _AT_ONCE] for order in orders for at in range(0, len(order), _AT_ONCE)]
+        for number, batch in enumerate(batches, 1):
+            features, there, right = _padded([steps[at] for at in batch])
+            log_shares = _log_shares(walker, features, there)
+            loss = -torch.logsumexp(log_shares.masked_fill(~right, -torch.inf), dim=-1).mean()
+            yield loss, number == len(batches)
 
-    optimizer = torch.optim.AdamW(walker.parameters(), lr=training.reinforce_rate, weight_decay=0)
+
+def _reinforced(walker: Walker, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+    """Of several walks for a question, each beside the mean of the others."""
     for _ in range(training.reinforce_rounds):
-        if over():
-            break
-        losses = []
-        for at in random.permutation(len(asked)):
+        for number, at in enumerate(random.permutation(len(asked)), 1):
             memory, question = asked[int(at)]
             budget, policy = int(random.choice(_LOADS)), walker.policy()
             walks = [
                 walk_for(memory, question, policy, budget, by="draw", seed=int(random.integers(1 << 31)), learn=True)
                 for _ in range(training.walks)
             ]
-            losses.append(_reinforce(walker, optimizer, question, walks, training))
-        checked(float(np.mean(losses)))
-    walker.load_state_dict(best)
-    return TrainedWalker(walker.eval(), len(log), (time.monotonic() - started) / 60, tuple(log), tuple(fit))
+            rewards = np.array([_reward(question, walk, training.cost) for walk in walks])
+            loss = torch.zeros(())
+            for walk, reward in zip(walks, rewards, strict=True):
+                others = (rewards.sum() - reward) / max(1, len(rewards) - 1)
+                steps = _steps_of(walk)
+                features, there, _right = _padded(steps)
+                log_shares = _log_shares(walker, features, there)
+                taken = log_shares[torch.arange(len(steps)), torch.tensor([step.taken for step in steps])].sum()
+                entropy = -(log_shares.exp() * log_shares.masked_fill(~there, 0)).sum()
+                loss = loss - float(reward - others) * taken - training.entropy * entropy
+            yield loss, number == len(asked)
 
 
 def walk_for(
@@ -186,52 +279,6 @@ def _log_shares(walker: Walker, features: torch.Tensor, there: torch.Tensor) -> 
     """[steps, ways]: log of the softmax over the ways of a step; minus infinity where there is none."""
     logits = walker(features.flatten(0, 1)).view(there.shape)
     return torch.log_softmax(logits.masked_fill(~there, -torch.inf), dim=-1)
-
-
-def _imitate(
-    walker: Walker,
-    optimizer: torch.optim.Optimizer,
-    steps: Sequence[_Step],
-    training: WalkerTraining,
-    random: np.random.Generator,
-) -> float:
-    """The last epoch's mean of -log of what the policy gives to all right ways together."""
-    losses: list[float] = []
-    for epoch in range(training.epochs):
-        order: npt.NDArray[np.int64] = random.permutation(len(steps))
-        for at in range(0, len(order), 64):
-            features, there, right = _padded([steps[i] for i in order[at : at + 64]])
-            log_shares = _log_shares(walker, features, there)
-            loss = -torch.logsumexp(log_shares.masked_fill(~right, -torch.inf), dim=-1).mean()
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            if epoch == training.epochs - 1:
-                losses.append(float(loss.detach()))
-    return float(np.mean(losses)) if losses else 0.0
-
-
-def _reinforce(
-    walker: Walker,
-    optimizer: torch.optim.Optimizer,
-    question: WalkQuestion,
-    walks: Sequence[_core.SearchResult],
-    training: WalkerTraining,
-) -> float:
-    rewards = np.array([_reward(question, walk, training.cost) for walk in walks])
-    loss = torch.zeros(())
-    for walk, reward in zip(walks, rewards, strict=True):
-        others = (rewards.sum() - reward) / max(1, len(rewards) - 1)
-        steps = _steps_of(walk)
-        features, there, _ = _padded(steps)
-        log_shares = _log_shares(walker, features, there)
-        taken = log_shares[torch.arange(len(steps)), torch.tensor([step.taken for step in steps])].sum()
-        entropy = -(log_shares.exp() * log_shares.masked_fill(~there, 0)).sum()
-        loss = loss - float(reward - others) * taken - training.entropy * entropy
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
-    return float(loss.detach())
 
 
 def _reward(question: WalkQuestion, result: _core.SearchResult, cost: float) -> float:

@@ -11,27 +11,32 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt
+from everlong.corpora.boundaries import books_of
 from everlong.corpora.evicted import BLOCKS, FOLLOWING
 from everlong.data import Book, shipped_books
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.tables import Report, Reports, Table, keep_report, with_error
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, go_on, read_whole
-from everlong.models.pack import Pack
+from everlong.models.pack import Pack, pack_of_model
 from everlong.models.provenance import made_with
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_kv, behind_vectors, embedded
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
 from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
+from everlong.parts.writer.measure_again import run_reconstructing
+from everlong.parts.writer.measure_deciding import run_explaining, unseen_blocks
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.training.run import plain
 
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
@@ -53,10 +58,22 @@ PAIRS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class WritingConfig:
-    slots: tuple[int, ...] = (32, 64, 128, 256)  # for all eight blocks
-    places: int = 24
-    seed: int = 0
+class Measuring:
+    """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
+
+    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that places are drawn from
+    slots: tuple[int, ...] = (32, 64, 128, 256)  # for all eight evicted blocks, by commas
+    places: int = 24  # in books, eight blocks each
+    seed: int = 0  # of the places
+    beside: pathlib.Path | None = None  # another pack, whose KV writer is measured, too
+    why: int = 0  # places in books whose blocks answer questions or do not; 0: none
+    stories: int = 0  # the same in stories, with questions that people asked
+    again: int = 0  # pages that are said again; 0: none
+    fitted: int = 4  # of these, which vectors are fitted to in 200 steps, too
+    tokens: tuple[int, ...] = (4, 8, 16, 32)  # vectors of a page that is said again, by commas
+    page_tokens: int = 64  # of a page that is said again, up to 512
+    keep: pathlib.Path | None = None  # file for the reports, as far as they are known
+    work: pathlib.Path = pathlib.Path("runs/writer-eval")  # folder of states
 
     def __post_init__(self) -> None:
         if not all(slots > 0 and slots % BLOCKS == 0 for slots in self.slots):
@@ -72,7 +89,7 @@ class Said:
 
 
 @dataclasses.dataclass(frozen=True)
-class WritingReport:
+class WritingReport(Report):
     made_with: dict[str, Any]
     parts: dict[str, str]  # ids of what was measured
     config: dict[str, Any]
@@ -80,8 +97,65 @@ class WritingReport:
     said: dict[str, dict[str, dict[str, float]]]  # by method and slots: nats, kl, each with its standard error
     differences: list[dict[str, Any]]  # of PAIRS at each number of slots, place by place
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        """A table of each measure and one of the differences, each figure with its standard error."""
+        slots = [str(count) for count in self.config["slots"]]
+        for measure, title in (("nats", "next-token loss, nats"), ("kl", "KL to the model that sees all, nats")):
+            rows = []
+            for method, found in self.said.items():
+                cells = [found.get(count, found.get("0")) for count in slots]
+                rows.append((method, *(with_error(cell, measure) if cell else "" for cell in cells)))
+            about = f"{FOLLOWING} tokens behind {BLOCKS} evicted blocks, {self.places} places"
+            yield Table(f"{about}: {title}", ("slots for all eight", *slots), rows)
+        rows = []
+        for method, other in PAIRS:
+            steps = [step for step in self.differences if (step["method"], step["less"]) == (method, other)]
+            own = {str(step["slots"]): with_error(step, "nats", sign="+") for step in steps}
+            if own:
+                rows.append((f"{method} less {other}", *(own.get(count, "") for count in slots)))
+        yield Table("place by place, nats: one less the other", ("", *slots), rows)
+
+
+def measure(
+    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
+) -> Reports:
+    """What stands behind blocks; then, where that is asked for, both heads of the writer."""
+    reports: dict[str, Report] = {}
+    found, books = pack_of_model(loaded[0], pack), books_of(measuring.text)
+
+    def known(name: str, report: Report) -> None:
+        reports[name] = report
+        keep_report(Reports(reports).to_dict(), measuring.keep)
+
+    if measuring.places:
+        beside = None if measuring.beside is None else pack_of_model(loaded[0], measuring.beside)
+        run_writing(
+            loaded,
+            found,
+            measuring,
+            books=books,
+            beside=beside,
+            known=lambda report: known("behind blocks", report),
+            log=log,
+        )
+    unseen = unseen_blocks(loaded[1], books, places=measuring.why, stories=measuring.stories, seed=measuring.seed + 1)
+    for about, blocks in unseen.items():
+        work = measuring.work / about.replace(" ", "-")
+        known(f"why, {about}", run_explaining(loaded, found, blocks, about, work=work, log=log))
+    if measuring.again:
+        again = run_reconstructing(
+            loaded,
+            found,
+            pages=measuring.again,
+            page_tokens=measuring.page_tokens,
+            tokens=measuring.tokens,
+            fitted=measuring.fitted,
+            work=measuring.work / "again",
+            books=books,
+            log=log,
+        )
+        known("again", again)
+    return Reports(reports)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +177,12 @@ class _Place:
 def run_writing(
     model: tuple[Any, Any],
     pack: Pack,
-    config: WritingConfig,
+    config: Measuring,
     *,
     books: Sequence[Book] = (),
     beside: Pack | None = None,
     known: Callable[[WritingReport], None] = lambda report: None,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> WritingReport:
     """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. `known`
     is told what is known after every place: what fewer places of the same seed would give. `beside`: another pack, of
@@ -129,7 +203,7 @@ def run_writing(
 
     def report() -> WritingReport:
         count = len(found[NOTHING, 0])
-        return WritingReport(by, ids, dataclasses.asdict(config), count, _figures(found), _differences(found, config))
+        return WritingReport(by, ids, plain(config), count, _figures(found), _differences(found, config))
 
     for number, place in enumerate(places):
         own = arms.written(place, config.slots)
@@ -311,7 +385,7 @@ def _figures(found: Mapping[tuple[str, int], Sequence[Said]]) -> dict[str, dict[
     return figures
 
 
-def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: WritingConfig) -> list[dict[str, Any]]:
+def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: Measuring) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for method, other in PAIRS:
         for slots in config.slots:
@@ -325,31 +399,3 @@ def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: Writin
                 own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
             steps.append(own)
     return steps
-
-
-def print_writing(report: WritingReport, console: Console) -> None:
-    """A table of each measure and one of the differences, each figure with its standard error."""
-    slots = [str(count) for count in report.config["slots"]]
-    for measure, title in (("nats", "next-token loss, nats"), ("kl", "KL to the model that sees all, nats")):
-        table = Table(title=f"{FOLLOWING} tokens behind {BLOCKS} evicted blocks, {report.places} places: {title}")
-        table.add_column("slots for all eight")
-        for count in slots:
-            table.add_column(count, justify="right")
-        for method, found in report.said.items():
-            row = [found.get(count, found.get("0")) for count in slots]
-            table.add_row(method, *(_with_error(cell, measure) if cell else "" for cell in row))
-        console.print(table)
-    table = Table(title="place by place, nats: one less the other")
-    table.add_column("")
-    for count in slots:
-        table.add_column(count, justify="right")
-    for method, other in PAIRS:
-        steps = [step for step in report.differences if (step["method"], step["less"]) == (method, other)]
-        own = {str(step["slots"]): _with_error(step, "nats", "+") for step in steps}
-        if own:
-            table.add_row(f"{method} less {other}", *(own.get(count, "") for count in slots))
-    console.print(table)
-
-
-def _with_error(found: Mapping[str, Any], measure: str, sign: str = "") -> str:
-    return f"{found[measure]:{sign}.3f} ±{found[f'{measure} stderr']:.3f}"

@@ -10,26 +10,25 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from transformers.cache_utils import DynamicCache
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.told import told_blocks
 from everlong.data import Book, shipped_books
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.tables import Report, Table
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.releases import cache_argument
 from everlong.models.soft import among, behind_vectors, embedded, frozen
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
-from everlong.parts.writer.train import words_of
+from everlong.parts.writer.train import told_reads, words_of
 from everlong.text.encoding import decode_text
-from everlong.training.run import told_reads
 
 DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
 _FITTING_RATE = 0.02  # of Adam, in sizes of an embedding
@@ -53,7 +52,7 @@ class Again:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReconstructingReport:
+class ReconstructingReport(Report):
     made_with: dict[str, Any]
     writer: str  # its id
     pages: int
@@ -61,8 +60,21 @@ class ReconstructingReport:
     steps: int  # of fitting
     again: dict[str, dict[str, dict[str, float]]]  # by method and N
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        yield Table(
+            f"{self.page_tokens} tokens said again by N vectors, {self.pages} pages: ROUGE-L, exact (codes kept)",
+            ("N", *next(iter(self.again.values()))),
+            [
+                (
+                    f"{name}, {next(iter(found.values()))['pages']:.0f} pages",
+                    *(
+                        f"{own['ROUGE-L']:.2f} ±{own['ROUGE-L stderr']:.2f}, {own['same']:.2f} ({own['codes']:.0%})"
+                        for own in found.values()
+                    ),
+                )
+                for name, found in self.again.items()
+            ],
+        )
 
 
 def run_reconstructing(
@@ -77,7 +89,7 @@ def run_reconstructing(
     work: pathlib.Path,
     books: Sequence[Book] = (),
     seed: int = 2,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> ReconstructingReport:
     """`fitted` of the pages have vectors fitted to them, too, in `steps`. States are kept in `work`.
 
@@ -203,21 +215,3 @@ def rouge_l(said: Sequence[int], wanted: Sequence[int]) -> float:
         for at, own in enumerate(wanted):
             before, row[at + 1] = row[at + 1], before + 1 if token == own else max(row[at + 1], row[at])
     return 2 * row[-1] / (len(said) + len(wanted)) if said or wanted else 0.0
-
-
-def print_reconstructing(report: ReconstructingReport, console: Console) -> None:
-    counts = list(next(iter(report.again.values())))
-    table = Table(
-        title=f"{report.page_tokens} tokens said again by N vectors, {report.pages} pages: ROUGE-L, exact (codes kept)"
-    )
-    table.add_column("N")
-    for count in counts:
-        table.add_column(count, justify="right")
-    for name, found in report.again.items():
-        cells = (
-            f"{own['ROUGE-L']:.2f} ±{own['ROUGE-L stderr']:.2f}, {own['same']:.2f} ({own['codes']:.0%})"
-            for own in found.values()
-        )
-        pages = next(iter(found.values()))["pages"]
-        table.add_row(f"{name}, {pages:.0f} pages", *cells)
-    console.print(table)

@@ -12,28 +12,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from everlong.corpora.blocks import SINK_TOKENS
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
 from everlong.corpora.told import KINDS, rationale, told_blocks, told_stories
 from everlong.data import Book, shipped_books
-from everlong.eval.rates import print_rates
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import auc, rate
+from everlong.eval.tables import Report, Table, rates_table
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
 from everlong.parts.writer.deciding import odds
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
-from everlong.parts.writer.train import ToldRead, said_behind_details, verdicts_of
+from everlong.parts.writer.train import ToldRead, said_behind_details, told_reads, verdicts_of
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
-from everlong.training.run import told_reads
 
 DETAILS, POOLED, STRANGE, QUESTION = "D", "D untrained: pooled embeddings", "D of another text", "question alone"
 WORDS = "words alone"
@@ -50,15 +49,18 @@ class Decided:
 
 
 @dataclasses.dataclass(frozen=True)
-class ExplainingReport:
+class ExplainingReport(Report):
     made_with: dict[str, Any]
     writer: str  # its id
+    about: str  # what the questions are to
     tokens: int  # N
     questions: int
     decided: dict[str, dict[str, float]]  # by method
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        title = f"{self.questions} questions {self.about}, each to three blocks, N = {self.tokens}"
+        columns = ("AUC, N1", "AUC, N2", "right decisions", "right kinds", "right reasons")
+        yield rates_table(title, "behind", columns, self.decided)
 
 
 def unseen_blocks(
@@ -81,9 +83,10 @@ def run_explaining(
     model: tuple[Any, Any],
     pack: Pack,
     blocks: Sequence[Record],
+    about: str = "",
     *,
     work: pathlib.Path,
-    log: Callable[[str], None] = lambda line: None,
+    log: Log = silent,
 ) -> ExplainingReport:
     """On blocks of `told_blocks` or `told_stories`; their states are kept in `work`. ValueError for a writer that was
     trained without such questions.
@@ -112,6 +115,7 @@ def run_explaining(
     return ExplainingReport(
         made_with(network),
         pack.parts[WRITER].id,
+        about,
         writer.config.tokens,
         sum(len(one.block.questions) for one in told) // len(KINDS),
         {name: figures_of(ones) for name, ones in found.items()},
@@ -152,7 +156,7 @@ def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
     for least in sorted({share for _, share in shares}):
         ones = []
         for kind, share in shares:
-            named = "right" if share >= least else "other"
+            named: str = "right" if share >= least else "other"
             ones.append(Decided(kind, share - least + (1 if named == "right" else 0), named, named))
         found.append(ones)
     return max(found, key=lambda ones: figures_of(ones)["right decisions"])
@@ -177,9 +181,3 @@ def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
         share = rate(hits)
         found |= {name: share.rate, f"{name}, low": share.low, f"{name}, high": share.high}
     return found
-
-
-def print_explaining(report: ExplainingReport, about: str, console: Console) -> None:
-    title = f"{report.questions} questions {about}, each to three blocks, N = {report.tokens}"
-    columns = ("AUC, N1", "AUC, N2", "right decisions", "right kinds", "right reasons")
-    print_rates(title, "behind", columns, report.decided, console)

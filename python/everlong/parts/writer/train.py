@@ -21,34 +21,44 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING
+from everlong.corpora.boundaries import books_of
+from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
+from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
-from everlong.corpora.told import KINDS, Exercise
+from everlong.corpora.told import KINDS, Exercise, exercise, told_of_both
 from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.pack import PackPart, pack_with
 from everlong.models.releases import checkpointing
 from everlong.models.soft import behind_vectors, embedded, frozen
-from everlong.parts.latents import LatentReader
-from everlong.parts.trimmer.model import Trimmer
-from everlong.parts.writer.deciding import odds
-from everlong.parts.writer.model import Writer, WriterConfig
+from everlong.parts.latents import LatentSettings, normalise
+from everlong.parts.writer.deciding import DeciderSettings, odds
+from everlong.parts.writer.model import WRITER, Writer, WriterConfig, maps_of
+from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
-from everlong.training.evicted import EvictedRead
-from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.evicted import EvictedRead, read_evicted, said_of
+from everlong.training.loop import Learned, LoopSettings, Losses, Progress, Told, learn, unwrapped
+from everlong.training.run import Run, before_and_after
+from everlong.training.told import told_states
 
-_SAMPLED_READS = 8  # for center and scale
+if TYPE_CHECKING:
+    from everlong.parts.trimmer.model import Trimmer
+
+_DEPTHS = (1 / 3, 0.53)  # shares of the model's, whose states are read where neither a Trimmer nor anybody names layers
+_READER = {"width": 256, "heads": 8, "inner": 384, "order": 3}
+_OF_BEGUN = ("data", "books", "training", "steps", "minutes", "figures", "log", "begun with")
+
 _AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson
 _HELD_OUT_RATIOS = (2, 8)  # tokens a vector, of pages said again that nothing is trained on
 _HELD_OUT_QUESTIONS = 6
 _HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
 _LORA_SCALE = 0.5
-_SAMPLED_EMBEDDINGS = 4096
 _HELD_OUT_PLACES = 16
 _SETTLED_PLACES = 6
 _SETTLED_DECAY = 0.1
@@ -57,28 +67,34 @@ _AGAIN = "The same again:\n\n"
 
 
 @dataclasses.dataclass(frozen=True)
-class WriterTraining(LoopSettings):
-    """How it is done; the defaults are those of the shipped pack."""
+class Training(LoopSettings):
+    """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
 
-    steps: int = 500
-    batch: int = 2
+    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
+    samples: int = 16  # streams of eight blocks of books
+    told: int = 240  # places in books with questions that a block answers, or does not
+    stories: int = 120  # the same in stories, with questions that people asked
+    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default the Trimmer's
+    begin: str = ""  # go on from this pack's writer, of the same --lora: auto, or a folder
+    steps: int = 500  # of training, of two lessons each
+    batch: int = 2  # lessons a step
     learning_rate: float = 1e-3
-    check_every: int = 50
-    tokens: tuple[int, ...] = (4, 8, 16, 32)  # N, one drawn for each lesson
+    check_every: int = 50  # steps; what came nearest on held-out texts is kept
+    tokens: tuple[int, ...] = (4, 8, 16, 32)  # Detail Tokens of a block, by commas: one number is drawn each time
     cross_entropy: float = 0.3  # beside the divergence
     following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
-    again: float = 2.0  # lessons of Head B for each that goes on behind blocks
+    again: float = 2.0  # lessons of saying pages again (Head B), for each of going on
     pages: tuple[int, ...] = (16, 32, 64, 128)  # tokens, of what is said again
     hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
-    rising: float = 0.7  # of the steps, until it is the hardest
-    why: float = 1.0  # and of Head A
-    decided: tuple[int, ...] = (32, 64, 128)  # N of these: what few vectors cannot say yet, more of them teach
-    settling: int = 300  # steps of the decision alone, once D is settled
-    lora: int = 4  # rank of the maps that learn to read D beside the model's; 0: none
+    rising: float = 0.7  # of the steps, until it is the hardest; what was begun is there already
+    why: float = 1.0  # lessons of telling why a block is wanted (Head A), for each of going on
+    decided: tuple[int, ...] = (32, 64, 128)  # Detail Tokens of these: what few cannot say yet, more of them teach
+    settling: int = 300  # steps of the decision alone, once the Detail Tokens are settled
+    lora: int = 4  # rank of maps beside the model's that learn to read them; 0: none
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
     sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
     missing: float = 0.1  # share of a block's tokens that the writer does not see
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = False  # less memory for more time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +148,114 @@ class TrainedBefore:
 @dataclasses.dataclass(frozen=True)
 class TrainedWriter:
     writer: Writer
-    lora: Adapter | None  # of `WriterTraining.lora`
+    lora: Adapter | None  # of `Training.lora`
     learned: Learned
     settled: Learned | None  # of the decision, once D was; None where there is none
+
+
+def train(run: Run, training: Training) -> dict[str, PackPart]:
+    """What `everlong train writer` does: it begins with the words that the Trimmer of the pack would keep; the defaults
+    are those of the shipped pack.
+    """
+    from everlong.parts.trimmer.model import trimmer_of
+
+    books = books_of(training.text)
+    texts = evicted_texts(run.tokenizer, books, samples=training.samples, seed=training.seed)
+    begun = pack_with(WRITER, "writer", run.model, training.begin).parts[WRITER] if training.begin else None
+    told: Sequence[Sequence[Record]] = ()
+    if training.why:
+        pairs, counts = load_pairs(["fairytale"]), {"places": training.told, "stories": training.stories}
+        told = told_of_both(run.tokenizer, books, pairs, **counts, seed=training.seed)
+    trimmer = None if run.pack is None else trimmer_of(run.pack)
+    if begun is not None:
+        training = dataclasses.replace(training, rising=0.0)
+    return train_on(
+        run,
+        texts,
+        training,
+        told,
+        trimmer=trimmer,
+        begun=begun,
+    )
+
+
+def train_on(
+    run: Run,
+    texts: Sequence[Record],
+    training: Training,
+    told: Sequence[Sequence[Record]] = (),
+    *,
+    trimmer: Trimmer | None = None,
+    begun: PackPart | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, PackPart]:
+    """Read `texts` once, and `told` of several kinds, what is needed of them kept in `work`, train, measure on those
+    that were held out.
+
+    It goes on from a writer that was `begun` where there is one, whose shape it has, else begins with what `trimmer`
+    would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
+    called again with the same arguments. ValueError where there is nothing to train on or to hold out.
+    """
+    before = None if begun is None else TrainedBefore(Writer.of_part(begun), maps_of(begun))
+    layers = training.layers or (() if before is None else before.writer.config.layers)
+    layers = layers or (trimmer.settings.layers if trimmer else run.layers((), _DEPTHS))
+    reads = read_evicted(run.model, texts, layers, run.work / "streams", progress=run.progress)
+    embedding_size = run.model.get_input_embeddings().weight.shape[-1]
+    opening, closing = memory_marks(run.tokenizer)
+    reader = LatentSettings(layers, run.hidden_size, embedding_size, **{**_READER, **(settings or {})})
+    decider = DeciderSettings(embedding_size) if training.why and any(told) else None
+    config = WriterConfig(reader, opening=opening, closing=closing, decider=decider)
+    asked = [
+        read
+        for number, blocks in enumerate(told)
+        for read in told_reads(
+            run.model, run.tokenizer, blocks, layers, run.work / f"told-{number}", progress=run.progress
+        )
+    ]
+    words, points = words_of(run.tokenizer), run.work / "checkpoint"
+    trainer = WriterTrainer(
+        run.model,
+        reads,
+        config,
+        training,
+        words,
+        asked,
+        trimmer=trimmer,
+        begun=before,
+        checkpoints=points,
+        progress=run.check,
+    )
+    trained = trainer.train()
+    made = run.made(
+        training,
+        trained.learned,
+        {"held out, in nats a token": before_and_after(trained.learned)},
+        **said_of(texts),
+    )
+    if trained.settled is not None:
+        made["decisions"] = {"steps": trained.settled.steps, "log": list(trained.settled.log)}
+    if begun is not None:
+        made["begun with"] = {"id": begun.id, **{key: begun.made[key] for key in _OF_BEGUN if key in begun.made}}
+    return {WRITER: trained.writer.part(made, trained.lora)}
+
+
+def told_reads(
+    model: Any,
+    tokenizer: Any,
+    told: Sequence[Record],
+    layers: Sequence[int],
+    folder: pathlib.Path,
+    *,
+    progress: Progress | None = None,
+) -> list[ToldRead]:
+    """Blocks with questions, read; nothing at all of none."""
+    if not told:
+        return []
+    states = told_states(model, told, layers, folder, progress=progress)
+    return [
+        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.questions))
+        for block, own in zip(told, states, strict=True)
+    ]
 
 
 class _Learning(torch.nn.Module):
@@ -157,7 +278,7 @@ class WriterTrainer:
         model: Any,
         reads: Sequence[EvictedRead],
         config: WriterConfig,
-        training: WriterTraining,
+        training: Training,
         words: Words,
         told: Sequence[ToldRead] = (),
         *,
@@ -298,7 +419,7 @@ class WriterTrainer:
     ) -> torch.Tensor:
         """`decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
         details = self._details_of_told(writer, blocks, tokens, random)
-        return decided_loss(learning_in(writer).writer, self._model, blocks, details)
+        return decided_loss(unwrapped(writer).writer, self._model, blocks, details)
 
     def _why(self, writer: Any, three: Sequence[ToldRead], tokens: int, random: np.random.Generator) -> torch.Tensor:
         """Cross entropy of why one question wants or does not want each of its three blocks, and of what it answers.
@@ -417,28 +538,8 @@ class WriterTrainer:
         return score
 
 
-def learning_in(wrapped: Any) -> _Learning:
-    """Of what `accelerate` may have wrapped."""
-    own: _Learning = getattr(wrapped, "module", wrapped)
-    return own
-
-
 def _at_work(lora: Adapter | None, model: Any) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if lora is None else AttachedAdapter(lora, model).at_work()
-
-
-@torch.no_grad()
-def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) -> None:
-    """Each number of the states centred and scaled, as the texts have it, by what lies in between; and how large the
-    model's embeddings are.
-    """
-    rows = torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]).sort(dim=0).values
-    low, middle, high = (rows[int(share * (len(rows) - 1))] for share in (0.1587, 0.5, 0.8413))
-    reader.center.copy_(middle)
-    reader.scale.copy_(2 / (high - low).clamp(min=1e-4))
-    weight = model.get_input_embeddings().weight
-    ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
-    reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())
 
 
 def verdicts_of(writer: Writer, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,11 @@ import everlong._core as _core
 from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
-from everlong.parts.towers.model import LateTowers, as_int8, means
 from everlong.text.prompt import build_prompt
 from everlong.training.states import KeptRows, as_floats, require_same
+
+if TYPE_CHECKING:
+    from everlong.parts.towers.model import LateTowers
 
 PAGE_TOKENS, BLOCK_TOKENS = 64, 512
 NEIGHBOURS = 1  # of a page that is found
@@ -88,10 +90,8 @@ def read_walk_texts(
                 asked.add(torch.cat(rows))
             if progress is not None:
                 progress("texts", done + 1, len(texts))
-            vectors = (
-                None if towers is None else as_int8(as_floats(pages.all_rows()[slice(*pages.marks[done])]).float())
-            )
-            core = _memory_of(text, towers, None if vectors is None else vectors.numpy())
+            vectors = None if towers is None else _in_8_bits(pages.all_rows()[slice(*pages.marks[done])])
+            core = _memory_of(text, towers, vectors)
             rows_of = None if towers is None else as_floats(asked.all_rows()[slice(*asked.marks[done])]).float().numpy()
             questions, row = [], 0
             for one, ids in zip(text.questions, token_ids, strict=True):
@@ -103,8 +103,17 @@ def read_walk_texts(
     return memories
 
 
+def _in_8_bits(rows: npt.NDArray[np.uint16]) -> npt.NDArray[np.int8]:
+    from everlong.parts.towers.model import as_int8
+
+    found: npt.NDArray[np.int8] = as_int8(as_floats(rows).float()).numpy()
+    return found
+
+
 @torch.no_grad()
 def _written(model: Any, towers: LateTowers, ids: torch.Tensor) -> torch.Tensor:
+    from everlong.parts.towers.model import means
+
     layers = towers.settings.layers
     runs = [side_by_side(shallow_states(model, run, layers), layers) for run in torch.split(ids, _RUN_TOKENS)]
     return towers.written(means(torch.cat(runs).float().cpu(), PAGE_TOKENS, towers.settings.group_tokens))

@@ -1,0 +1,42 @@
+"""What a class says of itself: its docstring, and of each field of a dataclass the comment beside it or above it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import pathlib
+import textwrap
+from collections.abc import Sequence
+
+
+def comment_at(lines: Sequence[str], first: int, last: int) -> str:
+    """Of a field that stands in lines `first` to `last`, counted from 1; "" where nothing is said of it."""
+    _, mark, comment = lines[last - 1].partition("  # ")
+    if not mark:
+        above = first - 2
+        while above >= 0 and lines[above].lstrip().startswith("# "):
+            comment = f"{lines[above].strip()[2:]} {comment}".strip()
+            above -= 1
+    return comment[:1].upper() + comment[1:]
+
+
+def comments_of(settings: type) -> dict[str, str]:
+    """By field of a dataclass; what it inherits is said where it is written last."""
+    found: dict[str, str] = {}
+    for own in reversed(settings.__mro__):
+        if dataclasses.is_dataclass(own):
+            text = textwrap.dedent(inspect.getsource(own))
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                    comment = comment_at(text.splitlines(), node.lineno, node.end_lineno or node.lineno)
+                    found[node.target.id] = comment or found.get(node.target.id, "")
+    return found
+
+
+def docstring_in(file: pathlib.Path, name: str) -> str:
+    """Of a class in a file, which is not imported; "" without."""
+    for node in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+    return ""

@@ -1,0 +1,119 @@
+"""Options of a command from a dataclass: a field's name, type, default and comment; without a default, an argument.
+
+Fields are of int, float, bool, str, Path, a Literal of words, or tuples of these; each may be None. Several paths are
+given one after the other, several numbers or words by commas; "none" is no number and no word.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import pathlib
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from everlong.cli.field_comments import comments_of
+from everlong.cli.settings import parse_length
+
+_NONE = ("", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Typed:
+    """How a field is typed: what typer takes for it, and what becomes of that."""
+
+    kind: Any
+    default: Any
+    value: Callable[[Any], Any] = lambda given: given
+
+
+def parameters_of(settings: type) -> list[inspect.Parameter]:
+    """For `command_of`, what a class says itself before what it inherits. TypeError for a field of a type that no
+    option has.
+    """
+    said, hints = comments_of(settings), typing.get_type_hints(settings)
+    own = list(inspect.get_annotations(settings))
+    fields = sorted(dataclasses.fields(settings), key=lambda field: own.index(field.name) if field.name in own else 99)
+    return [_parameter(field, hints[field.name], said[field.name]) for field in fields]
+
+
+def settings_of(settings: type, given: Mapping[str, Any]) -> Any:
+    """The dataclass with what was typed; ValueError where that is wrong."""
+    hints = typing.get_type_hints(settings)
+    fields = dataclasses.fields(settings)
+    return settings(**{field.name: _typed(field, hints[field.name]).value(given[field.name]) for field in fields})
+
+
+def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """A function that typer takes to have these parameters."""
+
+    def command(**given: Any) -> None:
+        function(**given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def command_of(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
+    """The command that calls `function` with what was given for each of the parameters by its name."""
+    app = typer.Typer(add_completion=False)
+    app.command(help=help)(with_parameters(function, parameters))
+    return typer.main.get_command(app)
+
+
+def parameter(name: str, annotated: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
+
+
+def flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _parameter(field: dataclasses.Field[Any], hint: Any, said: str) -> inspect.Parameter:
+    typed = _typed(field, hint)
+    text = said if said.endswith((".", "?", "!")) or not said else f"{said}."
+    if field.default is dataclasses.MISSING:
+        return parameter(field.name, Annotated[typed.kind, typer.Argument(help=text)])
+    flag = flag_of(field.name)
+    name = f"{flag}/--no-{flag[2:]}" if typed.kind is bool else flag
+    return parameter(field.name, Annotated[typed.kind, typer.Option(name, help=text)], typed.default)
+
+
+def _typed(field: dataclasses.Field[Any], hint: Any) -> _Typed:
+    default: Any = None if field.default is dataclasses.MISSING else field.default
+    kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(kinds) == 1:
+        inner = _typed(field, kinds[0])
+        if default is None:
+            # What is not given is None; what is given is as it would be without.
+            return _Typed(inner.kind | None, None, lambda given: None if given is None else inner.value(given))
+        return inner
+    if typing.get_origin(hint) is tuple:
+        if kinds[0] is pathlib.Path:
+            files = list(default or ()) or None
+            return _Typed(list[pathlib.Path] | None, files, lambda given: tuple(given or ()))
+        text = None if default is None else ",".join(map(str, default))
+        return _Typed(str, text, lambda given: _by_commas(flag_of(field.name), kinds, given))
+    if typing.get_origin(hint) is typing.Literal:
+        words = enum.Enum(field.name, {word: word for word in typing.get_args(hint)})  # type: ignore[misc]
+        return _Typed(words, None if default is None else words(default), lambda given: given.value)
+    if hint in (int, float, bool, str, pathlib.Path):
+        return _Typed(hint, default)
+    raise TypeError(f"no option has the type of {field.name}, {hint}")
+
+
+def _by_commas(flag: str, kinds: list[Any], text: str) -> tuple[Any, ...]:
+    words = [] if text.strip() in _NONE else [word.strip() for word in text.split(",") if word.strip()]
+    parse = {int: parse_length}.get(kinds[0], kinds[0])
+    if kinds[-1] is not Ellipsis and len(words) != len(kinds):
+        raise ValueError(f"{flag} is {text!r}, expected {len(kinds)} by commas")
+    try:
+        return tuple(parse(word) for word in words)
+    except ValueError as error:
+        raise ValueError(f"{flag} is {text!r}: {error}") from None

@@ -1,0 +1,206 @@
+"""`everlong train PART` and `everlong eval PART`, made from the dataclasses of the parts that there are.
+
+What can be chosen is a part's `Training`, and its `Measuring`; the command's help is their docstring. A part is
+imported when its command runs or is asked for its options, and no earlier.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
+
+from everlong import part_list
+from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, Settings, load_configured, on_device, print_json
+from everlong.cli.field_comments import docstring_in
+from everlong.cli.from_dataclass import command_of, parameter, parameters_of, settings_of
+from everlong.errors import EverlongError
+
+Out = Annotated[Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")]
+Work = Annotated[Path, typer.Option(help="Folder of states and checkpoints: a run that was cut short goes on.")]
+Pack = Annotated[str, typer.Option(help="What was trained for the model: auto, a folder, or none.")]
+
+Which = Literal["train", "measure"]
+
+# What had another name, as it was typed, and what took its place.
+RENAMED: Mapping[tuple[str, ...], str] = {
+    ("train", "dnii"): "`everlong train router`",
+    ("eval", "meaning"): "`everlong eval towers`",
+    ("eval", "tombstones", "--writer"): "`--kv-writer`",
+}
+_COMMANDS: dict[Which, str] = {"train": "train", "measure": "eval"}
+_SETTINGS: dict[Which, str] = {"train": "Training", "measure": "Measuring"}
+
+
+class PartCommand(TyperCommand):
+    """A part's command, which is made when it is needed: until then its name and its help are known."""
+
+    def __init__(self, part: str, which: Which, says: str) -> None:
+        super().__init__(part.replace("_", "-"), help=says)
+        self._part, self._which = part, which
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        return _MAKERS[self._which](self._part, self.help or "")
+
+    def get_params(self, ctx: Any) -> Any:
+        return self._made.get_params(ctx)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        for word in args:
+            _refuse_renamed(self._which, str(self.name), word.partition("=")[0])
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        return self._made.invoke(ctx)
+
+
+class Parts(TyperGroup):
+    """A group with a command for every part that has what it is about, beside its own."""
+
+    which: Which
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *self._parts()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        _refuse_renamed(self.which, cmd_name)
+        part = self._parts().get(cmd_name)
+        return super().get_command(ctx, cmd_name) if part is None else self._command_of(part)
+
+    @functools.lru_cache  # noqa: B019  # a group lives as long as the process
+    def _command_of(self, part: str) -> PartCommand:
+        file = part_list.file_of(part, self.which)
+        assert file is not None
+        return PartCommand(part, self.which, docstring_in(file, _SETTINGS[self.which]))
+
+    def _parts(self) -> dict[str, str]:
+        """By the names of their commands."""
+        there = [name for name in part_list.names() if part_list.file_of(name, self.which) is not None]
+        return {name.replace("_", "-"): name for name in there}
+
+
+class TrainedParts(Parts):
+    which = "train"
+
+
+class MeasuredParts(Parts):
+    which = "measure"
+
+
+def _refuse_renamed(which: Which, *typed: str) -> None:
+    renamed = RENAMED.get((_COMMANDS[which], *typed))
+    if renamed is not None:
+        raise EverlongError(f"`everlong {_COMMANDS[which]} {' '.join(typed)}` has another name now: {renamed}")
+
+
+def told(console: Console) -> Callable[[str, int, int], None]:
+    """Every fiftieth of what is counted, and the last."""
+
+    def said(what: str, done: int, of: int) -> None:
+        if done == of or done % 50 == 0:
+            console.print(f"{what}: {done:,} of {of:,}", highlight=False)
+
+    return said
+
+
+def checked(console: Console) -> Callable[[int, dict[str, float]], None]:
+    def said(step: int, found: dict[str, float]) -> None:
+        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items() if name not in ("step", "minutes"))
+        console.print(f"step {step:,} ({found['minutes']:.1f} minutes): {losses}", highlight=False)
+
+    return said
+
+
+def line_by_line(console: Console) -> Callable[[str], None]:
+    """A log that prints what it is told as it is: no markup, a line a line."""
+    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
+    console.print(head, highlight=False, soft_wrap=True)
+    for name, found in made["figures"].items():
+        figures = ", ".join(f"{what} {figure:.3f}" for what, figure in found.items())
+        console.print(f"  {name}: {figures}", highlight=False)
+
+
+def _training_of(part: str, says: str) -> Any:
+    """`everlong train PART`: into the model's pack; what is trained for a memory, with no model, is kept with that."""
+    module = part_list.module(part, "train")
+    of_memory = getattr(module, "OF_A_MEMORY", False)
+    common = [] if of_memory else [
+        parameter("model", Model, DEFAULT_MODEL),
+        parameter("pack", Pack, "auto"),
+        parameter("work", Work, Path("runs", part.replace("_", "-"))),
+        parameter("out", Out, None),
+        parameter("dtype", Dtype, ""),
+        parameter("device", Device, ""),
+    ]  # fmt: skip
+
+    def train(as_json: bool, **given: Any) -> None:
+        from everlong.models import load
+        from everlong.models.pack import pack_folder_of, pack_for, pack_of
+        from everlong.training.run import Run
+
+        console = Console(stderr=True)
+        training = settings_of(module.Training, given)
+        if of_memory:
+            made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
+            _say(made, "the memory", console, as_json=as_json)
+            return
+        network, tokenizer = load(given["model"], given["dtype"] or None, **on_device(given["device"]))
+        found = None if given["pack"] == "none" else pack_for(network, given["pack"])
+        run = Run(network, tokenizer, given["work"], found, told(console), checked(console))
+        pack = pack_of(network, module.train(run, training))
+        folder = given["out"] or pack_folder_of(pack.model)
+        pack.save(folder)
+        _say(pack.parts, str(folder), console, as_json=as_json)
+
+    return command_of(train, [*parameters_of(module.Training), *common, parameter("as_json", Json, False)], says)
+
+
+def _say(parts: Mapping[str, Any], where: str, console: Console, *, as_json: bool) -> None:
+    """How the first of the parts was made; what comes with it was made with it."""
+    made = next(iter(parts.values())).made
+    if as_json:
+        print_json({"folder": where, **made})
+    else:
+        print_figures(console, f"trained on {made['data']} in {made['minutes']} minutes; kept in {where}", made)
+
+
+def _measuring_of(part: str, says: str) -> Any:
+    """`everlong eval PART`; a pack and settings of a memory may be named where it asks for them."""
+    module = part_list.module(part, "measure")
+    asks = inspect.signature(module.measure).parameters
+    common = [parameter("model", Model, DEFAULT_MODEL), parameter("dtype", Dtype, ""), parameter("device", Device, "")]
+    if "pack" in asks:
+        common.append(parameter("pack", Pack, "auto"))
+    if "config" in asks:
+        common.append(parameter("settings", Settings, None))
+
+    def measure(as_json: bool, **given: Any) -> None:
+        from everlong.eval.tables import print_report
+        from everlong.models import load
+
+        measuring = settings_of(module.Measuring, given)
+        how: dict[str, Any] = {"log": line_by_line(Console(stderr=True))}
+        if "pack" in asks:
+            how["pack"] = None if given["pack"] == "none" else given["pack"]
+        where = {"dtype": given["dtype"] or None, "device": given["device"]}
+        if "config" in asks:
+            loaded, how["config"] = load_configured(given["model"], given["settings"], **where)
+        else:
+            loaded = load(given["model"], where["dtype"], **on_device(given["device"]))
+        report = module.measure(loaded, measuring, **how)
+        print_json(report.to_dict()) if as_json else print_report(report, Console())
+
+    return command_of(measure, [*parameters_of(module.Measuring), *common, parameter("as_json", Json, False)], says)
+
+
+_MAKERS: dict[Which, Callable[[str, str], Any]] = {"train": _training_of, "measure": _measuring_of}

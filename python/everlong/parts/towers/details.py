@@ -1,0 +1,47 @@
+"""Passages as the Detail Tokens of a writer, which towers may read in place of states."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from everlong.frame.taps import side_by_side
+from everlong.models.pack import PackPart
+from everlong.models.soft import embedded
+
+
+@dataclasses.dataclass(frozen=True)
+class DetailsOfPassages:
+    """One for so many tokens, each passage by itself."""
+
+    id: str  # the writer's part's
+    writer: Any
+    group_tokens: int
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        layers: tuple[int, ...] = self.writer.config.layers
+        return layers
+
+    @torch.no_grad()
+    def rows(self, model: Any, ids: Sequence[torch.Tensor], states: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """[n, E] of pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
+        read = side_by_side(states, self.layers).float().cpu()
+        found, at = [], 0
+        for piece in ids:
+            own = read[at : at + len(piece)]
+            found.append(self.writer.details(own, embedded(model, piece).float().cpu(), self.count(len(piece))))
+            at += len(piece)
+        return torch.cat(found)
+
+    def count(self, tokens: int) -> int:
+        return -(-tokens // self.group_tokens)
+
+
+def details_of(writer: PackPart, group_tokens: int) -> DetailsOfPassages:
+    from everlong.parts.writer.model import Writer
+
+    return DetailsOfPassages(writer.id, Writer.of_part(writer), group_tokens)
