@@ -791,12 +791,12 @@ def os_config(**changes: int) -> _core.MemoryOsConfig:
 
 def test_config_has_the_cores_defaults_and_takes_only_fields() -> None:
     config = _core.MemoryOsConfig()
-    assert config.frame.tokens > config.frame.rolling_tokens + config.frame.recalled_tokens + config.frame.sink_tokens
+    assert config.frame_tokens > config.rolling_tokens + config.recalled_tokens + config.sink_tokens
     assert config.recall_prompt is True
     assert config.recall_recent is False
     _core.MemoryOs(config)
-    config.frame.rolling_tokens = 7
-    assert config.frame.rolling_tokens == 7
+    config.rolling_tokens = 7
+    assert config.rolling_tokens == 7
     assert os_config(stream=3).stream == 3
     with pytest.raises(TypeError, match="rolling"):
         _core.MemoryOsConfig(rolling=7)

@@ -461,7 +461,7 @@ class Slow(CountingEncoder):
         time.sleep(0.05)
         return super().encode(sentences)
 
-mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=CONFIG.changed(search={"encoder": Slow()}))
+mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=CONFIG.changed(search=dict(encoder=Slow())))
 mm.read(random_text(4000))
 {ends}
 """
