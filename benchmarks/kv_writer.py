@@ -20,7 +20,7 @@ from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.models.pack import pack_of_model
 from everlong.parts.kv_writer.at_work import Written
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
 from everlong.parts.trimmer.model import TRIMMER
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     pack = pack_of_model(model, "auto")
     if not {KV_WRITER, TRIMMER} <= set(pack.parts):
         raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
-    config = KvWriter.of_part(pack.parts[KV_WRITER]).config
+    config = KvWriterNet.of_part(pack.parts[KV_WRITER]).config
     writer = Written(pack, torch.device("cpu"), frozenset({"kept", "tombstone"}))
     tokens = options.block
     layers = writer.needs.hidden_layers

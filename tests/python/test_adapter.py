@@ -14,7 +14,7 @@ import torch
 import everlong
 from everlong.frame.parts import Parts
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack, PackPart
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
@@ -24,13 +24,13 @@ TEXT = random_text(3000)
 QUESTION = TEXT[300:330]
 
 
-def trained(model: torch.nn.Module, rank: int = 4) -> Adapter:
+def trained(model: torch.nn.Module, rank: int = 4) -> LowRankMaps:
     """Maps that change much."""
-    adapter = Adapter(AdapterSettings(rank=rank, scale=2.0), adapted_layers(model))
+    adapter = LowRankMaps(MapSettings(rank=rank, scale=2.0), mapped_layers(model))
     generator = torch.Generator().manual_seed(5)
     for up in adapter.up:
         up.data.copy_(torch.randn(up.shape, generator=generator) * 0.3)
-    return Adapter.of_part(adapter.part({}))
+    return LowRankMaps.of_part(adapter.part({}))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def mm(pack: Path) -> Iterator[everlong.MemoryModel]:
         yield mm
 
 
-def merged(model: Any, adapter: Adapter) -> Any:
+def merged(model: Any, adapter: LowRankMaps) -> Any:
     """The model with the maps added to its weights: W + scale * up down, in fp64."""
     modules = dict(model.named_modules())
     for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
@@ -66,7 +66,7 @@ def test_it_adds_what_merged_weights_would() -> None:
     model = tiny_model()
     adapter = trained(model)
     plain = model(input_ids=ids).logits
-    with torch.no_grad(), AttachedAdapter(adapter, model).at_work():
+    with torch.no_grad(), AttachedMaps(adapter, model).at_work():
         got = model(input_ids=ids).logits
     assert not torch.allclose(got, plain, atol=0.1)
     torch.testing.assert_close(got, merged(tiny_model(), adapter)(input_ids=ids).logits, rtol=1e-3, atol=1e-3)
@@ -76,7 +76,7 @@ def test_it_adds_what_merged_weights_would() -> None:
 def test_untrained_it_adds_nothing() -> None:
     model = tiny_model()
     ids = torch.arange(9)[None]
-    with AttachedAdapter(Adapter(AdapterSettings(), adapted_layers(model)), model).at_work():
+    with AttachedMaps(LowRankMaps(MapSettings(), mapped_layers(model)), model).at_work():
         got = model(input_ids=ids).logits
     torch.testing.assert_close(got, model(input_ids=ids).logits, rtol=0, atol=0)
 
@@ -84,7 +84,7 @@ def test_untrained_it_adds_nothing() -> None:
 def test_a_layer_of_another_shape_is_refused() -> None:
     adapter = trained(tiny_model())
     with pytest.raises(everlong.ModelMismatchError, match="the adapter has maps for"):
-        AttachedAdapter(adapter, tiny_model(intermediate_size=64))
+        AttachedMaps(adapter, tiny_model(intermediate_size=64))
 
 
 def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
         mm.frame.recall([page for one in reversed(got.recalled) for page in pages(mm, one)])
         own, mm.frame.parts = mm.frame.parts, Parts()
         before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-        adapter = Adapter.of_part(everlong_pack(pack))
+        adapter = LowRankMaps.of_part(everlong_pack(pack))
         try:
             merged(model, adapter)
             logits = mm.frame.extend(prompt.ids, "prompt")
@@ -163,13 +163,13 @@ def test_without_a_memory_nothing_is_changed(pack: Path) -> None:
 
 
 def test_maps_are_kept_in_eight_bits_and_once_more_without_loss() -> None:
-    drawn = Adapter(AdapterSettings(rank=4), adapted_layers(tiny_model()))
+    drawn = LowRankMaps(MapSettings(rank=4), mapped_layers(tiny_model()))
     generator = torch.Generator().manual_seed(5)
     for up in drawn.up:
         # The rank's summands are of very different sizes, as they are when a few of them do most.
         up.data.copy_(torch.randn(up.shape, generator=generator) * torch.tensor([1.0, 0.1, 1e-3, 1e-6]))
     part = drawn.part({"minutes": 1})
-    again = Adapter.of_part(part)
+    again = LowRankMaps.of_part(part)
     assert again.settings == drawn.settings
     numbers = [tensor for name, tensor in part.tensors.items() if not name.endswith(".size")]
     assert {tensor.dtype for tensor in numbers} == {torch.int8}
@@ -188,6 +188,6 @@ def test_packs_of_sixteen_bits_are_read() -> None:
         for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True)
         for ending, tensor in ((".down", down), (".up", up))
     }
-    again = Adapter.of_part(PackPart(kept, dataclasses.asdict(adapter.settings), {}))
+    again = LowRankMaps.of_part(PackPart(kept, dataclasses.asdict(adapter.settings), {}))
     for one, other in zip([*adapter.down, *adapter.up], [*again.down, *again.up], strict=True):
         assert torch.equal(one.to(torch.bfloat16).float(), other)

@@ -17,7 +17,7 @@ from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval.gold import answer_from_passage
 from everlong.frame.frame import Recalled
 from everlong.frame.parts import Parts
-from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import pack_of
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
 from everlong.parts.adapter.train import AdapterTrainer, train_on
@@ -99,7 +99,7 @@ def test_answers_are_those_of_plain_transformers(tmp_path: Path) -> None:
 class Helps:
     """A part that has maps beside the model while it answers."""
 
-    def __init__(self, attached: AttachedAdapter) -> None:
+    def __init__(self, attached: AttachedMaps) -> None:
         self._attached = attached
 
     def answering(self, frame: Any) -> AbstractContextManager[None]:
@@ -121,10 +121,10 @@ def test_the_loss_is_that_of_an_answer_from_the_memory(mm: everlong.MemoryModel)
     examples = read_examples(mm, pairs(), tokens=3000, seed=1)
     taught = random_taught(len(examples))
     trainer = AdapterTrainer(mm, examples, taught, TRAINING)
-    adapter = Adapter(AdapterSettings(4), adapted_layers(mm.model))
+    adapter = LowRankMaps(MapSettings(4), mapped_layers(mm.model))
     for up in adapter.up:
         up.data.normal_(std=0.05)
-    attached = AttachedAdapter(adapter, mm.model)
+    attached = AttachedMaps(adapter, mm.model)
     for at in (0, 5, len(examples) - 1):
         loss = trainer._loss(trainer._asked(at, random.Random(7)), at, attached)
         assert loss.requires_grad

@@ -17,15 +17,15 @@ import everlong
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer import Writer as WriterPart
+from everlong.parts.writer import Writer
 from everlong.parts.writer.deciding import DeciderSettings, odds
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
 from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model
 
 PLAIN = SMALL.changed(search={"index": ("lexical",), "groups": 3})
-DECIDING = PLAIN.with_part(WriterPart(tokens=6, rerank=2.0))
+DECIDING = PLAIN.with_part(Writer(tokens=6, rerank=2.0))
 TEXT = random_text(2400)
 ASKED = TEXT[700:720]
 
@@ -34,7 +34,7 @@ def drawn_part(*, decides: bool = True) -> Any:
     torch.manual_seed(4)
     decider = DeciderSettings(64, width=16, heads=4, inner=24) if decides else None
     reader = LatentSettings((1,), 64, 64, width=16, heads=2, inner=24)
-    writer = Writer.untrained(WriterConfig(reader, decider=decider))
+    writer = WriterNet.untrained(WriterSettings(reader, decider=decider))
     if writer.decider is not None:
         torch.nn.init.normal_(writer.decider.kinds.weight)
     return writer.part({})
@@ -55,7 +55,7 @@ def a_memory(tmp_path: Path) -> Iterator[everlong.MemoryModel]:
 
 def expected_odds(mm: everlong.MemoryModel, block: int) -> float:
     """Of a block that has Detail Tokens."""
-    core, writer = mm.memory.core, Writer.of_part(drawn_part())
+    core, writer = mm.memory.core, WriterNet.of_part(drawn_part())
     (name,) = (name for name in core.block_tensors(block) if name.startswith("details."))
     details = torch.from_numpy(core.block_tensor(block, name).astype(np.float32))
     ids = torch.tensor([mm.tokenizer.encode(ASKED, add_special_tokens=False)])
@@ -86,7 +86,7 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
     prompt = build_prompt(mm.tokenizer, ASKED)
     firsts = []
     for weight in (0.0, 1e4):
-        mm.config = mm.config.with_part(WriterPart(tokens=6, rerank=weight))
+        mm.config = mm.config.with_part(Writer(tokens=6, rerank=weight))
         with mm.frame.branch():
             found = mm.searcher.find(prompt)
         best = found.groups[0]
@@ -123,7 +123,7 @@ def test_who_cannot_decide_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no writer that decides"):
             everlong.MemoryModel(model, byte_tokenizer(), config=DECIDING, pack=pack)
     with pytest.raises(ValueError, match="tokens is 0"):
-        WriterPart(tokens=0, rerank=1.0)
+        Writer(tokens=0, rerank=1.0)
     for wrong in (float("nan"), -1.0):
         with pytest.raises(ValueError, match="rerank"):
-            WriterPart(tokens=4, rerank=wrong)
+            Writer(tokens=4, rerank=wrong)

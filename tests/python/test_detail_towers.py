@@ -19,7 +19,7 @@ from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.details import DetailsOfPassages
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
 from everlong.parts.towers.train import Training, train_on
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
 from everlong.text.prompt import build_prompt
 from everlong.training.run import Run
 from everlong.training.states import as_floats, cached_states
@@ -29,9 +29,9 @@ from tiny_models import byte_tokenizer, tiny_model
 LAYERS = (1, 2)
 
 
-def drawn_writer(model: Any) -> Writer:
+def drawn_writer(model: Any) -> WriterNet:
     size = model.config.hidden_size
-    writer = Writer.untrained(WriterConfig(LatentSettings(LAYERS, size, size, width=16, heads=2, inner=16)))
+    writer = WriterNet.untrained(WriterSettings(LatentSettings(LAYERS, size, size, width=16, heads=2, inner=16)))
     with torch.no_grad():
         for parameter in writer.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
@@ -89,7 +89,7 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
         mm.read(random_text(900))
         meaning = mm.frame.parts.get("towers")
         assert meaning is not None
-        writer = Writer.of_part(pack.parts[WRITER])
+        writer = WriterNet.of_part(pack.parts[WRITER])
         block = mm.memory.core.blocks()[0]
         ids = torch.from_numpy(mm.memory.core.token_ids(0, block.begin, block.end)).long()
         hidden = shallow_states(model, ids, LAYERS)  # the first block is read behind nothing
@@ -110,7 +110,7 @@ def test_towers_without_their_writer_are_refused(tmp_path: pathlib.Path) -> None
     pack = drawn_pack(model, tmp_path)
     for parts in (
         {TOWERS: pack.parts[TOWERS]},
-        {**pack.parts, WRITER: Writer.untrained(drawn_writer(model).config).part({})},
+        {**pack.parts, WRITER: WriterNet.untrained(drawn_writer(model).config).part({})},
     ):
         with pytest.raises(PackError, match="writer"):
             Meaning(dataclasses.replace(pack, parts=parts), 16, model)

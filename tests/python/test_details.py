@@ -29,13 +29,13 @@ from everlong.frame.part import Opening
 from everlong.models.attach import attach
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer import Writer as WriterPart
+from everlong.parts.writer import Writer
 from everlong.parts.writer.at_work import BlockDetails, MeanPool
-from everlong.parts.writer.model import Writer, WriterConfig
+from everlong.parts.writer.model import WriterSettings, WriterNet
 from everlong.text.control import memory_marks
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait
@@ -43,7 +43,7 @@ from tiny_models import byte_tokenizer, tiny_model, tiny_text_model
 
 N = 6
 TENSOR = f"details.mean-{N}"
-WRITING = SMALL.changed(search={"index": ("lexical",)}).with_part(WriterPart(tokens=N))
+WRITING = SMALL.changed(search={"index": ("lexical",)}).with_part(Writer(tokens=N))
 DETAILED = WRITING.changed(answer={"recall_mode": "detail"})
 SHAPES = [("llama", "default"), ("qwen3", "yarn"), ("gemma3", "nested")]
 MARK = "0123456789"
@@ -209,7 +209,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
     kind: str, rope: str, mode: str, tmp_path: Path
 ) -> None:
     """Bit for bit as the one after it, and told to whoever asks."""
-    config = DETAILED.changed(answer={"recall_mode": mode}).with_part(WriterPart(tokens=N, blocks=5))
+    config = DETAILED.changed(answer={"recall_mode": mode}).with_part(Writer(tokens=N, blocks=5))
 
     def recalled(mm: everlong.MemoryModel, answer: everlong.Answer) -> tuple[torch.Tensor, torch.Tensor]:
         cache = mm.frame.cache
@@ -261,7 +261,7 @@ def test_details_of_older_blocks_are_made_in_the_background(tmp_path: Path) -> N
         mm.read(TEXT[:900])
         for block in mm.memory.blocks():
             np.testing.assert_array_equal(late[block.span], mm.memory.core.block_tensor(block.id, TENSOR))
-    fewer = DETAILED.with_part(WriterPart(tokens=3))
+    fewer = DETAILED.with_part(Writer(tokens=3))
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=fewer) as mm:
         mm.searcher.settle()
         assert all("details.mean-3" in mm.memory.core.block_tensors(block.id) for block in mm.memory.blocks())
@@ -333,7 +333,7 @@ def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
         model = tiny_model()
         served = attach(model, DETAILED.frame.tokens)
         opening = Opening(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
-        writer = BlockDetails(MeanPool(N), opening, WriterPart(tokens=N))
+        writer = BlockDetails(MeanPool(N), opening, Writer(tokens=N))
         older = OlderBlocks(
             memory.core, model, writer.block, lambda: writer.needs, lambda: writer.lacks(memory.core)[:blocks]
         )
@@ -373,7 +373,7 @@ def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="recall_mode='detail' brings back Detail Tokens: expected a part that writes"):
         SMALL.changed(answer={"recall_mode": "detail"})
     with pytest.raises(ValueError, match=r"those of a block, 257, within frame\.recalled_tokens, 256"):
-        SMALL.changed(answer={"recall_mode": "both"}, parts=[WriterPart(tokens=255)])
+        SMALL.changed(answer={"recall_mode": "both"}, parts=[Writer(tokens=255)])
 
 
 @given(
@@ -424,7 +424,7 @@ def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
     model = tiny_model()
     size = model.config.hidden_size
     reader = LatentSettings((1, 2), size, size, width=16, depth=1, inner=16, heads=2)
-    writer = Writer.untrained(WriterConfig(reader), seed=3)
+    writer = WriterNet.untrained(WriterSettings(reader), seed=3)
     torch.manual_seed(1)
     for weights in (writer.counts.weight, writer.louder.weight, writer.rest.weight):
         torch.nn.init.normal_(weights, std=0.3)
@@ -440,7 +440,7 @@ def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
         ids = torch.from_numpy(core.token_ids(block.stream, block.begin, block.end).astype(np.int64))
     whole = read_whole(model, ids, (1, 2))  # the first block: nothing stood before it
     states = torch.cat([whole.hidden[1], whole.hidden[2]], dim=-1)
-    expected = Writer.of_part(part).details(states, model.get_input_embeddings()(ids).detach(), min(N, len(ids)))
+    expected = WriterNet.of_part(part).details(states, model.get_input_embeddings()(ids).detach(), min(N, len(ids)))
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=2e-3)
     means = MeanPool(N).details(states[:, :0], model.get_input_embeddings()(ids).detach())
     assert float((found - means).abs().max()) > 0.05
@@ -454,12 +454,12 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
     model, size = tiny_model(), tiny_model().config.hidden_size
     opening, closing = memory_marks(byte_tokenizer())
     reader = LatentSettings((1, 2), size, size, width=16, depth=1, inner=16, heads=2)
-    writer = Writer.untrained(WriterConfig(reader, opening=opening, closing=closing))
-    lora = Adapter(AdapterSettings(2), adapted_layers(model)) if rank else None
+    writer = WriterNet.untrained(WriterSettings(reader, opening=opening, closing=closing))
+    lora = LowRankMaps(MapSettings(2), mapped_layers(model)) if rank else None
     torch.manual_seed(1)
     for up in lora.up if lora is not None else ():
         up.data.normal_(std=0.05)
-    Pack(weights_fingerprint(model), "", {"writer": writer.part({}, lora)}).save(tmp_path / "pack")
+    Pack(weights_fingerprint(model), "", {"writer": writer.part_with(lora, {})}).save(tmp_path / "pack")
     with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
@@ -481,7 +481,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
     with torch.no_grad():
         own(sinks[None], **{cache_argument(own): cache}, use_cache=True)
         if lora is not None:
-            kept = Adapter.of_part(lora.part({}))
+            kept = LowRankMaps.of_part(lora.part({}))
             for name, down, up in zip(kept.names, kept.down, kept.up, strict=True):
                 own.get_submodule(name).weight += kept.settings.scale * up @ down
         embeds = torch.cat([table(torch.tensor(opening)), soft, table(torch.tensor(closing)), table(rest_ids)])

@@ -10,30 +10,30 @@ import torch
 import everlong
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
-from everlong.parts.trimmer import Trimmer as TrimmerPart
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
+from everlong.parts.trimmer import Trimmer
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from test_exactness import random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
-LEARNED = KEPT.changed(frame={"sink_tokens": 4}).with_part(TrimmerPart())
+LEARNED = KEPT.changed(frame={"sink_tokens": 4}).with_part(Trimmer())
 
 
 @pytest.fixture
-def trimmer() -> Trimmer:
+def trimmer() -> TrimmerNet:
     torch.manual_seed(3)
-    trimmer = Trimmer(TrimmerSettings((1, 2), 64, units=4))
+    trimmer = TrimmerNet(TrimmerSettings((1, 2), 64, units=4))
     trimmer.scale.fill_(0.2)
-    return Trimmer.of_part(trimmer.part({}))
+    return TrimmerNet.of_part(trimmer.part({}))
 
 
 @pytest.fixture
-def pack(trimmer: Trimmer, tmp_path: Path) -> Path:
+def pack(trimmer: TrimmerNet, tmp_path: Path) -> Path:
     Pack(weights_fingerprint(tiny_model()), "tiny", {TRIMMER: trimmer.part({})}).save(tmp_path / "pack")
     return tmp_path / "pack"
 
 
-def test_the_best_tokens_of_a_block_are_kept(trimmer: Trimmer, pack: Path) -> None:
+def test_the_best_tokens_of_a_block_are_kept(trimmer: TrimmerNet, pack: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=LEARNED, pack=pack) as mm:
         ids = mm._encode(random_text(128 * 6))
         mm.frame.extend(ids, "read")

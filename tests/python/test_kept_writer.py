@@ -18,44 +18,44 @@ from everlong.frame.kept_writing import plain_rows
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.rope import rope_table, unrotated
-from everlong.parts.kv_writer import KvWriter as KvWriterPart
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig
+from everlong.parts.kv_writer import KvWriter
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterSettings, KvWriterNet
 from everlong.parts.latents import LatentSettings
-from everlong.parts.trimmer import Trimmer as TrimmerPart
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
+from everlong.parts.trimmer import Trimmer
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from test_exactness import SMALL, random_text
 from test_kept import KEPT
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
-CHOSEN = KEPT.changed(answer={"recall_mode": "kept"}).with_part(TrimmerPart())
-WRITTEN = CHOSEN.with_part(KvWriterPart(kept=True))
+CHOSEN = KEPT.changed(answer={"recall_mode": "kept"}).with_part(Trimmer())
+WRITTEN = CHOSEN.with_part(KvWriter(kept=True))
 UNSAID = SMALL.changed(frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
-STONES = UNSAID.with_part(KvWriterPart(tombstones=True))
+STONES = UNSAID.with_part(KvWriter(tombstones=True))
 SHAPES = [("llama", "default"), ("qwen3", "default")]
 
 
-def drawn_trimmer() -> Trimmer:
+def drawn_trimmer() -> TrimmerNet:
     torch.manual_seed(3)
-    trimmer = Trimmer(TrimmerSettings(LAYERS, 64, units=4))
+    trimmer = TrimmerNet(TrimmerSettings(LAYERS, 64, units=4))
     trimmer.scale.fill_(0.2)
-    return Trimmer.of_part(trimmer.part({}))
+    return TrimmerNet.of_part(trimmer.part({}))
 
 
-def drawn_writer(model: Any, seed: int = 0, *, trained: bool = True) -> KvWriter:
+def drawn_writer(model: Any, seed: int = 0, *, trained: bool = True) -> KvWriterNet:
     own = model.config
     reader = LatentSettings(LAYERS, own.hidden_size, width=16, heads=2, depth=1, inner=24)
-    config = KvWriterConfig(reader, own.num_hidden_layers, own.num_key_value_heads, own.head_dim, rank=5)
+    config = KvWriterSettings(reader, own.num_hidden_layers, own.num_key_value_heads, own.head_dim, rank=5)
     if not trained:
-        return KvWriter.untrained(config, seed)
+        return KvWriterNet.untrained(config, seed)
     torch.manual_seed(seed)
-    writer = KvWriter(config)
+    writer = KvWriterNet(config)
     for parameter in writer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return KvWriter.of_part(writer.part({}))
+    return KvWriterNet.of_part(writer.part({}))
 
 
-def pack_with(folder: Path, model: Any, writer: KvWriter | None) -> Path:
+def pack_with(folder: Path, model: Any, writer: KvWriterNet | None) -> Path:
     parts = {TRIMMER: drawn_trimmer().part({})}
     Pack(weights_fingerprint(model), "tiny", parts | ({} if writer is None else {KV_WRITER: writer.part({})})).save(
         folder
@@ -66,7 +66,7 @@ def pack_with(folder: Path, model: Any, writer: KvWriter | None) -> Path:
 class Plain:
     """A text in plain transformers: states, keys without rotation, values, and the writer over them."""
 
-    def __init__(self, model: Any, ids: torch.Tensor, writer: KvWriter) -> None:
+    def __init__(self, model: Any, ids: torch.Tensor, writer: KvWriterNet) -> None:
         with torch.no_grad():
             out = model(ids[None], use_cache=True, output_hidden_states=True)
         self.states = torch.cat([out.hidden_states[layer][0] for layer in LAYERS], dim=-1)
@@ -279,7 +279,7 @@ def test_a_tombstone_of_tokens_without_states_is_their_mean(tmp_path: Path) -> N
         mm.frame.extend(read, "read")
     stones = {}
     for writing in (True, False):
-        config = STONES.with_part(KvWriterPart(tombstones=writing))
+        config = STONES.with_part(KvWriter(tombstones=writing))
         with (
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=config, pack=pack) as mm,
             mm.frame.branch(),
@@ -298,7 +298,7 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
     ids = torch.arange(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens) % 250
     stones = {}
     for pack, said in [(whole, None), (whole, True), (trimmer_alone, None), (None, None)]:
-        config = UNSAID.with_part(KvWriterPart(tombstones=said))
+        config = UNSAID.with_part(KvWriter(tombstones=said))
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
             stones[pack, said] = mm.frame.cache.anchors.tombstone_k

@@ -24,26 +24,26 @@ from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of, pack_of_model, pack_with
 from everlong.models.soft import behind_kv
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig, kv_writer_of
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterSettings, KvWriterNet, kv_writer_of
 from everlong.parts.kv_writer.train import KvWriterTrainer, train_on
 from everlong.parts.kv_writer.train import Training as KvWriterTraining
 from everlong.parts.latents import LatentSettings
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep
 from everlong.parts.writer.measure import Measuring, run_writing
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
 from everlong.training.evicted import read_evicted
 from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
 READER = LatentSettings(LAYERS, SIZE, width=16, heads=2, depth=1, inner=24)
-CONFIG = KvWriterConfig(READER, kv_layers=3, kv_heads=2, head_dim=4, rank=5, merging_heads=2)
+CONFIG = KvWriterSettings(READER, kv_layers=3, kv_heads=2, head_dim=4, rank=5, merging_heads=2)
 
 
-def drawn_writer(seed: int = 0) -> KvWriter:
+def drawn_writer(seed: int = 0) -> KvWriterNet:
     """One in which nothing is zero."""
     torch.manual_seed(seed)
-    writer = KvWriter(CONFIG)
+    writer = KvWriterNet(CONFIG)
     for parameter in writer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     for name, buffer in writer.named_buffers():
@@ -61,7 +61,7 @@ def blocks(count: int, length: int, anchors: int, seed: int = 1) -> tuple[torch.
 @pytest.mark.parametrize(("length", "anchors"), [(64, 8), (64, 64), (512, 16), (3, 2), (1, 1)])
 def test_untrained_it_gives_the_anchors_own(length: int, anchors: int) -> None:
     states, k, v, chosen = blocks(2, length, anchors)
-    for found, rows in zip(KvWriter.untrained(CONFIG)(states, k, v, chosen), (k, v), strict=True):
+    for found, rows in zip(KvWriterNet.untrained(CONFIG)(states, k, v, chosen), (k, v), strict=True):
         for block in range(2):
             assert torch.equal(found[block], rows[block][:, :, chosen[block]])
 
@@ -112,7 +112,7 @@ def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     Pack("weights", "name", {KV_WRITER: writer.part({})}).save(tmp_path)
     again = kv_writer_of(load_pack(tmp_path))
     assert again is not None
-    assert again.config == writer.config
+    assert again.settings == writer.settings
     for found, own in zip(again(*given), writer(*given), strict=True):
         assert (found - own).abs().max() < 0.05
     assert kv_writer_of(Pack("weights", "name", {})) is None
@@ -133,9 +133,9 @@ def drawn_texts(samples: int = 8) -> list[Record]:
     return evicted_texts(byte_tokenizer(), small_books(), samples=samples)
 
 
-def drawn_trimmer(model: Any) -> Trimmer:
+def drawn_trimmer(model: Any) -> TrimmerNet:
     torch.manual_seed(0)
-    trimmer = Trimmer(TrimmerSettings(LAYERS, model.config.hidden_size, units=0))
+    trimmer = TrimmerNet(TrimmerSettings(LAYERS, model.config.hidden_size, units=0))
     return trimmer.eval().requires_grad_(requires_grad=False)
 
 
@@ -143,10 +143,10 @@ def small_training(**more: Any) -> KvWriterTraining:
     return KvWriterTraining(**{"steps": 4, "batch": 2, "check_every": 2, "threads": 1, "tokens": (4, 16), **more})
 
 
-def small_config(model: Any) -> KvWriterConfig:
+def small_config(model: Any) -> KvWriterSettings:
     own = model.config
     reader = LatentSettings(LAYERS, own.hidden_size, width=32, heads=2, depth=1, inner=32)
-    return KvWriterConfig(reader, own.num_hidden_layers, own.num_key_value_heads, own.head_dim, rank=8)
+    return KvWriterSettings(reader, own.num_hidden_layers, own.num_key_value_heads, own.head_dim, rank=8)
 
 
 def trainer(folder: pathlib.Path, training: KvWriterTraining, model: Any, **more: Any) -> KvWriterTrainer:
@@ -208,7 +208,7 @@ def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Pat
 def packed(model: Any, folder: pathlib.Path) -> Pack:
     size = model.config.hidden_size
     reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
-    writer = Writer.untrained(WriterConfig(reader, opening=(10, 91), closing=(93, 10)))
+    writer = WriterNet.untrained(WriterSettings(reader, opening=(10, 91), closing=(93, 10)))
     torch.nn.init.normal_(writer.rest.weight, std=0.1)
     parts = {TRIMMER: drawn_trimmer(model).part({}), WRITER: writer.part({})}
     run, settings = Run(model, None, folder), {"width": 32, "heads": 2, "inner": 32}
@@ -221,7 +221,7 @@ def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -
     pack = packed(model, tmp_path)
     config = Measuring(slots=(32, 64), places=2)
     known: list[Any] = []
-    untrained = KvWriter.untrained(small_config(model))
+    untrained = KvWriterNet.untrained(small_config(model))
     beside = Pack(pack.model, "", {KV_WRITER: untrained.part({})})
     report = run_writing((model, tokenizer), pack, config, books=small_books(), beside=beside, known=known.append)
     assert report.places == 2

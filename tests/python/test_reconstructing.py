@@ -18,7 +18,7 @@ from everlong.models.pack import Pack
 from everlong.models.soft import among, embedded
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.measure_again import compare, fit_vectors, pages_of, rouge_l, run_reconstructing, said_again
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
 from everlong.text.control import memory_marks
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -29,11 +29,11 @@ def deep_model() -> Any:
     return tiny_model("llama", num_hidden_layers=4, max_position_embeddings=8192)
 
 
-def drawn_writer(model: Any) -> Writer:
+def drawn_writer(model: Any) -> WriterNet:
     size = model.config.hidden_size
     opening, closing = memory_marks(byte_tokenizer())
     reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
-    writer = Writer.untrained(WriterConfig(reader, 8, 64, opening, closing))
+    writer = WriterNet.untrained(WriterSettings(reader, 8, 64, opening, closing))
     writer.reader.embedding_scale.copy_(model.get_input_embeddings().weight.detach().square().mean().sqrt())
     return writer
 

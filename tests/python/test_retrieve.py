@@ -23,7 +23,7 @@ from everlong.corpora.record import Record
 from everlong.data import Book, shipped_books
 from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
 from everlong.parts.retrieve import Retrieve
@@ -52,12 +52,12 @@ def drawn_part(model: Any, bias: float = 0.0, threshold: float = 0.5) -> Pack:
     """A row and maps of random numbers."""
     torch.manual_seed(3)
     row = RetrieveRow(RetrieveSettings(model.config.hidden_size, threshold))
-    maps = Adapter(AdapterSettings(2), adapted_layers(model))
+    maps = LowRankMaps(MapSettings(2), mapped_layers(model))
     for up in maps.up:
         up.data.normal_(std=0.05)
     row.row.weight.data.normal_()
     row.row.bias.data.fill_(bias)
-    return Pack(weights_fingerprint(model), "", {RETRIEVE: row.part(maps, {})})
+    return Pack(weights_fingerprint(model), "", {RETRIEVE: row.part_with(maps, {})})
 
 
 def test_a_frame_has_what_one_question_asks_for_and_not_what_the_other_does() -> None:
@@ -99,7 +99,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
     with torch.no_grad():
         odds = odds_of(model, byte_tokenizer(), found, frame)
     own = deep_model()
-    maps = Adapter.of_part(
+    maps = LowRankMaps.of_part(
         dataclasses.replace(
             pack.parts[RETRIEVE],
             tensors={

@@ -25,7 +25,7 @@ from everlong.models.pack import Pack, pack_of
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.deciding import Decider, DeciderSettings, odds
 from everlong.parts.writer.measure_deciding import Decided, by_words, figures_of, run_explaining
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
 from everlong.parts.writer.train import (
     ToldRead,
     Training,
@@ -240,7 +240,7 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     pack = pack_of(model, parts)
     assert float(pack.parts[WRITER].tensors["lora.model.layers.0.self_attn.q_proj.up"].abs().sum()) > 0
     assert any("why" in entry for entry in pack.parts[WRITER].made["log"])
-    decider = Writer.of_part(pack.parts[WRITER]).decider
+    decider = WriterNet.of_part(pack.parts[WRITER]).decider
     assert decider is not None
     assert float(decider.kinds.weight.abs().sum()) > 0
     blocks = told_blocks(tokenizer, small_books(), texts=2, split="test", seed=1)
@@ -257,12 +257,12 @@ def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.
     assert "question alone" in console.export_text()
 
 
-def small_writer(model: Any) -> Writer:
+def small_writer(model: Any) -> WriterNet:
     """A writer that was never trained, with a decision that was not, either."""
     size = model.config.hidden_size
     reader = LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32)
-    config = WriterConfig(reader, tokens=64, decider=DeciderSettings(size, width=32, heads=4, inner=32))
-    writer = Writer.untrained(config)
+    config = WriterSettings(reader, tokens=64, decider=DeciderSettings(size, width=32, heads=4, inner=32))
+    writer = WriterNet.untrained(config)
     assert writer.decider is not None
     torch.nn.init.normal_(writer.decider.kinds.weight, std=0.1)
     return writer
@@ -287,7 +287,7 @@ def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
 
 def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> dict[str, list[float]]:
     """By kind, behind D of the block itself (`other` 0) or of one so many blocks on."""
-    writer = Writer.of_part(pack.parts[WRITER])
+    writer = WriterNet.of_part(pack.parts[WRITER])
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for at, one in enumerate(told):
         strange = told[(at // len(KINDS) * len(KINDS) + other) % len(told)]

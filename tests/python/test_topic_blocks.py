@@ -13,15 +13,15 @@ import torch
 import everlong
 import everlong.parts.trigger.measure as topics
 from everlong.corpora.boundaries import dialogues, joined
-from everlong.parts.trigger import Trigger as TriggerPart
+from everlong.parts.trigger import Trigger
 from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
-from everlong.parts.trigger.model import TRIGGER, Trigger
+from everlong.parts.trigger.model import TRIGGER, TriggerNet
 from test_exactness import ROOMY, SMALL, random_text
 from test_trigger import LAYERS, drawn_pack, small_books
 from tiny_models import byte_tokenizer, tiny_model
 
 RULES = ROOMY.changed(archive={"least_tokens": 16, "cooldown_tokens": 8}, search={"index": ("lexical",)})
-LEARNED = RULES.with_part(TriggerPart(mean_tokens=48))
+LEARNED = RULES.with_part(Trigger(mean_tokens=48))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Its calibration text is what it says of random text itself."""
     folder = tmp_path_factory.mktemp("pack")
     first = drawn_pack(model)
-    trigger = Trigger.of_part(first.parts[TRIGGER])
+    trigger = TriggerNet.of_part(first.parts[TRIGGER])
     said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
     drawn_pack(model, [SaidText(said, [])]).save(folder)
     return folder
@@ -109,7 +109,7 @@ def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tm
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=LEARNED, pack=one)
     assert not (tmp_path / "memory").exists()
     with pytest.raises(ValueError, match="trigger needs the model's keys and states"):
-        SMALL.changed(archive={"least_tokens": 8}).with_part(TriggerPart(mean_tokens=64)).of_text_alone()
+        SMALL.changed(archive={"least_tokens": 8}).with_part(Trigger(mean_tokens=64)).of_text_alone()
 
 
 def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: p
     losses = torch.nn.functional.cross_entropy(logits[:-1], read.ids[1:], reduction="none")
     assert np.abs(read.losses[1:] - losses.double().numpy()).max() < 1e-4
     assert (read.states - states_of(model, read.ids.tolist())).abs().max() < 1e-4
-    trigger = Trigger.of_part(drawn_pack(model).parts[TRIGGER])
+    trigger = TriggerNet.of_part(drawn_pack(model).parts[TRIGGER])
     said = trigger.said(read.states).numpy()
     scores = topics.trigger_scores(trigger, read)
     for place, score in zip(read.places, scores, strict=True):

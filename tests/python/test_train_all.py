@@ -12,7 +12,7 @@ import torch
 import everlong.parts.kv_writer.train as kv_writer
 from everlong.errors import EverlongError
 from everlong.models.pack import Pack, PackPart, load_pack
-from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
+from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
 from everlong.training import whole_pack
 from everlong.training.loop import LoopSettings
 from everlong.training.run import Run
@@ -93,13 +93,13 @@ def test_an_unknown_part_is_refused(calls: Calls, tmp_path: Path) -> None:
 
 def test_the_kv_writer_s_trimmer_is_that_of_the_pack_in_the_making(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    trimmer = Trimmer(TrimmerSettings((1, 2), 12, units=0))
+    trimmer = TrimmerNet(TrimmerSettings((1, 2), 12, units=0))
     Pack("weights", "tiny", {"trimmer": trimmer.part({})}).save(tmp_path)
-    other = Trimmer(TrimmerSettings((1, 2), 12, units=0)).part({})
+    other = TrimmerNet(TrimmerSettings((1, 2), 12, units=0)).part({})
     before = Pack("weights", "tiny", {"trimmer": other, "towers": other})
     making = in_the_making(before, tmp_path)
     assert making is not None
-    found = Trimmer.of_part(making.parts["trimmer"])
+    found = TrimmerNet.of_part(making.parts["trimmer"])
     assert torch.equal(found.linear.weight, trimmer.linear.weight.bfloat16().float())
     assert making.parts["towers"].id == other.id
     with pytest.raises(EverlongError, match="train trimmer"):

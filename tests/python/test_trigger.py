@@ -19,7 +19,7 @@ from everlong.errors import EverlongError
 from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.shallow import shallow_states
 from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.parts.trigger import Trigger as TriggerPart
+from everlong.parts.trigger import Trigger
 from everlong.parts.trigger.at_work import (
     LearnedTopicEnds,
     SaidText,
@@ -29,7 +29,7 @@ from everlong.parts.trigger.at_work import (
     said_texts,
     threshold_for,
 )
-from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings, calibration_of
+from everlong.parts.trigger.model import TRIGGER, TriggerNet, TriggerSettings, calibration_of
 from everlong.parts.trigger.train import Training as TriggerTraining
 from everlong.parts.trigger.train import fit, train_on
 from everlong.training.read_states import ReadStates, ReadText, read_states, tokens_of
@@ -41,15 +41,15 @@ SETTINGS = TriggerSettings(LAYERS, SIZE, before_tokens=5, lookahead=3, units=6)
 WIDTH = len(LAYERS) * SIZE
 
 
-def drawn_trigger(seed: int = 0, settings: TriggerSettings = SETTINGS) -> Trigger:
+def drawn_trigger(seed: int = 0, settings: TriggerSettings = SETTINGS) -> TriggerNet:
     torch.manual_seed(seed)
-    trigger = Trigger(settings)
+    trigger = TriggerNet(settings)
     trigger.center.normal_()
     trigger.scale.uniform_(0.5, 2)
     return trigger.eval().requires_grad_(requires_grad=False)
 
 
-def said_by_numpy(trigger: Trigger, states: torch.Tensor) -> np.ndarray:
+def said_by_numpy(trigger: TriggerNet, states: torch.Tensor) -> np.ndarray:
     """Place by place, as its definition says."""
     weights = {name: tensor.double().numpy() for name, tensor in trigger.state_dict().items()}
     normal = np.clip((states.double().numpy() - weights["center"]) * weights["scale"], -5, 5)
@@ -105,7 +105,7 @@ def drawn_pack(model: Any, texts: list[SaidText] | None = None, seed: int = 0) -
     wide = torch.cat([states[layer] for layer in LAYERS], dim=-1)
     trigger.center.copy_(wide.mean(0))
     trigger.scale.copy_(1 / wide.std(0))
-    part = trigger.part(kept_texts(texts or drawn_texts()), {"data": {"drawn": 0}})
+    part = trigger.part_with(kept_texts(texts or drawn_texts()), {"data": {"drawn": 0}})
     return pack_of(model, {TRIGGER: part})
 
 
@@ -145,10 +145,10 @@ def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
     again = said_texts(calibration_of(both.parts[TRIGGER]))
     assert [text.ends for text in again] == [text.ends for text in texts]
     assert all(np.array_equal(a.probabilities, b.probabilities) for a, b in zip(again, texts, strict=True))
-    trigger, states = Trigger.of_part(both.parts[TRIGGER]), torch.randn(30, 2 * model.config.hidden_size)
+    trigger, states = TriggerNet.of_part(both.parts[TRIGGER]), torch.randn(30, 2 * model.config.hidden_size)
     expected = drawn_pack(model, texts)
-    assert torch.equal(trigger.said(states), Trigger.of_part(expected.parts[TRIGGER]).said(states))
-    assert trigger.settings == Trigger.of_part(expected.parts[TRIGGER]).settings
+    assert torch.equal(trigger.said(states), TriggerNet.of_part(expected.parts[TRIGGER]).said(states))
+    assert trigger.settings == TriggerNet.of_part(expected.parts[TRIGGER]).settings
 
 
 @pytest.mark.parametrize("mean", [110, 128, 200, 350])
@@ -344,8 +344,8 @@ def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
 
 def test_settings_that_look_at_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        Trigger(dataclasses.replace(SETTINGS, lookahead=0))
+        TriggerNet(dataclasses.replace(SETTINGS, lookahead=0))
     with pytest.raises(ValueError, match=r"trigger\.mean_tokens"):
-        everlong.MemoryConfig(parts=(TriggerPart(mean_tokens=600),))
+        everlong.MemoryConfig(parts=(Trigger(mean_tokens=600),))
     with pytest.raises(TypeError, match="segmenter"):
         everlong.MemoryConfig(segmenter="other")

@@ -28,7 +28,7 @@ from everlong.models.pack import Pack, load_pack, pack_of, pack_with
 from everlong.models.rope import rope_table
 from everlong.models.watched import Watch, WatchedAttention
 from everlong.parts.trimmer.measure import Measuring, chosen, losses, prose_streams, run_trimming
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings, keep, trimmer_of
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep, trimmer_of
 from everlong.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, scored_stream
 from everlong.parts.trimmer.train import Training, fit, train_on, worth
 from everlong.pictures import draw_report
@@ -41,15 +41,15 @@ WIDTH = len(LAYERS) * SIZE
 SETTINGS = TrimmerSettings(LAYERS, SIZE, units=6, age_weight=0.2, age_tokens=10)
 
 
-def drawn_trimmer(seed: int = 0, settings: TrimmerSettings = SETTINGS) -> Trimmer:
+def drawn_trimmer(seed: int = 0, settings: TrimmerSettings = SETTINGS) -> TrimmerNet:
     torch.manual_seed(seed)
-    trimmer = Trimmer(settings)
+    trimmer = TrimmerNet(settings)
     trimmer.center.normal_()
     trimmer.scale.uniform_(0.5, 2)
     return trimmer.eval().requires_grad_(requires_grad=False)
 
 
-def scores_by_numpy(trimmer: Trimmer, states: torch.Tensor, behind: int) -> np.ndarray:
+def scores_by_numpy(trimmer: TrimmerNet, states: torch.Tensor, behind: int) -> np.ndarray:
     """Token by token, as its definition says."""
     own = trimmer.settings
     weights = {name: tensor.double().numpy() for name, tensor in trimmer.state_dict().items()}
@@ -91,7 +91,7 @@ def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     again = trimmer_of(load_pack(tmp_path))
     assert again is not None
     assert again.settings == trimmer.settings
-    assert torch.equal(again.scores(states), Trimmer.of_part(trimmer.part({})).scores(states))
+    assert torch.equal(again.scores(states), TrimmerNet.of_part(trimmer.part({})).scores(states))
     assert (again.scores(states) - trimmer.scores(states)).abs().max() < 0.1
     assert trimmer_of(Pack("weights", "name", {})) is None
 

@@ -23,7 +23,7 @@ from everlong.data import Book
 from everlong.errors import EverlongError
 from everlong.eval.tables import print_report
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
-from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.masked import MaskedAttention
 from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.releases import cache_argument
@@ -36,7 +36,7 @@ from everlong.parts.trimmer.in_model import (
     scores_of,
 )
 from everlong.parts.trimmer.measure import Measuring, run_trimming
-from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
+from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
 from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
 from everlong.parts.trimmer.train import Training, train_on
 from everlong.training.run import Run
@@ -235,9 +235,9 @@ def scenarios() -> list[Scenario]:
     return draw_scenarios(byte_tokenizer(), books(), 36, seed=1)
 
 
-def fresh(model: Any) -> Trimmer:
+def fresh(model: Any) -> TrimmerNet:
     torch.manual_seed(0)
-    return Trimmer(TrimmerSettings(LAYERS, model.config.hidden_size, units=4)).requires_grad_(requires_grad=False)
+    return TrimmerNet(TrimmerSettings(LAYERS, model.config.hidden_size, units=4)).requires_grad_(requires_grad=False)
 
 
 def small(steps: int) -> InModelTraining:
@@ -308,14 +308,14 @@ def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
     before = read_whole(model, ids, rows=40).logits
 
     def train(steps: int, checkpoints: pathlib.Path | None = None) -> trimmer_in_model.TrainedInModel:
-        adapter = Adapter(AdapterSettings(rank=2), adapted_layers(model), seed=1)
+        adapter = LowRankMaps(MapSettings(rank=2), mapped_layers(model), seed=1)
         return InModelTrainer(model, some, small(steps), adapter=adapter, checkpoints=checkpoints).train(fresh(model))
 
     trained = train(4)
     assert trained.adapter is not None
     assert max(float(up.abs().max()) for up in trained.adapter.up) > 0
     assert torch.equal(read_whole(model, ids, rows=40).logits, before)
-    with AttachedAdapter(trained.adapter, model).at_work():
+    with AttachedMaps(trained.adapter, model).at_work():
         assert not torch.equal(read_whole(model, ids, rows=40).logits, before)
     # What the teacher says was computed without it, whichever step asks first.
     alone = InModelTrainer(model, some, small(1))._reading(trained.trimmer, some[0]).teacher
@@ -341,7 +341,7 @@ def test_a_topic_that_is_over_may_lose_all(scenarios: list[Scenario]) -> None:
 
 
 def test_scores_are_the_trimmers_own() -> None:
-    trimmer = Trimmer(TrimmerSettings((1,), 6, units=0, age_weight=0.5))
+    trimmer = TrimmerNet(TrimmerSettings((1,), 6, units=0, age_weight=0.5))
     states = torch.randn(2 * BLOCK_TOKENS, 6, generator=torch.Generator().manual_seed(2))
     scores = scores_of(trimmer, states, SINK_TOKENS + 2 * BLOCK_TOKENS + 100)
     torch.testing.assert_close(scores[:BLOCK_TOKENS], trimmer.scores(states[:BLOCK_TOKENS], BLOCK_TOKENS + 100))

@@ -25,10 +25,10 @@ from everlong.errors import EverlongError
 from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of
-from everlong.parts.walker import Walker as WalkerPart
+from everlong.parts.walker import Walker
 from everlong.parts.walker.measure import BEAM, FLAT, LEARNED, METHODS, TWICE, bootstrap, measure_walker
 from everlong.parts.walker.memories import WalkMemory, read_walk_texts
-from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings, walker_of
+from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings, walker_of
 from everlong.parts.walker.train import GROUP_TOKENS, Training, gold_found, train_on, walk_for
 from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
@@ -49,9 +49,9 @@ def memories(tmp_path_factory: pytest.TempPathFactory) -> list[WalkMemory]:
     return read_walk_texts(None, byte_tokenizer(), None, texts(), tmp_path_factory.mktemp("walks"))
 
 
-def some_walker(seed: int = 0) -> Walker:
+def some_walker(seed: int = 0) -> WalkerNet:
     torch.manual_seed(seed)
-    return Walker(WalkerSettings(units=8))
+    return WalkerNet(WalkerSettings(units=8))
 
 
 def test_the_policy_is_that_of_numpy_in_fp64() -> None:
@@ -177,7 +177,7 @@ def test_training_goes_on_from_kept_vectors_and_makes_a_part(tmp_path: Path) -> 
     walker = walker_of(load_pack(tmp_path / "pack"))
     assert walker is not None
     features = torch.rand(9, len(FEATURES))
-    assert torch.equal(walker(features), Walker.of_part(packs[1].parts[WALKER])(features))
+    assert torch.equal(walker(features), WalkerNet.of_part(packs[1].parts[WALKER])(features))
     assert set(packs[0].parts[WALKER].made["figures"]["fit"]) >= {"all found", "1 facts"}
 
 
@@ -189,7 +189,7 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
         never_ends.outer.weight[0, 0] = -1.0
     part = never_ends.part({})
     Pack(weights_fingerprint(model), "tiny", {WALKER: part}).save(tmp_path / "pack")
-    config = TINY_MEMORY.with_part(WalkerPart())
+    config = TINY_MEMORY.with_part(Walker())
     with MemoryModel(model, byte_tokenizer(), config=config, pack=tmp_path / "pack") as mm:
         mm.read("The key of the chest is with Orla Vesk. " + "It rained on the town all day. " * 60)
         mm.read("Orla Vesk lives in Brunnow. " + "And then the sun came out again. " * 60)
@@ -200,7 +200,7 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
         spans = [recall.span for recall in answer.recalled]
         begin, end = answer.walk.loads[0].span  # the others as far as the budget of tokens goes
         assert any(first <= begin and end <= last for first, last in spans)
-        mm.config = mm.config.with_part(WalkerPart(searches=False))
+        mm.config = mm.config.with_part(Walker(searches=False))
         assert mm.generate("Where does the owner of the key live?", 4).walk is None
     report = json.loads(json.dumps(dataclasses.asdict(answer)))
     pictures = draw_report(report, tmp_path)
@@ -211,11 +211,11 @@ def test_a_walk_takes_part_in_recall_and_is_told(tmp_path: Path) -> None:
 def test_a_walk_alone_is_no_search() -> None:
     with pytest.raises(ValueError, match="index is 'graph'"):
         SearchConfig(index="graph")  # type: ignore[arg-type]
-    by_text = MemoryConfig(search=SearchConfig(index=("heads", "lexical")), parts=(WalkerPart(),)).of_text_alone()
+    by_text = MemoryConfig(search=SearchConfig(index=("heads", "lexical")), parts=(Walker(),)).of_text_alone()
     assert by_text.search.index == ("lexical",)
-    assert by_text.parts == (WalkerPart(),)
+    assert by_text.parts == (Walker(),)
     with pytest.raises(ValueError, match="none"):
-        MemoryConfig(search=SearchConfig(index="heads"), parts=(WalkerPart(),)).of_text_alone()
+        MemoryConfig(search=SearchConfig(index="heads"), parts=(Walker(),)).of_text_alone()
 
 
 def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> None:
@@ -268,7 +268,7 @@ def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path
 
 def test_a_walk_begins_in_the_topics_nearest_to_the_question() -> None:
     """Its topics are the Gardener's: what is alike to the question is told by the mean of its queries."""
-    config = TINY_MEMORY.changed(archive={"graph": True, "graph_share": 1.0}).with_part(WalkerPart())
+    config = TINY_MEMORY.changed(archive={"graph": True, "graph_share": 1.0}).with_part(Walker())
     with MemoryModel(tiny_model("llama"), byte_tokenizer(), config=config, pack=None) as mm:
         for text in ("The miller ground corn. ", "A ship came home. "):
             mm.read(text * 60)

@@ -21,8 +21,8 @@ from everlong.models.pack import Pack, PackPart, load_pack, pack_of
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentSettings, _order, runs_of
-from everlong.parts.trimmer.model import Trimmer, TrimmerSettings
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig, writer_of
+from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
+from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet, writer_of
 from everlong.parts.writer.train import Training as WriterTraining
 from everlong.parts.writer.train import WriterTrainer, train_on, words_of
 from everlong.text.control import memory_marks
@@ -32,13 +32,13 @@ from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS, SIZE = (1, 2), 12
 READER = LatentSettings(LAYERS, SIZE, embedding_size=10, width=16, heads=2, depth=2, inner=24)
-CONFIG = WriterConfig(READER, tokens=8, page_tokens=16, opening=(5, 6), closing=(7,))
+CONFIG = WriterSettings(READER, tokens=8, page_tokens=16, opening=(5, 6), closing=(7,))
 
 
-def drawn_writer(seed: int = 0, config: WriterConfig = CONFIG) -> Writer:
+def drawn_writer(seed: int = 0, config: WriterSettings = CONFIG) -> WriterNet:
     """One in which nothing is zero."""
     torch.manual_seed(seed)
-    writer = Writer(config)
+    writer = WriterNet(config)
     for parameter in writer.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     writer.reader.center.normal_()
@@ -68,7 +68,7 @@ def test_runs_are_equal_and_follow_one_another(length: int, count: int) -> None:
 @pytest.mark.parametrize(("length", "tokens"), [(512, 32), (512, 5), (4096, 32), (7, 3), (3, 8), (1, 1)])
 def test_untrained_it_is_the_mean_of_equal_runs(length: int, tokens: int) -> None:
     states, embeddings = block(length)
-    found = Writer.untrained(CONFIG).details(states, embeddings, tokens)
+    found = WriterNet.untrained(CONFIG).details(states, embeddings, tokens)
     plain = embeddings.double().numpy()
     bounds = [(i * length // tokens, max(i * length // tokens + 1, (i + 1) * length // tokens)) for i in range(tokens)]
     expected = np.stack([plain[first:last].mean(0) for first, last in bounds])
@@ -79,7 +79,7 @@ def test_an_untrained_writer_is_the_same_each_time_and_disturbs_nobody_s_random_
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    first, second = Writer.untrained(CONFIG), Writer.untrained(CONFIG)
+    first, second = WriterNet.untrained(CONFIG), WriterNet.untrained(CONFIG)
     assert torch.equal(torch.rand(1), expected)
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, second.state_dict()[name])
@@ -116,7 +116,7 @@ def test_heads_may_tell_where_in_its_run_a_token_stands() -> None:
         waves += [math.cos(2 * math.pi * offset), math.cos(4 * math.pi * offset)]
         assert row == pytest.approx(waves if abs(offset) <= 0.5 else [0.0] * 4, abs=1e-5)
     assert _order(offsets, 0) is None
-    ordered = Writer.untrained(dataclasses.replace(CONFIG, reader=dataclasses.replace(READER, order=2)))
+    ordered = WriterNet.untrained(dataclasses.replace(CONFIG, reader=dataclasses.replace(READER, order=2)))
     torch.nn.init.normal_(ordered.rest.weight)
     states, embeddings = block(64)
     plain = ordered.details(states, embeddings)
@@ -128,17 +128,17 @@ def test_heads_may_tell_where_in_its_run_a_token_stands() -> None:
 
 def test_it_may_begin_with_the_words_that_a_trimmer_keeps() -> None:
     torch.manual_seed(0)
-    trimmer = Trimmer(TrimmerSettings(LAYERS, SIZE, units=0))
+    trimmer = TrimmerNet(TrimmerSettings(LAYERS, SIZE, units=0))
     trimmer.center.normal_()
     trimmer.scale.uniform_(0.5, 2)
-    writer, (states, embeddings) = Writer.untrained(CONFIG), block(64)
+    writer, (states, embeddings) = WriterNet.untrained(CONFIG), block(64)
     writer.reader.center.normal_()
     writer.reader.scale.uniform_(0.5, 2)
     writer.count_as(trimmer, 1e4)
     best = trimmer.scores(states).view(CONFIG.tokens, -1).argmax(-1) + torch.arange(0, 64, 64 // CONFIG.tokens)
     assert (writer.details(states, embeddings) - embeddings[best]).abs().max() < 1e-4
     with pytest.raises(ValueError, match="layers"):
-        writer.count_as(Trimmer(TrimmerSettings((1,), SIZE, units=0)), 1.0)
+        writer.count_as(TrimmerNet(TrimmerSettings((1,), SIZE, units=0)), 1.0)
 
 
 def test_pages_share_d_out_among_them() -> None:
@@ -160,15 +160,17 @@ def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     Pack("weights", "name", {WRITER: writer.part({"data": {}})}).save(tmp_path)
     again = writer_of(load_pack(tmp_path))
     assert again is not None
-    assert again.config == writer.config
+    assert again.settings == writer.settings
     assert (again.details(states, embeddings) - writer.details(states, embeddings)).abs().max() < 0.05
-    assert torch.equal(again.details(states, embeddings), Writer.of_part(writer.part({})).details(states, embeddings))
+    assert torch.equal(
+        again.details(states, embeddings), WriterNet.of_part(writer.part({})).details(states, embeddings)
+    )
     assert writer_of(Pack("weights", "name", {})) is None
 
 
 def test_what_cannot_be_written_is_refused() -> None:
     with pytest.raises(ValueError, match="0 tokens"):
-        Writer.untrained(CONFIG).details(*block(0))
+        WriterNet.untrained(CONFIG).details(*block(0))
     with pytest.raises(ValueError, match="multiple"):
         LatentSettings(LAYERS, SIZE, 10, width=15, heads=4)
 
@@ -261,10 +263,10 @@ def small_training(**more: Any) -> WriterTraining:
     return WriterTraining(**{"steps": 4, "batch": 2, "check_every": 2, "threads": 1, "tokens": (4, 8), **bare, **more})
 
 
-def small_config(model: Any) -> WriterConfig:
+def small_config(model: Any) -> WriterSettings:
     size = model.config.hidden_size
     opening, closing = memory_marks(byte_tokenizer())
-    return WriterConfig(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), 8, 64, opening, closing)
+    return WriterSettings(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), 8, 64, opening, closing)
 
 
 def trainer(folder: pathlib.Path, training: WriterTraining, model: Any, **more: Any) -> WriterTrainer:
@@ -356,7 +358,7 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert part.made["steps"] == 4
     figures = part.made["figures"]["held out, in nats a token"]
     assert figures["trained"] <= figures["at first"] == part.made["log"][0]["held out"]
-    assert Writer.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]
+    assert WriterNet.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]
 
 
 def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:

@@ -19,15 +19,15 @@ _DOWN, _UP, _SIZE = ".down", ".up", ".size"
 
 
 @dataclasses.dataclass(frozen=True)
-class AdapterSettings:
+class MapSettings:
     rank: int = 8
     scale: float = 2.0  # of what the maps add; alpha / rank of the paper
 
 
-class Adapter(torch.nn.Module):
+class LowRankMaps(torch.nn.Module):
     """Two maps for each linear layer by its name: x [..., in] -> scale * up (down x) [..., out]."""
 
-    def __init__(self, settings: AdapterSettings, shapes: Mapping[str, tuple[int, int]], *, seed: int = 0) -> None:
+    def __init__(self, settings: MapSettings, shapes: Mapping[str, tuple[int, int]], *, seed: int = 0) -> None:
         """`shapes` are (in, out) of each layer. What is added is 0 until it is trained: `up` begins so."""
         super().__init__()
         self.settings = settings
@@ -51,10 +51,10 @@ class Adapter(torch.nn.Module):
         return PackPart(kept, dataclasses.asdict(self.settings), made)
 
     @classmethod
-    def of_part(cls, part: PackPart) -> Adapter:
+    def of_part(cls, part: PackPart) -> LowRankMaps:
         names = [name.removesuffix(_DOWN) for name in part.tensors if name.endswith(_DOWN)]
         shapes = {name: (part.tensors[name + _DOWN].shape[1], part.tensors[name + _UP].shape[0]) for name in names}
-        adapter = cls(AdapterSettings(**part.settings), shapes)
+        adapter = cls(MapSettings(**part.settings), shapes)
         for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
             for ending, own in ((_DOWN, down), (_UP, up)):
                 size = part.tensors.get(name + ending + _SIZE)  # packs of before have 16 bits a number, and none
@@ -69,7 +69,7 @@ def _in_8_bits(tensor: torch.Tensor, along: int) -> tuple[torch.Tensor, torch.Te
     return (tensor.float() / size).round().to(torch.int8), size
 
 
-def adapted_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
+def mapped_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
     """(in, out) of the linear layers that maps are laid beside: all of the decoder's, not the output embeddings."""
     get: Any = getattr(model, "get_output_embeddings", None)
     output = None if get is None else get()
@@ -80,13 +80,13 @@ def adapted_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
     }
 
 
-class AttachedAdapter:
+class AttachedMaps:
     """An adapter beside the layers of a model: nothing of the model is changed, and nothing happens but `at_work`.
 
     Not thread-safe: the model computes for one thread at a time.
     """
 
-    def __init__(self, adapter: Adapter, model: torch.nn.Module) -> None:
+    def __init__(self, adapter: LowRankMaps, model: torch.nn.Module) -> None:
         """ModelMismatchError where a layer is not there, or has another shape."""
         modules = dict(model.named_modules())
         self._scale = adapter.settings.scale

@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import pathlib
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import safetensors
 import safetensors.torch
@@ -76,6 +77,50 @@ class Pack:
             listed[name] = {"id": part.id, "settings": dict(part.settings), "made": dict(part.made)}
         listing = {"format": FORMAT, "model": self.model, "model_name": self.model_name, "parts": listed}
         _replace(folder / _LIST, (json.dumps(listing, indent=2) + "\n").encode())
+
+
+class PackedModule(torch.nn.Module):
+    """A module that a pack keeps: its settings as JSON, its maps in 16 bits, its buffers as they are.
+
+    A subclass says of which type its `settings` are, a frozen dataclass, and is made of them alone. What else its entry has, lies under names that begin
+    with one of `BESIDE`.
+    """
+
+    KEPT_AS: ClassVar[torch.dtype] = torch.bfloat16
+    BESIDE: ClassVar[tuple[str, ...]] = ()
+    settings: Any
+
+    def part(self, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it."""
+        tensors = {name: tensor.detach().to(self.KEPT_AS) for name, tensor in self.state_dict().items()}
+        tensors |= {name: tensor.detach() for name, tensor in self.named_buffers()}
+        return PackPart(tensors, dataclasses.asdict(self.settings), made)
+
+    @classmethod
+    def of_part(cls, part: PackPart) -> Self:
+        """It, to be used; TypeError for settings of a later release."""
+        own = {name: value for name, value in part.settings.items() if not cls._beside(name)}
+        module = cls(settings_of(typing.get_type_hints(cls)["settings"], own))
+        tensors = {name: tensor.float() for name, tensor in part.tensors.items() if not cls._beside(name)}
+        module.load_state_dict(tensors)
+        return module.eval().requires_grad_(requires_grad=False)
+
+    @classmethod
+    def _beside(cls, name: str) -> bool:
+        return name.partition(".")[0] in cls.BESIDE
+
+
+def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
+    """A dataclass of what JSON has of it: lists are tuples there, and dataclasses in it are objects."""
+    types = typing.get_type_hints(kind)
+
+    def own(name: str, value: Any) -> Any:
+        inner = [one for one in (types.get(name), *typing.get_args(types.get(name))) if dataclasses.is_dataclass(one)]
+        if isinstance(value, Mapping) and inner and isinstance(inner[0], type):
+            return settings_of(inner[0], value)
+        return tuple(value) if isinstance(value, list) else value
+
+    return kind(**{name: own(name, value) for name, value in said.items()})
 
 
 def load_pack(folder: str | pathlib.Path) -> Pack:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
 
 
@@ -20,7 +20,7 @@ class Attached:
 
     def __init__(self, part: PackPart, model: torch.nn.Module) -> None:
         """ModelMismatchError for another model's."""
-        self._attached = AttachedAdapter(Adapter.of_part(part), model)
+        self._attached = AttachedMaps(LowRankMaps.of_part(part), model)
 
     def answering(self, frame: Any) -> AbstractContextManager[None]:
         return self._attached.at_work()

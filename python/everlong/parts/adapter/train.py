@@ -27,7 +27,7 @@ from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
 from everlong.parts.adapter.answers import Example, Taught, read_examples, taught_answers
@@ -64,7 +64,7 @@ class Training(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedAdapter:
-    adapter: Adapter
+    adapter: LowRankMaps
     learned: Learned
 
 
@@ -152,9 +152,9 @@ class AdapterTrainer:
     def train(self) -> TrainedAdapter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
         training, model = self._training, self._frame.served.model
-        settings = AdapterSettings(training.rank, training.scale)
-        adapter = Adapter(settings, adapted_layers(model), seed=training.seed).to(self._frame.served.device)
-        attached = AttachedAdapter(adapter, model)
+        settings = MapSettings(training.rank, training.scale)
+        adapter = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(self._frame.served.device)
+        attached = AttachedMaps(adapter, model)
 
         def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
             step, at = number // training.batch, self._train[in_turn(training.seed, number, len(self._train))]
@@ -214,7 +214,7 @@ class AdapterTrainer:
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
         return Recalled([page for group in groups for page in group], best=own)
 
-    def _loss(self, asked: _Asked, at: int, attached: AttachedAdapter) -> torch.Tensor:
+    def _loss(self, asked: _Asked, at: int, attached: AttachedMaps) -> torch.Tensor:
         """KL in nats a token to what was taught, over the likeliest tokens, whose probabilities sum to 1."""
         model, taught = self._frame.served.model, self._taught[at]
         cache = DynamicCache()
@@ -236,7 +236,7 @@ class AdapterTrainer:
         return distance
 
     @torch.no_grad()
-    def _held_out_loss(self, attached: AttachedAdapter) -> float:
+    def _held_out_loss(self, attached: AttachedMaps) -> float:
         """The mean over held-out questions, behind the same pages at every check."""
         losses = [
             float(self._loss(self._asked(at, random.Random(f"held out {at}")), at, attached)) for at in self._held_out

@@ -10,7 +10,7 @@ from everlong.frame.part import Needs, Rows, Span
 from everlong.frame.taps import side_by_side
 from everlong.frame.trimming import best_tokens
 from everlong.models.pack import Pack
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
 
 
 class Written:
@@ -18,10 +18,10 @@ class Written:
 
     def __init__(self, pack: Pack, device: torch.device, leaving: frozenset[Literal["kept", "tombstone"]]) -> None:
         part = pack.parts[KV_WRITER]
-        self._writer = KvWriter.of_part(part).to(device)
+        self._writer = KvWriterNet.of_part(part).to(device)
         self.id = part.id
         self._chooser = _chooser(pack) if "tombstone" in leaving else None
-        layers = set(self._writer.config.layers)
+        layers = set(self._writer.settings.layers)
         if self._chooser is not None:
             layers |= set(self._chooser.needs.hidden_layers)
         self.needs = Needs(hidden_layers=tuple(sorted(layers)), leaving=leaving)
@@ -35,7 +35,7 @@ class Written:
             best = best_tokens(self._chooser.of_states(span.hidden), 0, [(0, k.shape[2])], 1)
             chosen = torch.tensor(best, dtype=torch.int64, device="cpu")
         device = self._writer.k_scale.device
-        states = side_by_side(span.hidden, self._writer.config.layers).to(device)
+        states = side_by_side(span.hidden, self._writer.settings.layers).to(device)
         found = self._writer(states[None], k.to(device)[None], v.to(device)[None], chosen.to(device)[None])
         return found[0][0], found[1][0]
 

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from everlong.frame.taps import side_by_side
-from everlong.models.pack import Pack, PackPart
+from everlong.models.pack import Pack, PackedModule
 from everlong.parts.latents import LatentReader, LatentSettings
 
 KV_WRITER = "kv-writer"
@@ -28,7 +25,7 @@ _PLAIN = ("reader.center", "reader.scale", "reader.embedding_scale", "k_scale", 
 
 
 @dataclasses.dataclass(frozen=True)
-class KvWriterConfig:
+class KvWriterSettings:
     reader: LatentSettings
     kv_layers: int  # archived ones
     kv_heads: int
@@ -42,15 +39,18 @@ class KvWriterConfig:
         return self.reader.layers
 
 
-class KvWriter(torch.nn.Module):
+class KvWriterNet(PackedModule):
     """Thread-safe to use; blocks have any length from 1 on (trained on 512), and any number of anchors."""
+
+    settings: KvWriterSettings
+    KEPT_AS = torch.float16
 
     k_scale: torch.Tensor
     v_scale: torch.Tensor
 
-    def __init__(self, config: KvWriterConfig) -> None:
+    def __init__(self, config: KvWriterSettings) -> None:
         super().__init__()
-        self.config = config
+        self.settings = config
         self.reader = LatentReader(config.reader)
         width, heads = config.reader.width, config.merging_heads
         shape = (config.kv_layers, config.kv_heads)
@@ -74,7 +74,7 @@ class KvWriter(torch.nn.Module):
         """Un-rotated keys and values [B, layers, Hkv, N, D] fp32 of anchors [B, N] int64 (ascending) of blocks of equal
         length: states [B, L, width], their own un-rotated k, v [B, layers, Hkv, L, D].
         """
-        config, batch = self.config, len(states)
+        config, batch = self.settings, len(states)
         length, count = states.shape[1], anchors.shape[1]
         read = self.reader.tokens(states)
         wide = anchors[..., None].expand(-1, -1, read.shape[-1])
@@ -103,50 +103,13 @@ class KvWriter(torch.nn.Module):
         return written[0], written[1]
 
     @staticmethod
-    def untrained(config: KvWriterConfig, seed: int = 0) -> KvWriter:
+    def untrained(config: KvWriterSettings, seed: int = 0) -> KvWriterNet:
         """It gives the anchors' own keys and values: all that is learned begins at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return KvWriter(config).eval()
-
-    def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: maps in 16 bits."""
-        tensors = {
-            name: tensor.detach() if name in _PLAIN else tensor.detach().to(torch.float16)
-            for name, tensor in self.state_dict().items()
-        }
-        return PackPart(tensors, dataclasses.asdict(self.config), made)
-
-    @classmethod
-    def of_part(cls, part: PackPart) -> KvWriter:
-        said: dict[str, Any] = dict(part.settings)
-        said["reader"] = LatentSettings(**{**said["reader"], "layers": tuple(said["reader"]["layers"])})
-        writer = cls(KvWriterConfig(**said))
-        writer.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
-        return writer.eval().requires_grad_(requires_grad=False)
+            return KvWriterNet(config).eval()
 
 
-class WrittenAnchors:
-    """A pack's KV writer at work on blocks and spans of a frame (frame/kept_writing.py). Thread-safe."""
-
-    def __init__(self, part: PackPart, device: torch.device) -> None:
-        self._writer = KvWriter.of_part(part).to(device)
-        self.id = part.id
-        self.hidden_layers = self._writer.config.layers
-
-    @torch.no_grad()
-    def written(
-        self, hidden: Mapping[int, torch.Tensor], k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Un-rotated k, v [L, Hkv, N, D] fp32 of anchors [N] int64 (ascending) among tokens k, v [L, Hkv, T, D], of
-        hidden states [T, hidden size] by layer.
-        """
-        device = self._writer.k_scale.device
-        states = side_by_side(hidden, self.hidden_layers).to(device)
-        found = self._writer(states[None], k.to(device)[None], v.to(device)[None], anchors.to(device)[None])
-        return found[0][0], found[1][0]
-
-
-def kv_writer_of(pack: Pack) -> KvWriter | None:
+def kv_writer_of(pack: Pack) -> KvWriterNet | None:
     """The KV writer of a pack, None where it has none."""
-    return KvWriter.of_part(pack.parts[KV_WRITER]) if KV_WRITER in pack.parts else None
+    return KvWriterNet.of_part(pack.parts[KV_WRITER]) if KV_WRITER in pack.parts else None

@@ -24,14 +24,14 @@ from everlong.corpora.record import Record
 from everlong.models.pack import PackPart, part_in
 from everlong.models.rope import rope_table, rotated
 from everlong.models.soft import behind_kv, frozen
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter, KvWriterConfig
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings, normalise
 from everlong.training.evicted import EvictedRead, read_evicted, said_of
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.run import Run, before_and_after
 
 if TYPE_CHECKING:
-    from everlong.parts.trimmer.model import Trimmer
+    from everlong.parts.trimmer.model import TrimmerNet
 
 _SAMPLED_READS = 4  # for the size of keys and values
 _READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
@@ -53,15 +53,15 @@ class Training(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedKvWriter:
-    writer: KvWriter
+    writer: KvWriterNet
     learned: Learned
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
     """What `everlong train kv-writer` does, with the Trimmer of the pack; EverlongError where it has none."""
-    from everlong.parts.trimmer.model import TRIMMER, Trimmer
+    from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
-    trimmer = Trimmer.of_part(part_in(run.pack, TRIMMER, "Trimmer"))
+    trimmer = TrimmerNet.of_part(part_in(run.pack, TRIMMER, "Trimmer"))
     texts = evicted_texts(run.tokenizer, books_of(training.text), samples=training.samples, seed=training.seed)
     return train_on(run, texts, trimmer, training)
 
@@ -69,7 +69,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
 def train_on(
     run: Run,
     texts: Sequence[Record],
-    trimmer: Trimmer,
+    trimmer: TrimmerNet,
     training: Training,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -81,7 +81,7 @@ def train_on(
     reads = read_evicted(run.model, texts, layers, run.work / "streams", with_kv=True, progress=run.progress)
     kv_layers, kv_heads, _, head_dim = reads[0].sinks()[0].shape
     reader = LatentSettings(layers, run.hidden_size, **{**_READER, **(settings or {})})
-    config = KvWriterConfig(reader, kv_layers, kv_heads, head_dim)
+    config = KvWriterSettings(reader, kv_layers, kv_heads, head_dim)
     trained = KvWriterTrainer(
         run.model, reads, trimmer, config, training, checkpoints=run.work / "kv-checkpoint", progress=run.check
     ).train()
@@ -96,8 +96,8 @@ class KvWriterTrainer:
         self,
         model: Any,
         reads: Sequence[EvictedRead],
-        trimmer: Trimmer,
-        config: KvWriterConfig,
+        trimmer: TrimmerNet,
+        config: KvWriterSettings,
         training: Training,
         *,
         checkpoints: pathlib.Path | None = None,
@@ -113,7 +113,7 @@ class KvWriterTrainer:
 
     def train(self) -> TrainedKvWriter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        writer = KvWriter.untrained(self._config, self._training.seed)
+        writer = KvWriterNet.untrained(self._config, self._training.seed)
         normalise(writer.reader, self._model, self._train)
         self._size(writer)
         with frozen(self._model):
@@ -125,12 +125,12 @@ class KvWriterTrainer:
                 checkpoints=self._checkpoints,
                 progress=self._progress,
             )
-        best = KvWriter(self._config)
+        best = KvWriterNet(self._config)
         best.load_state_dict(learned.state)
         return TrainedKvWriter(best.eval(), learned)
 
     @torch.no_grad()
-    def _size(self, writer: KvWriter) -> None:
+    def _size(self, writer: KvWriterNet) -> None:
         """How far each number of keys and values lies from its mean."""
         blocks = [read.kv(0) for read in self._train[:_SAMPLED_READS]]
         for which, scale in enumerate((writer.k_scale, writer.v_scale)):

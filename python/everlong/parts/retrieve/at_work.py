@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from everlong.errors import UnsupportedModelError
-from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
-from everlong.parts.retrieve.model import MAPS, RetrieveRow, RetrieveSettings
+from everlong.parts.retrieve.model import MAPS, RetrieveRow
 
 if TYPE_CHECKING:
     from everlong.text.prompt import Prompt
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Retrieving:
     """A row and its maps beside a model. Not thread-safe: the model computes for one thread at a time."""
 
-    def __init__(self, row: RetrieveRow, maps: Adapter, model: Any) -> None:
+    def __init__(self, row: RetrieveRow, maps: LowRankMaps, model: Any) -> None:
         self.row = row
-        self._attached = AttachedAdapter(maps, model)
+        self._attached = AttachedMaps(maps, model)
         self._output = model.get_output_embeddings()
         if self._output is None:
             raise UnsupportedModelError("<RETRIEVE> is said beside output embeddings, and this model has none")
@@ -30,12 +30,9 @@ class Retrieving:
     @classmethod
     def of_part(cls, part: PackPart, model: Any) -> Retrieving:
         """ModelMismatchError for another model's."""
-        said = {name: value for name, value in part.settings.items() if name != "maps"}
-        row = RetrieveRow(RetrieveSettings(**said))
-        row.load_state_dict({name: one for name, one in part.tensors.items() if not name.startswith(MAPS)})
         maps = {name.removeprefix(MAPS): one for name, one in part.tensors.items() if name.startswith(MAPS)}
-        kept = Adapter.of_part(PackPart(maps, part.settings["maps"], part.made))
-        return cls(row.eval().requires_grad_(requires_grad=False), kept, model)
+        kept = LowRankMaps.of_part(PackPart(maps, part.settings["maps"], part.made))
+        return cls(RetrieveRow.of_part(part), kept, model)
 
     def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
         with self.listening() as heard, torch.no_grad():

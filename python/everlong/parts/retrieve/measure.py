@@ -31,7 +31,7 @@ from everlong.models.shallow import shallow_states
 from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE
 from everlong.parts.retrieve.train import Training, odds_of
-from everlong.parts.trigger.model import TRIGGER, Trigger
+from everlong.parts.trigger.model import TRIGGER, TriggerNet
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
 from everlong.text.words import words_in
@@ -109,7 +109,7 @@ def run_retrieving(
         own = float(retrieving.row.settings.threshold)
         arms[LEARNED] = lambda frame: torch.sigmoid(_odds(network, tokenizer, retrieving, frame)).tolist()
     if TRIGGER in pack.parts:
-        trigger = Trigger.of_part(pack.parts[TRIGGER])
+        trigger = TriggerNet.of_part(pack.parts[TRIGGER])
         arms[HEARD] = lambda frame: heard(network, tokenizer, trigger, frame)
     arms[WORDS] = lambda frame: new_words(tokenizer, frame)
     said: dict[str, dict[str, float]] = {}
@@ -137,7 +137,7 @@ def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]
 
 
 @torch.no_grad()
-def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: Record) -> list[float]:
+def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
     """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
     settings, found = trigger.settings, []
     for asked in frame.questions:

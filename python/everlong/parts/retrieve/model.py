@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from everlong.models.low_rank import Adapter
-from everlong.models.pack import PackPart
+from everlong.models.low_rank import LowRankMaps
+from everlong.models.pack import PackedModule, PackPart
 
 RETRIEVE = "retrieve"
 MAPS = "maps."
@@ -27,8 +27,12 @@ class RetrieveSettings:
     threshold: float = 0.5  # from which probability on it is said
 
 
-class RetrieveRow(torch.nn.Module):
+class RetrieveRow(PackedModule):
     """The token's row of the output embeddings. Thread-safe to use."""
+
+    settings: RetrieveSettings
+    KEPT_AS = torch.float32
+    BESIDE = ("maps",)
 
     def __init__(self, settings: RetrieveSettings) -> None:
         super().__init__()
@@ -44,8 +48,8 @@ class RetrieveRow(torch.nn.Module):
         own: torch.Tensor = self.row(state.float())[..., 0]
         return own - logits.float().logsumexp(dim=-1)
 
-    def part(self, maps: Adapter, made: Mapping[str, Any]) -> PackPart:
-        kept = maps.part(made)
-        tensors = {name: tensor.detach().float() for name, tensor in self.state_dict().items()}
-        tensors |= {MAPS + name: tensor for name, tensor in kept.tensors.items()}
-        return PackPart(tensors, {**dataclasses.asdict(self.settings), "maps": dict(kept.settings)}, made)
+    def part_with(self, maps: LowRankMaps, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it, and beside it the maps."""
+        part, kept = self.part(made), maps.part(made)
+        tensors = {**part.tensors, **{MAPS + name: tensor for name, tensor in kept.tensors.items()}}
+        return PackPart(tensors, {**part.settings, "maps": dict(kept.settings)}, made)

@@ -21,7 +21,7 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.frames import FRAME_TOKENS, frame_texts
 from everlong.corpora.pairs import Split, load_pairs
 from everlong.corpora.record import Record
-from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
@@ -50,7 +50,7 @@ class Training(LoopSettings):
 @dataclasses.dataclass(frozen=True)
 class TrainedRetrieve:
     row: RetrieveRow
-    maps: Adapter
+    maps: LowRankMaps
     learned: Learned
 
 
@@ -81,11 +81,11 @@ def train_on(
         data={split: sum(frame.split == split for frame in frames) for split in ("train", "fit")},
         texts=sorted({frame.name for frame in frames if frame.split == "train"}),
     )
-    return {RETRIEVE: trained.row.part(trained.maps, made)}
+    return {RETRIEVE: trained.row.part_with(trained.maps, made)}
 
 
 class _Learning(torch.nn.Module):
-    def __init__(self, row: RetrieveRow, maps: Adapter) -> None:
+    def __init__(self, row: RetrieveRow, maps: LowRankMaps) -> None:
         super().__init__()
         self.row, self.maps = row, maps
 
@@ -136,7 +136,7 @@ def fit(
     if not train or not held_out:
         raise ValueError("<RETRIEVE> is trained on some frames and stopped by others; one of the two has none")
     row = RetrieveRow(RetrieveSettings(model.config.get_text_config(decoder=True).hidden_size)).to(model.device)
-    maps = Adapter(AdapterSettings(training.rank, _MAPS_SCALE), adapted_layers(model), seed=training.seed)
+    maps = LowRankMaps(MapSettings(training.rank, _MAPS_SCALE), mapped_layers(model), seed=training.seed)
     maps = maps.to(model.device)
     retrieving = Retrieving(row, maps, model)
     with torch.no_grad():  # as likely at first as one in three is right

@@ -16,7 +16,7 @@ from everlong.models.pack import Pack, PackError
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
 
 if TYPE_CHECKING:
-    from everlong.parts.writer.model import Writer
+    from everlong.parts.writer.model import WriterNet
 
 
 class Meaning:
@@ -32,15 +32,15 @@ class Meaning:
         self.tensor = f"meaning.{part.id}"
         self._page_tokens = page_tokens
         settings = self.towers.settings
-        self._writer: Writer | None = None
+        self._writer: WriterNet | None = None
         layers = settings.layers
         if settings.details_size:
-            from everlong.parts.writer.model import WRITER, Writer
+            from everlong.parts.writer.model import WRITER, WriterNet
 
             if WRITER not in pack.parts or pack.parts[WRITER].id != settings.writer:
                 raise PackError("the towers of this pack read the Detail Tokens of a writer that is not in it")
-            self._writer, self._model = Writer.of_part(pack.parts[WRITER]), model
-            layers = tuple(sorted({*settings.layers, *self._writer.config.layers}))
+            self._writer, self._model = WriterNet.of_part(pack.parts[WRITER]), model
+            layers = tuple(sorted({*settings.layers, *self._writer.settings.layers}))
         self.needs = Needs(hidden_layers=layers, question_layers=settings.layers, kinds=("meaning",))
 
     def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
@@ -71,7 +71,7 @@ class Meaning:
             return means(side_by_side(hidden, self.needs.hidden_layers).float().cpu(), self._page_tokens, group_tokens)
         table = self._model.get_input_embeddings()
         embeddings = table(ids.to(table.weight.device)).float().cpu()
-        states = side_by_side(hidden, self._writer.config.layers).float().cpu()
+        states = side_by_side(hidden, self._writer.settings.layers).float().cpu()
         return self._writer.details(states, embeddings, groups_of(len(ids), self._page_tokens, group_tokens))
 
     @torch.no_grad()

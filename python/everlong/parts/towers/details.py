@@ -23,7 +23,7 @@ class DetailsOfPassages:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        layers: tuple[int, ...] = self.writer.config.layers
+        layers: tuple[int, ...] = self.writer.settings.layers
         return layers
 
     @torch.no_grad()
@@ -42,6 +42,6 @@ class DetailsOfPassages:
 
 
 def details_of(writer: PackPart, group_tokens: int) -> DetailsOfPassages:
-    from everlong.parts.writer.model import Writer
+    from everlong.parts.writer.model import WriterNet
 
-    return DetailsOfPassages(writer.id, Writer.of_part(writer), group_tokens)
+    return DetailsOfPassages(writer.id, WriterNet.of_part(writer), group_tokens)

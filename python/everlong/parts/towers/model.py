@@ -10,12 +10,10 @@ weight.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from everlong.models.pack import PackPart
+from everlong.models.pack import PackedModule
 
 TOWERS = "towers"
 
@@ -32,10 +30,12 @@ class TowerSettings:
     writer: str = ""
 
 
-class LateTowers(torch.nn.Module):
+class LateTowers(PackedModule):
     """Writer and reader over states [n, layers * hidden size], the layers' side by side; the writer over Detail Tokens
     [n, details_size] where the settings have them.
     """
+
+    settings: TowerSettings
 
     center: torch.Tensor
     scale: torch.Tensor
@@ -79,19 +79,6 @@ class LateTowers(torch.nn.Module):
         weight = torch.nn.functional.softplus(self.importance(normal))
         total = weight.new_zeros(questions, 1).index_add(0, asker, weight)
         return torch.nn.functional.normalize(self.reader(normal), dim=-1) * weight / total[asker].clamp(min=1e-6)
-
-    def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: maps in 16 bits."""
-        tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
-        tensors |= {name: tensor.detach() for name, tensor in self.named_buffers()}
-        return PackPart(tensors, dataclasses.asdict(self.settings), made)
-
-    @classmethod
-    def of_part(cls, part: PackPart) -> LateTowers:
-        settings = TowerSettings(**{**part.settings, "layers": tuple(part.settings["layers"])})
-        towers = cls(settings)
-        towers.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
-        return towers.eval().requires_grad_(requires_grad=False)
 
 
 def groups_of(tokens: int, page_tokens: int, group_tokens: int) -> int:

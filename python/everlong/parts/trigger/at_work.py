@@ -13,7 +13,7 @@ import everlong._core as _core
 from everlong.frame.part import Hidden, Needs
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
-from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
+from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
 
 ENDS = ("", "sentence", "paragraph")  # what a token may end, as the calibration text keeps it
 _NEVER = 2.0  # a threshold that no probability reaches
@@ -36,7 +36,7 @@ class LearnedTopicEnds:
         is read.
         """
         part = pack.parts[TRIGGER]
-        self.trigger = Trigger.of_part(part)
+        self.trigger = TriggerNet.of_part(part)
         self.id = part.id
         self.needs = Needs(hidden_layers=self.trigger.settings.layers)
         self.lookahead = self.trigger.settings.lookahead

@@ -28,7 +28,7 @@ from everlong.models.pack import pack_with
 from everlong.models.provenance import made_with
 from everlong.models.releases import cache_argument
 from everlong.parts.trigger.at_work import SaidText, block_lengths, said_texts, threshold_for
-from everlong.parts.trigger.model import TRIGGER, Trigger, calibration_of
+from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
 from everlong.parts.trigger.segmentation import f1, pk, window_diff
 from everlong.parts.trigger.train import average_precision
 from everlong.text.boundaries import TextBoundaries
@@ -114,7 +114,7 @@ def measure(
     network, tokenizer = loaded
     part = pack_with(TRIGGER, "trigger", network, pack).parts[TRIGGER]
     books = list({book.name: book for book in (*books_of(measuring.text), *shipped_books())}.values())
-    trigger = Trigger.of_part(part)
+    trigger = TriggerNet.of_part(part)
     sets = {"dialogues": dialogues("dev"), "splices": joined(books, measuring.splices, seed=5, split="test")}
     figures: dict[str, dict[str, dict[str, float]]] = {}
     sizes: dict[str, dict[str, float]] = {}
@@ -160,7 +160,7 @@ def read_for_eval(model: Any, tokenizer: Any, text: CutText, layers: Sequence[in
     return ReadForEval(text, ids, places, right, torch.cat(states), torch.cat(losses).double().numpy())
 
 
-def methods_on(trigger: Trigger, read: Sequence[ReadForEval]) -> dict[str, dict[str, float]]:
+def methods_on(trigger: TriggerNet, read: Sequence[ReadForEval]) -> dict[str, dict[str, float]]:
     """Figures of every method on a set of texts."""
     scored = {
         LEARNED: [trigger_scores(trigger, text) for text in read],
@@ -185,7 +185,7 @@ def methods_on(trigger: Trigger, read: Sequence[ReadForEval]) -> dict[str, dict[
 
 
 @torch.no_grad()
-def trigger_scores(trigger: Trigger, read: ReadForEval) -> Scores:
+def trigger_scores(trigger: TriggerNet, read: ReadForEval) -> Scores:
     """Logits of the places; at a text's end, where too few tokens follow, these count several times."""
     lookahead = trigger.settings.lookahead
     scores = []
@@ -258,7 +258,7 @@ def equal_lengths(right: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np
 
 
 def lengths_at(
-    trigger: Trigger,
+    trigger: TriggerNet,
     calibration: Sequence[SaidText],
     texts: Sequence[SaidText],
     means: Sequence[int],

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from everlong.models.pack import PackPart
+from everlong.models.pack import PackedModule, PackPart
 
 TRIGGER = "trigger"
 
@@ -33,8 +33,11 @@ class TriggerSettings:
         return self.before_tokens + self.lookahead - 1
 
 
-class Trigger(torch.nn.Module):
+class TriggerNet(PackedModule):
     """Of states [n, layers * hidden size], the layers' side by side, that follow each other in a text."""
+
+    settings: TriggerSettings
+    BESIDE = ("calibration",)
 
     center: torch.Tensor
     scale: torch.Tensor
@@ -93,20 +96,11 @@ class Trigger(torch.nn.Module):
         there = torch.arange(1, len(rows) + 1, device=rows.device).clamp(max=count)
         return self._means(padded, count) * (count / there)[:, None]
 
-    def part(self, calibration: Mapping[str, torch.Tensor], made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: maps in 16 bits, and beside them what thresholds are calibrated by."""
-        tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
-        tensors["center"], tensors["scale"] = self.center.detach(), self.scale.detach()
+    def part_with(self, calibration: Mapping[str, torch.Tensor], made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it, and beside it what thresholds are calibrated by."""
+        part = self.part(made)
         kept = {f"{_CALIBRATION}{name}": tensor for name, tensor in calibration.items()}
-        return PackPart({**tensors, **kept}, dataclasses.asdict(self.settings), made)
-
-    @classmethod
-    def of_part(cls, part: PackPart) -> Trigger:
-        settings = TriggerSettings(**{**part.settings, "layers": tuple(part.settings["layers"])})
-        trigger = cls(settings)
-        own = {name: tensor.float() for name, tensor in part.tensors.items() if not name.startswith(_CALIBRATION)}
-        trigger.load_state_dict(own)
-        return trigger.eval().requires_grad_(requires_grad=False)
+        return dataclasses.replace(part, tensors={**part.tensors, **kept})
 
 
 _CALIBRATION = "calibration."

@@ -19,7 +19,7 @@ import torch
 from everlong.corpora.boundaries import TOPICS, CutKind, CutText, Origin, books_of, trigger_texts
 from everlong.models.pack import PackPart
 from everlong.parts.trigger.at_work import SaidText, kept_texts
-from everlong.parts.trigger.model import TRIGGER, Trigger, TriggerSettings
+from everlong.parts.trigger.model import TRIGGER, TriggerNet, TriggerSettings
 from everlong.text.boundaries import TextBoundaries
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.read_states import ReadStates, read_states
@@ -59,7 +59,7 @@ class Training(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTrigger:
-    trigger: Trigger
+    trigger: TriggerNet
     learned: Learned
 
 
@@ -99,7 +99,7 @@ def train_on(
     states = read_states(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
     trained = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
     # As a pack gives it back: its maps are in 16 bits there.
-    trigger = Trigger.of_part(trained.trigger.part({}, {}))
+    trigger = TriggerNet.of_part(trained.trigger.part({}))
     boundaries = TextBoundaries(run.tokenizer)
     kept = []
     for text in (states.texts[at] for at in books):
@@ -116,7 +116,7 @@ def train_on(
         books=sorted({name for text in texts for name in text.sources}),
         tokens=len(states.states),
     )
-    return {TRIGGER: trigger.part(kept_texts(kept), made)}
+    return {TRIGGER: trigger.part_with(kept_texts(kept), made)}
 
 
 def fit(
@@ -125,7 +125,7 @@ def fit(
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
-    trigger = Trigger(settings, dropout=training.dropout)
+    trigger = TriggerNet(settings, dropout=training.dropout)
     _normalise(trigger, states, random)
     train, held_out = (_places(trigger, states, split, training.other_share, random) for split in ("train", "fit"))
     if len(train.targets) == 0 or len(held_out.targets) == 0:
@@ -154,19 +154,19 @@ def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bo
     return float(precision[right[order]].mean()) if right.any() else 0.0
 
 
-def figures_of(trigger: Trigger, states: ReadStates, split: str) -> dict[str, float]:
+def figures_of(trigger: TriggerNet, states: ReadStates, split: str) -> dict[str, float]:
     """Average precision among the ends of turns and paragraphs of a split's texts, by origin."""
     return _found(trigger, _places(trigger, states, split, 0.0, np.random.default_rng(0)))
 
 
-def _loss(trigger: Trigger, places: _Places, rows: torch.Tensor) -> torch.Tensor:
+def _loss(trigger: TriggerNet, places: _Places, rows: torch.Tensor) -> torch.Tensor:
     losses = torch.nn.functional.binary_cross_entropy_with_logits(
         trigger.logits(places.inputs[rows].float()), places.targets[rows], reduction="none"
     )
     return (losses * places.weights[rows]).mean()
 
 
-def _normalise(trigger: Trigger, states: ReadStates, random: np.random.Generator) -> None:
+def _normalise(trigger: TriggerNet, states: ReadStates, random: np.random.Generator) -> None:
     """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
     chosen = np.sort(random.choice(len(states.states), min(_SAMPLED_ROWS, len(states.states)), replace=False))
     center, spread = middle_and_spread(states.floats(chosen).float())
@@ -176,7 +176,7 @@ def _normalise(trigger: Trigger, states: ReadStates, random: np.random.Generator
 
 @torch.no_grad()
 def _places(
-    trigger: Trigger, states: ReadStates, split: str, other_share: float, random: np.random.Generator
+    trigger: TriggerNet, states: ReadStates, split: str, other_share: float, random: np.random.Generator
 ) -> _Places:
     inputs, kinds, origins = [], list[str](), list[Origin]()
     for text in states.texts:
@@ -199,7 +199,7 @@ def _places(
 
 
 @torch.no_grad()
-def _found(trigger: Trigger, places: _Places) -> dict[str, float]:
+def _found(trigger: TriggerNet, places: _Places) -> dict[str, float]:
     if len(places.inputs) == 0:
         return {}
     scores = torch.cat([trigger.logits(rows.float()) for rows in torch.split(places.inputs, 4096)]).numpy()

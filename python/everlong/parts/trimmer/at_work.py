@@ -9,7 +9,7 @@ import torch
 from everlong.frame.part import Hidden, Needs, Span
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
-from everlong.parts.trimmer.model import TRIMMER, Trimmer
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
 
 class ByStates:
@@ -49,5 +49,5 @@ class ByKeys:
 def trimmer_in(pack: Pack | None) -> ByStates:
     """The head of a pack that has one."""
     assert pack is not None
-    trimmer = Trimmer.of_part(pack.parts[TRIMMER])
+    trimmer = TrimmerNet.of_part(pack.parts[TRIMMER])
     return ByStates(trimmer.settings.layers, trimmer.scores)

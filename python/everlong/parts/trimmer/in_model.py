@@ -25,11 +25,11 @@ from everlong.corpora.scenarios import Scenario, Target
 from everlong.corpora.seeds import in_turn
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
-from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.masked import MaskedAttention
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
-from everlong.parts.trimmer.model import Trimmer
+from everlong.parts.trimmer.model import TrimmerNet
 from everlong.parts.trimmer.top_k import gumbel, straight_through_top_k
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.states import require_same
@@ -70,8 +70,8 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedInModel:
-    trimmer: Trimmer
-    adapter: Adapter | None
+    trimmer: TrimmerNet
+    adapter: LowRankMaps | None
     learned: Learned
 
 
@@ -93,21 +93,21 @@ class InModelTrainer:
         scenarios: Sequence[Scenario],
         training: InModelTraining,
         *,
-        adapter: Adapter | None = None,
+        adapter: LowRankMaps | None = None,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
     ) -> None:
         """`adapter` is trained in place. ValueError where all scenarios are held out, or none."""
         self._model, self._training = model, training
         self._adapter = adapter
-        self._attached = None if adapter is None else AttachedAdapter(adapter, model)
+        self._attached = None if adapter is None else AttachedMaps(adapter, model)
         self._checkpoints, self._progress = checkpoints, progress
         self._train, self._fit = ([one for one in scenarios if one.split == split] for split in ("train", "fit"))
         if not self._train or not self._fit:
             raise ValueError("a Trimmer is trained on some scenarios and stopped by others; one of the two has none")
         self._read: dict[str, _Read] = {}
 
-    def train(self, trimmer: Trimmer) -> TrainedInModel:
+    def train(self, trimmer: TrimmerNet) -> TrainedInModel:
         """From `trimmer`, which stays as it is, or from the last checkpoint. The same bits for one seed, machine and
         number of threads. EverlongError where the checkpoints are of another training.
         """
@@ -143,7 +143,7 @@ class InModelTrainer:
         return TrainedInModel(own, self._adapter, learned)
 
     @torch.no_grad()
-    def held_out(self, trimmer: Trimmer) -> float:
+    def held_out(self, trimmer: TrimmerNet) -> float:
         """Loss on the scenarios that are held out, without noise, mean over targets and budgets."""
         losses = []
         for scenario in self._fit:
@@ -174,7 +174,7 @@ class InModelTrainer:
 
     # --- a step
 
-    def _losses(self, trimmer: Trimmer, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
+    def _losses(self, trimmer: TrimmerNet, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
         """Of each of a scenario's targets."""
         training = self._training
         read = self._reading(trimmer, scenario)
@@ -185,7 +185,7 @@ class InModelTrainer:
             weights = key_weights(scores, scenario, choice, training.temperature)
             yield self.loss(read.whole, weights, scenario, target, teacher)
 
-    def _reading(self, trimmer: Trimmer, scenario: Scenario) -> _Read:
+    def _reading(self, trimmer: TrimmerNet, scenario: Scenario) -> _Read:
         """Read once in a training: what costs is the forward of the stream."""
         if scenario.name not in self._read:
             whole = read_whole(self._model, scenario.ids, trimmer.settings.layers)
@@ -209,7 +209,7 @@ class InModelTrainer:
         require_same(self._checkpoints, json.loads(json.dumps(said)))
 
 
-def scores_of(trimmer: Trimmer, states: torch.Tensor, tokens: int) -> torch.Tensor:
+def scores_of(trimmer: TrimmerNet, states: torch.Tensor, tokens: int) -> torch.Tensor:
     """[blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of so many tokens."""
     return torch.cat(
         [

@@ -29,10 +29,10 @@ from everlong.eval.log import Log, silent
 from everlong.eval.statistics import mean_and_stderr
 from everlong.eval.tables import Report, Table, keep_report, with_error
 from everlong.models.cut_cache import go_on
-from everlong.models.low_rank import Adapter, AttachedAdapter
+from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import Pack, pack_with
 from everlong.models.provenance import made_with
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, keep
 from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
@@ -212,9 +212,9 @@ def run_trimming(
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
     packs = {**(beside or {}), LEARNED: pack}
-    trimmers = {name: Trimmer.of_part(own.parts[TRIMMER]) for name, own in packs.items()}
-    adapter = Adapter.of_part(pack.parts["adapter"]) if "adapter" in pack.parts else None
-    attached = None if adapter is None else AttachedAdapter(adapter, network)
+    trimmers = {name: TrimmerNet.of_part(own.parts[TRIMMER]) for name, own in packs.items()}
+    adapter = LowRankMaps.of_part(pack.parts["adapter"]) if "adapter" in pack.parts else None
+    attached = None if adapter is None else AttachedMaps(adapter, network)
     drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
     counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}
     streams = {
@@ -269,7 +269,7 @@ def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def losses(
-    model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedAdapter | None = None
+    model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedMaps | None = None
 ) -> dict[tuple[str, int], Lost]:
     """By method and budget, and under budget 0 what all and none of the blocks' tokens give."""
     end = SINK_TOKENS + stream.blocks * BLOCK_TOKENS

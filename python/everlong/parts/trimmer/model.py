@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
-from everlong.models.pack import Pack, PackPart
+from everlong.models.pack import Pack, PackedModule
 
 TRIMMER = "trimmer"
 
@@ -30,8 +28,10 @@ class TrimmerSettings:
     age_tokens: int = 512
 
 
-class Trimmer(torch.nn.Module):
+class TrimmerNet(PackedModule):
     """Of states [T, layers * hidden size], the layers' side by side, of a block's tokens in order."""
+
+    settings: TrimmerSettings
 
     center: torch.Tensor
     scale: torch.Tensor
@@ -70,23 +70,10 @@ class Trimmer(torch.nn.Module):
         age = math.log1p(behind / self.settings.age_tokens)
         return self.logits(self.normal(states)) - self.settings.age_weight * age
 
-    def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: maps in 16 bits."""
-        tensors = {name: tensor.detach().to(torch.bfloat16) for name, tensor in self.state_dict().items()}
-        tensors["center"], tensors["scale"] = self.center.detach(), self.scale.detach()
-        return PackPart(tensors, dataclasses.asdict(self.settings), made)
 
-    @classmethod
-    def of_part(cls, part: PackPart) -> Trimmer:
-        settings = TrimmerSettings(**{**part.settings, "layers": tuple(part.settings["layers"])})
-        trimmer = cls(settings)
-        trimmer.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
-        return trimmer.eval().requires_grad_(requires_grad=False)
-
-
-def trimmer_of(pack: Pack) -> Trimmer | None:
+def trimmer_of(pack: Pack) -> TrimmerNet | None:
     """The Trimmer of a pack, None where it has none."""
-    return Trimmer.of_part(pack.parts[TRIMMER]) if TRIMMER in pack.parts else None
+    return TrimmerNet.of_part(pack.parts[TRIMMER]) if TRIMMER in pack.parts else None
 
 
 def keep(scores: torch.Tensor, count: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, read_whole
 from everlong.models.rope import RopeTable, rope_table
 from everlong.models.watched import Watch, WatchedAttention
-from everlong.parts.trimmer.model import Trimmer
+from everlong.parts.trimmer.model import TrimmerNet
 from everlong.training.attended import repeated
 
 RANDOM, NEWEST, KEY_NORM, H2O, SNAP, EXPECTED = "random", "newest", "key norm", "H2O", "SnapKV", "Expected Attention"
@@ -41,7 +41,7 @@ class ScoredStream:
 
 
 def scored_stream(
-    model: Any, ids: torch.Tensor, blocks: int, trimmers: dict[str, Trimmer], random: np.random.Generator
+    model: Any, ids: torch.Tensor, blocks: int, trimmers: dict[str, TrimmerNet], random: np.random.Generator
 ) -> ScoredStream:
     """Read a stream [n] once, and every block of it once more, and score the tokens of its blocks."""
     end = SINK_TOKENS + blocks * BLOCK_TOKENS

@@ -22,10 +22,10 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
 from everlong.corpora.scenarios import FAMILIES, Scenario, draw_scenarios
-from everlong.models.low_rank import Adapter, AdapterSettings, adapted_layers
+from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.parts.trimmer.in_model import InModelTrainer, InModelTraining
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, TrimmerSettings
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from everlong.training.attended import TARGETS, AttendedText, attended_texts
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.run import Run, plain
@@ -73,7 +73,7 @@ class Training(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainedTrimmer:
-    trimmer: Trimmer
+    trimmer: TrimmerNet
     learned: Learned
 
 
@@ -115,17 +115,17 @@ def train_on(
     attended = attended_texts(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
     trained = fit(attended, TrimmerSettings(layers, run.hidden_size, units=training.units), training, check=run.check)
     # As a pack gives it back: its maps are in 16 bits there.
-    trimmer = Trimmer.of_part(trained.trimmer.part({}))
+    trimmer = TrimmerNet.of_part(trained.trimmer.part({}))
     second: dict[str, Any] = {}
-    adapter: Adapter | None = None
+    adapter: LowRankMaps | None = None
     if in_model is not None:
         if training.with_adapter:
-            adapter = Adapter(AdapterSettings(), adapted_layers(run.model), seed=in_model.seed)
+            adapter = LowRankMaps(MapSettings(), mapped_layers(run.model), seed=in_model.seed)
         trainer = InModelTrainer(
             run.model, scenarios, in_model, adapter=adapter, checkpoints=run.work / "in-model", progress=run.check
         )
         refined = trainer.train(trimmer)
-        trimmer = Trimmer.of_part(refined.trimmer.part({}))
+        trimmer = TrimmerNet.of_part(refined.trimmer.part({}))
         second["through the model"] = {
             "training": plain(in_model),
             "scenarios": {family: sum(one.origin == family for one in scenarios) for family in FAMILIES},
@@ -159,7 +159,7 @@ def fit(
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
-    trimmer = Trimmer(settings)
+    trimmer = TrimmerNet(settings)
     train, held_out = (_blocks(texts, split, training) for split in ("train", "fit"))
     if not train or not held_out:
         raise ValueError("a Trimmer is trained on some texts and stopped by others; one of the two has none")
@@ -188,7 +188,7 @@ def fit(
     return TrainedTrimmer(trimmer.eval(), learned)
 
 
-def solve_ridge(trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], ridge: float) -> None:
+def solve_ridge(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], ridge: float) -> None:
     """Set the linear map: argmin |X w + b - y|^2 + ridge n / 1000 |w|^2 over all blocks' `normal` states and targets.
 
     The hidden layer adds nothing to it, until it is trained.
@@ -212,7 +212,7 @@ def solve_ridge(trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Ten
             trimmer.outer.bias.zero_()
 
 
-def figures_of(trimmer: Trimmer, texts: Sequence[AttendedText], split: str, training: Training) -> dict[str, float]:
+def figures_of(trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, training: Training) -> dict[str, float]:
     """On a split's blocks: R^2, and of each kind of attention the share that an eighth of a block's tokens receive,
     those that are worth most.
     """
@@ -223,7 +223,7 @@ def figures_of(trimmer: Trimmer, texts: Sequence[AttendedText], split: str, trai
 
 @torch.no_grad()
 def kept_shares(
-    trimmer: Trimmer, texts: Sequence[AttendedText], split: str, count: int = BLOCK_TOKENS // 8
+    trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, count: int = BLOCK_TOKENS // 8
 ) -> dict[str, float]:
     """Of each kind of attention to a block, the share that `count` tokens receive: those that score highest."""
     shares: dict[str, list[float]] = {}
@@ -255,7 +255,7 @@ def _blocks(texts: Sequence[AttendedText], split: str, training: Training) -> li
 
 
 def _normalise(
-    trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], random: np.random.Generator
+    trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], random: np.random.Generator
 ) -> None:
     """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
     states = torch.cat([states for states, _ in blocks])
@@ -265,12 +265,12 @@ def _normalise(
     trimmer.scale.copy_(1 / spread)
 
 
-def _error(trimmer: Trimmer, normal: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _error(trimmer: TrimmerNet, normal: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return (trimmer.logits(normal) - target).square().mean()
 
 
 @torch.no_grad()
-def _found(trimmer: Trimmer, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, float]:
+def _found(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, float]:
     error = float(torch.stack([_error(trimmer, *block) for block in blocks]).mean())
     every = torch.cat([target for _, target in blocks])
     return {"error": error, "R2": 1 - error / float(every.var(correction=0))}

@@ -9,12 +9,12 @@ import numpy as np
 
 import everlong._core as _core
 from everlong.frame.part import Finds, Hidden, Needs, Opening, Question, Said
-from everlong.parts.walker.model import Walker
+from everlong.parts.walker.model import WalkerNet
 from everlong.parts.walker.prefetch import Prefetch, Prefetcher
 from everlong.retrieval.recall import MOST_QUERY_TOKENS
 
 if TYPE_CHECKING:
-    from everlong.parts.walker import Walker as WalkerSettings
+    from everlong.parts.walker import Walker
 
 _WALKED_AHEAD = 2  # times as many groups as come back for a question
 
@@ -22,7 +22,7 @@ _WALKED_AHEAD = 2  # times as many groups as come back for a question
 class Walking:
     """A Walker over one memory."""
 
-    def __init__(self, walker: Walker, opening: Opening, settings: WalkerSettings) -> None:
+    def __init__(self, walker: WalkerNet, opening: Opening, settings: Walker) -> None:
         self.settings = settings
         self._policy, self._budget = walker.policy(), walker.settings
         self.prefetcher: Prefetcher | None = None

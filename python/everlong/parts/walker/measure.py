@@ -37,7 +37,7 @@ from everlong.eval.log import Log, silent
 from everlong.eval.tables import Report, Table
 from everlong.models.pack import pack_of_model
 from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
-from everlong.parts.walker.model import FEATURES, Walker, shipped_walker, walker_of
+from everlong.parts.walker.model import FEATURES, WalkerNet, shipped_walker, walker_of
 from everlong.parts.walker.train import GROUP_TOKENS, gold_found, walk_for
 
 LEARNED, FLAT, TWICE, BEAM, PAGERANK = "Walker", "flat", "flat twice", "beam", "PageRank"
@@ -199,7 +199,7 @@ def bootstrap(values: npt.NDArray[np.float64], *, draws: int = _DRAWS, seed: int
 
 
 def measure_walker(
-    walker: Walker,
+    walker: WalkerNet,
     memories: Sequence[WalkMemory],
     *,
     towers: str = "",

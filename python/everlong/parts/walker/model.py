@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 import everlong._core as _core
-from everlong.models.pack import Pack, PackPart, shipped_packs
+from everlong.models.pack import Pack, PackedModule, shipped_packs
 
 WALKER = "walker"
 FEATURES: tuple[str, ...] = _core.WALK_FEATURES
@@ -32,8 +30,11 @@ class WalkerSettings:
     nodes: int = 512
 
 
-class Walker(torch.nn.Module):
+class WalkerNet(PackedModule):
     """Logits [n] of features [n, FEATURES]."""
+
+    settings: WalkerSettings
+    KEPT_AS = torch.float32
 
     def __init__(self, settings: WalkerSettings | None = None) -> None:
         super().__init__()
@@ -57,25 +58,13 @@ class Walker(torch.nn.Module):
         )
         return _core.WalkerPolicy(inner, inner_bias, outer, float(outer_bias[0]))
 
-    def part(self, made: Mapping[str, Any]) -> PackPart:
-        tensors = {name: tensor.detach().float() for name, tensor in self.state_dict().items()}
-        return PackPart(tensors, dataclasses.asdict(self.settings), made)
 
-    @classmethod
-    def of_part(cls, part: PackPart) -> Walker:
-        """ValueError where a later release trained it, over features that this one does not see."""
-        settings = WalkerSettings(**{**part.settings, "features": tuple(part.settings["features"])})
-        walker = cls(settings)
-        walker.load_state_dict({name: tensor.float() for name, tensor in part.tensors.items()})
-        return walker.eval().requires_grad_(requires_grad=False)
-
-
-def walker_of(pack: Pack) -> Walker | None:
+def walker_of(pack: Pack) -> WalkerNet | None:
     """The Walker of a pack, None where it has none."""
-    return Walker.of_part(pack.parts[WALKER]) if WALKER in pack.parts else None
+    return WalkerNet.of_part(pack.parts[WALKER]) if WALKER in pack.parts else None
 
 
 @functools.cache
-def shipped_walker() -> Walker | None:
+def shipped_walker() -> WalkerNet | None:
     """One that was trained for another model: what it sees is the same for any."""
-    return next((Walker.of_part(pack.parts[WALKER]) for pack in shipped_packs() if WALKER in pack.parts), None)
+    return next((WalkerNet.of_part(pack.parts[WALKER]) for pack in shipped_packs() if WALKER in pack.parts), None)

@@ -25,7 +25,7 @@ from everlong.corpora.record import Record
 from everlong.corpora.walks import draw_walk_texts
 from everlong.models.pack import PackPart
 from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
-from everlong.parts.walker.model import FEATURES, WALKER, Walker, WalkerSettings
+from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.run import Run
 
@@ -62,7 +62,7 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedWalker:
-    walker: Walker
+    walker: WalkerNet
     learned: Learned  # by imitation, and then by reinforcement
     held_out: tuple[WalkMemory, ...]
 
@@ -134,7 +134,7 @@ def fit(
     held_out = memories[::every]
     train = [memory for at, memory in enumerate(memories) if at % every]
     asked = [(memory, question) for memory in train for question in memory.questions]
-    walker = Walker(settings)
+    walker = WalkerNet(settings)
     with torch.no_grad():
         walker.outer.weight.mul_(0.1)
 
@@ -181,7 +181,7 @@ Asked = tuple[WalkMemory, WalkQuestion]
 Rounds = Iterator[tuple[torch.Tensor | None, bool]]  # a loss after the other, and whether a round ends with it
 
 
-def _imitated(walker: Walker, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
     """Of each round's walks and those before, several times: -log of what the policy gives to all right ways."""
     steps: list[_Step] = []
     for round_ in range(training.rounds):
@@ -200,7 +200,7 @@ def _imitated(walker: Walker, asked: Sequence[Asked], training: Training, random
             yield loss, number == len(batches)
 
 
-def _reinforced(walker: Walker, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+def _reinforced(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
     """Of several walks for a question, each beside the mean of the others."""
     for _ in range(training.reinforce_rounds):
         for number, at in enumerate(random.permutation(len(asked)), 1):
@@ -245,7 +245,7 @@ def gold_found(result: _core.SearchResult, question: WalkQuestion) -> list[bool]
     return [(page.block, page.page) in there for page in question.gold]
 
 
-def figures_of(walker: Walker, memories: Sequence[WalkMemory], loads: int = 4) -> dict[str, float]:
+def figures_of(walker: WalkerNet, memories: Sequence[WalkMemory], loads: int = 4) -> dict[str, float]:
     """Of which questions all pages of gold are among `loads` groups, by walking; by hops, too."""
     policy = walker.policy()
     found: dict[str, list[bool]] = {"all found": []}
@@ -275,7 +275,7 @@ def _padded(steps: Sequence[_Step]) -> tuple[torch.Tensor, torch.Tensor, torch.T
     return features, there, right
 
 
-def _log_shares(walker: Walker, features: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+def _log_shares(walker: WalkerNet, features: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
     """[steps, ways]: log of the softmax over the ways of a step; minus infinity where there is none."""
     logits = walker(features.flatten(0, 1)).view(there.shape)
     return torch.log_softmax(logits.masked_fill(~there, -torch.inf), dim=-1)

@@ -21,13 +21,13 @@ from everlong.frame.part import Finds, Hidden, Needs, Offer, Opening, Question, 
 from everlong.frame.parts import best_first
 from everlong.frame.taps import side_by_side
 from everlong.memory.details import tensor_name
-from everlong.models.low_rank import AttachedAdapter
+from everlong.models.low_rank import AttachedMaps
 from everlong.models.pack import Pack, PackPart
 from everlong.parts.writer.deciding import odds
-from everlong.parts.writer.model import WRITER, Writer
+from everlong.parts.writer.model import WRITER, WriterNet
 
 if TYPE_CHECKING:
-    from everlong.parts.writer import Writer as WriterSettings
+    from everlong.parts.writer import Writer
 
 # Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
 _PLACES_A_BLOCK = 4
@@ -95,11 +95,11 @@ class TrainedDetails:
     """A pack's writer (parts/writer), asked for so many Detail Tokens of a block."""
 
     def __init__(self, part: PackPart, count: int) -> None:
-        self._writer = Writer.of_part(part)
+        self._writer = WriterNet.of_part(part)
         self.count = count
         self.id = f"{part.id}-{count}"
-        self.hidden_layers = self._writer.config.layers
-        config = self._writer.config
+        self.hidden_layers = self._writer.settings.layers
+        config = self._writer.settings
         self.marks = (config.opening, config.closing) if config.opening and config.closing else None
         self.decides = self._writer.decider is not None
 
@@ -125,7 +125,7 @@ class BlockDetails:
     """A tensor F16 [n, hidden size] with every block, and what comes of it for a question. Thread-safe to write."""
 
     def __init__(
-        self, writer: DetailWriter, opening: Opening, settings: WriterSettings, maps: AttachedAdapter | None = None
+        self, writer: DetailWriter, opening: Opening, settings: Writer, maps: AttachedMaps | None = None
     ) -> None:
         """`maps` learned to read what comes back."""
         self.settings = settings

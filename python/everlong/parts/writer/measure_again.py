@@ -26,7 +26,7 @@ from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.releases import cache_argument
 from everlong.models.soft import among, behind_vectors, embedded, frozen
-from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
 from everlong.parts.writer.train import told_reads, words_of
 from everlong.text.encoding import decode_text
 
@@ -98,8 +98,8 @@ def run_reconstructing(
     if not 0 < page_tokens <= BLOCK_TOKENS:
         raise ValueError(f"pages of {page_tokens} tokens: expected 1 to {BLOCK_TOKENS}")
     network, tokenizer = model
-    writer = Writer.of_part(pack.parts[WRITER]).to(network.device)
-    pooled = Writer.untrained(writer.config).to(network.device)
+    writer = WriterNet.of_part(pack.parts[WRITER]).to(network.device)
+    pooled = WriterNet.untrained(writer.settings).to(network.device)
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     found: dict[tuple[str, int], list[Again]] = {}
     reading = as_it_reads(pack.parts[WRITER], network)
@@ -135,7 +135,7 @@ def run_reconstructing(
 def pages_of(
     model: Any,
     tokenizer: Any,
-    writer: Writer,
+    writer: WriterNet,
     books: Sequence[Book],
     count: int,
     work: pathlib.Path,
@@ -146,7 +146,7 @@ def pages_of(
     """Pages around a code, one of a block."""
     blocks = told_blocks(tokenizer, books, texts=count, split="test", seed=seed)
     pages = []
-    for one in told_reads(model, tokenizer, blocks, writer.config.layers, work):
+    for one in told_reads(model, tokenizer, blocks, writer.settings.layers, work):
         ids = one.block.ids[SINK_TOKENS:]
         for asked in one.block.questions:
             if asked.kind != "right" or asked.answers[0] not in decode_text(tokenizer, ids.tolist()):
@@ -163,14 +163,14 @@ def pages_of(
     return pages
 
 
-def _around(writer: Writer, tokenizer: Any, page: Page) -> tuple[torch.Tensor, torch.Tensor]:
+def _around(writer: WriterNet, tokenizer: Any, page: Page) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids before and behind the vectors."""
-    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
+    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.settings.opening, writer.settings.closing))
     return torch.cat([page.sinks, opening]), torch.cat([closing, words_of(tokenizer).again])
 
 
 @torch.no_grad()
-def said_again(writer: Writer, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
+def said_again(writer: WriterNet, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
     """Int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
     before, behind = _around(writer, tokenizer, page)
     cache = DynamicCache(config=model.config)
@@ -184,7 +184,7 @@ def said_again(writer: Writer, model: Any, tokenizer: Any, page: Page, vectors: 
 
 
 def fit_vectors(
-    writer: Writer, model: Any, tokenizer: Any, page: Page, start: torch.Tensor, steps: int
+    writer: WriterNet, model: Any, tokenizer: Any, page: Page, start: torch.Tensor, steps: int
 ) -> torch.Tensor:
     """[N, E]: from `start`, by Adam on the cross entropy of the page, each token behind the right ones."""
     before, behind = _around(writer, tokenizer, page)

@@ -29,7 +29,7 @@ from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.soft import embedded
 from everlong.parts.writer.deciding import odds
-from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
 from everlong.parts.writer.train import ToldRead, said_behind_details, told_reads, verdicts_of
 from everlong.text.encoding import decode_text, encode
 from everlong.text.words import words_in
@@ -92,10 +92,10 @@ def run_explaining(
     trained without such questions.
     """
     network, tokenizer = model
-    writer = Writer.of_part(pack.parts[WRITER]).to(network.device)
-    told = told_reads(network, tokenizer, blocks, writer.config.layers, work)
-    config = writer.config
-    pooled = Writer.untrained(dataclasses.replace(config, decider=None)).to(network.device)
+    writer = WriterNet.of_part(pack.parts[WRITER]).to(network.device)
+    told = told_reads(network, tokenizer, blocks, writer.settings.layers, work)
+    config = writer.settings
+    pooled = WriterNet.untrained(dataclasses.replace(config, decider=None)).to(network.device)
     pooled.decider = writer.decider
     reading = as_it_reads(pack.parts[WRITER], network)
     found: dict[str, list[Decided]] = {}
@@ -116,19 +116,19 @@ def run_explaining(
         made_with(network),
         pack.parts[WRITER].id,
         about,
-        writer.config.tokens,
+        writer.settings.tokens,
         sum(len(one.block.questions) for one in told) // len(KINDS),
         {name: figures_of(ones) for name, ones in found.items()},
     )
 
 
 @torch.no_grad()
-def _details(writer: Writer, model: Any, one: ToldRead) -> torch.Tensor:
+def _details(writer: WriterNet, model: Any, one: ToldRead) -> torch.Tensor:
     return writer.details_of(one.states[None], embedded(model, one.block.ids[SINK_TOKENS:])[None])
 
 
 @torch.no_grad()
-def decided(writer: Writer, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
+def decided(writer: WriterNet, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
     """Of all questions to a block, behind D [1, n, E]."""
     logits = verdicts_of(writer, model, [own.question for own in one.exercises], details.float())[0]
     found = []

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from everlong.models.low_rank import Adapter, AttachedAdapter
-from everlong.models.pack import Pack, PackPart
+from everlong.models.low_rank import AttachedMaps, LowRankMaps
+from everlong.models.pack import Pack, PackedModule, PackPart
 from everlong.parts.latents import LatentReader, LatentSettings, means_of, runs_of, within
 from everlong.parts.writer.deciding import Decider, DeciderSettings
 
 if TYPE_CHECKING:
-    from everlong.parts.trimmer.model import Trimmer
+    from everlong.parts.trimmer.model import TrimmerNet
 
 WRITER = "writer"
 _LORA = "lora."  # before the names of the maps that were trained to read D beside the model's layers
 
 
 @dataclasses.dataclass(frozen=True)
-class WriterConfig:
+class WriterSettings:
     reader: LatentSettings
     tokens: int = 32  # N, of a block: what `details` gives where nobody asks for another number
     page_tokens: int = 64  # of the block's text: D comes in pages, too
@@ -41,12 +41,16 @@ class WriterConfig:
         return self.reader.layers
 
 
-class Writer(torch.nn.Module):
+class WriterNet(PackedModule):
     """Thread-safe to use; blocks have any length from 1 on (trained on 512)."""
 
-    def __init__(self, config: WriterConfig) -> None:
+    settings: WriterSettings
+    KEPT_AS = torch.float16
+    BESIDE = ("lora",)
+
+    def __init__(self, config: WriterSettings) -> None:
         super().__init__()
-        self.config = config
+        self.settings = config
         self.reader = LatentReader(config.reader)
         width = config.reader.width
         states = len(config.layers) * config.reader.hidden_size
@@ -67,7 +71,7 @@ class Writer(torch.nn.Module):
     def details_of(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
         """D [B, N, E] of blocks of equal length: states [B, L, width], embeddings [B, L, E]."""
         length = states.shape[1]
-        runs = runs_of(length, self.config.tokens if tokens is None else tokens).to(states.device)
+        runs = runs_of(length, self.settings.tokens if tokens is None else tokens).to(states.device)
         read = self.reader.tokens(states, embeddings)
         middle, reach = runs.double().mean(dim=-1), (runs[:, 1] - runs[:, 0]).double()
         batch = (len(states), -1)
@@ -84,9 +88,9 @@ class Writer(torch.nn.Module):
 
     def of_page(self, length: int, page: int, tokens: int | None = None) -> slice:
         """Which rows of D [N, E] of a block of so many tokens are those of its page, one at least."""
-        count = self.config.tokens if tokens is None else tokens
-        first = min(page * self.config.page_tokens * count // length, count - 1)
-        last = -(-min((page + 1) * self.config.page_tokens, length) * count // length)
+        count = self.settings.tokens if tokens is None else tokens
+        first = min(page * self.settings.page_tokens * count // length, count - 1)
+        last = -(-min((page + 1) * self.settings.page_tokens, length) * count // length)
         return slice(first, max(first + 1, last))
 
     def verdicts(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
@@ -100,63 +104,48 @@ class Writer(torch.nn.Module):
         return found
 
     @staticmethod
-    def untrained(config: WriterConfig, seed: int = 0) -> Writer:
+    def untrained(config: WriterSettings, seed: int = 0) -> WriterNet:
         """D is exactly the mean of the embeddings in N equal runs: all that is learned begins at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return Writer(config).eval()
+            return WriterNet(config).eval()
 
     @torch.no_grad()
-    def count_as(self, trimmer: Trimmer, sharpness: float) -> None:
+    def count_as(self, trimmer: TrimmerNet, sharpness: float) -> None:
         """Let tokens count as a Trimmer's linear map scores them, times `sharpness`: where that is large, D are the
         embeddings of the tokens of each run that it would keep. ValueError for a Trimmer of other layers.
         """
-        if trimmer.settings.layers != self.config.layers:
-            raise ValueError(f"the Trimmer reads layers {trimmer.settings.layers}, the writer {self.config.layers}")
+        if trimmer.settings.layers != self.settings.layers:
+            raise ValueError(f"the Trimmer reads layers {trimmer.settings.layers}, the writer {self.settings.layers}")
         self.counts.weight.copy_(sharpness * trimmer.linear.weight * trimmer.scale / self.reader.scale)
 
-    def part(self, made: Mapping[str, Any], lora: Adapter | None = None) -> PackPart:
-        """As a pack keeps it: maps in 16 bits, and beside them those that were trained to read D."""
-        tensors = {name: tensor.detach().to(torch.float16) for name, tensor in self.state_dict().items()}
-        for name in ("reader.center", "reader.scale", "reader.embedding_scale"):
-            tensors[name] = self.state_dict()[name].detach()
-        settings: dict[str, Any] = dataclasses.asdict(self.config)
-        if lora is not None:
-            kept = lora.part(made)
-            tensors |= {_LORA + name: tensor for name, tensor in kept.tensors.items()}
-            settings["lora"] = dict(kept.settings)
-        return PackPart(tensors, settings, made)
-
-    @classmethod
-    def of_part(cls, part: PackPart) -> Writer:
-        said = {name: value for name, value in part.settings.items() if name != "lora"}
-        said["reader"] = LatentSettings(**{**said["reader"], "layers": tuple(said["reader"]["layers"])})
-        said |= {name: tuple(said[name]) for name in ("opening", "closing")}
-        if said.get("decider") is not None:
-            said["decider"] = DeciderSettings(**said["decider"])
-        writer = cls(WriterConfig(**said))
-        own = {name: tensor.float() for name, tensor in part.tensors.items() if not name.startswith(_LORA)}
-        writer.load_state_dict(own)
-        return writer.eval().requires_grad_(requires_grad=False)
+    def part_with(self, lora: LowRankMaps | None, made: Mapping[str, Any]) -> PackPart:
+        """As a pack keeps it, and beside it the maps that were trained to read D."""
+        part = self.part(made)
+        if lora is None:
+            return part
+        kept = lora.part(made)
+        tensors = {**part.tensors, **{_LORA + name: tensor for name, tensor in kept.tensors.items()}}
+        return PackPart(tensors, {**part.settings, "lora": dict(kept.settings)}, made)
 
 
-def writer_of(pack: Pack) -> Writer | None:
+def writer_of(pack: Pack) -> WriterNet | None:
     """The writer of a pack, None where it has none."""
-    return Writer.of_part(pack.parts[WRITER]) if WRITER in pack.parts else None
+    return WriterNet.of_part(pack.parts[WRITER]) if WRITER in pack.parts else None
 
 
-def maps_of(part: PackPart) -> Adapter | None:
+def maps_of(part: PackPart) -> LowRankMaps | None:
     """What was trained with a writer to read its D; None where the model reads it alone."""
     if "lora" not in part.settings:
         return None
     maps = {name.removeprefix(_LORA): tensor for name, tensor in part.tensors.items() if name.startswith(_LORA)}
-    return Adapter.of_part(PackPart(maps, part.settings["lora"], part.made))
+    return LowRankMaps.of_part(PackPart(maps, part.settings["lora"], part.made))
 
 
-def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedAdapter | None:
+def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedMaps | None:
     """`maps_of`, beside the layers of a model."""
     maps = maps_of(part)
-    return None if maps is None else AttachedAdapter(maps, model)
+    return None if maps is None else AttachedMaps(maps, model)
 
 
 def as_it_reads(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:

@@ -33,13 +33,13 @@ from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
 from everlong.corpora.told import KINDS, Exercise, exercise, told_of_both
-from everlong.models.low_rank import Adapter, AdapterSettings, AttachedAdapter, adapted_layers
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart, pack_with
 from everlong.models.releases import checkpointing
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentSettings, normalise
 from everlong.parts.writer.deciding import DeciderSettings, odds
-from everlong.parts.writer.model import WRITER, Writer, WriterConfig, maps_of
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, maps_of
 from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
 from everlong.training.evicted import EvictedRead, read_evicted, said_of
@@ -48,7 +48,7 @@ from everlong.training.run import Run, before_and_after
 from everlong.training.told import told_states
 
 if TYPE_CHECKING:
-    from everlong.parts.trimmer.model import Trimmer
+    from everlong.parts.trimmer.model import TrimmerNet
 
 _DEPTHS = (1 / 3, 0.53)  # shares of the model's, whose states are read where neither a Trimmer nor anybody names layers
 _READER = {"width": 256, "heads": 8, "inner": 384, "order": 3}
@@ -121,19 +121,21 @@ class ToldRead:
 class TrainedBefore:
     """A writer that a training goes on from, and the maps that read its D."""
 
-    writer: Writer
-    lora: Adapter | None
+    writer: WriterNet
+    lora: LowRankMaps | None
 
-    def into(self, writer: Writer, lora: Adapter | None) -> None:
+    def into(self, writer: WriterNet, lora: LowRankMaps | None) -> None:
         """Its weights become those of another, which may decide where it did not. ValueError for one of another shape,
         or of other maps.
         """
-        own = self.writer.config
-        if own.reader != writer.config.reader or (own.opening, own.closing) != (
-            writer.config.opening,
-            writer.config.closing,
+        own = self.writer.settings
+        if own.reader != writer.settings.reader or (own.opening, own.closing) != (
+            writer.settings.opening,
+            writer.settings.closing,
         ):
-            raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {writer.config.reader}")
+            raise ValueError(
+                f"what was begun is a writer of {own.reader}, asked for is one of {writer.settings.reader}"
+            )
         missing, strange = writer.load_state_dict(self.writer.state_dict(), strict=False)
         if strange or any(not name.startswith("decider.") for name in missing):
             raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
@@ -147,8 +149,8 @@ class TrainedBefore:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedWriter:
-    writer: Writer
-    lora: Adapter | None  # of `Training.lora`
+    writer: WriterNet
+    lora: LowRankMaps | None  # of `Training.lora`
     learned: Learned
     settled: Learned | None  # of the decision, once D was; None where there is none
 
@@ -185,7 +187,7 @@ def train_on(
     training: Training,
     told: Sequence[Sequence[Record]] = (),
     *,
-    trimmer: Trimmer | None = None,
+    trimmer: TrimmerNet | None = None,
     begun: PackPart | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, PackPart]:
@@ -196,15 +198,15 @@ def train_on(
     would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
     called again with the same arguments. ValueError where there is nothing to train on or to hold out.
     """
-    before = None if begun is None else TrainedBefore(Writer.of_part(begun), maps_of(begun))
-    layers = training.layers or (() if before is None else before.writer.config.layers)
+    before = None if begun is None else TrainedBefore(WriterNet.of_part(begun), maps_of(begun))
+    layers = training.layers or (() if before is None else before.writer.settings.layers)
     layers = layers or (trimmer.settings.layers if trimmer else run.layers((), _DEPTHS))
     reads = read_evicted(run.model, texts, layers, run.work / "streams", progress=run.progress)
     embedding_size = run.model.get_input_embeddings().weight.shape[-1]
     opening, closing = memory_marks(run.tokenizer)
     reader = LatentSettings(layers, run.hidden_size, embedding_size, **{**_READER, **(settings or {})})
     decider = DeciderSettings(embedding_size) if training.why and any(told) else None
-    config = WriterConfig(reader, opening=opening, closing=closing, decider=decider)
+    config = WriterSettings(reader, opening=opening, closing=closing, decider=decider)
     asked = [
         read
         for number, blocks in enumerate(told)
@@ -236,7 +238,7 @@ def train_on(
         made["decisions"] = {"steps": trained.settled.steps, "log": list(trained.settled.log)}
     if begun is not None:
         made["begun with"] = {"id": begun.id, **{key: begun.made[key] for key in _OF_BEGUN if key in begun.made}}
-    return {WRITER: trained.writer.part(made, trained.lora)}
+    return {WRITER: trained.writer.part_with(trained.lora, made)}
 
 
 def told_reads(
@@ -261,7 +263,7 @@ def told_reads(
 class _Learning(torch.nn.Module):
     """The writer, and what reads D beside the model."""
 
-    def __init__(self, writer: Writer, lora: Adapter | None) -> None:
+    def __init__(self, writer: WriterNet, lora: LowRankMaps | None) -> None:
         super().__init__()
         self.writer, self.lora = writer, lora
 
@@ -277,12 +279,12 @@ class WriterTrainer:
         self,
         model: Any,
         reads: Sequence[EvictedRead],
-        config: WriterConfig,
+        config: WriterSettings,
         training: Training,
         words: Words,
         told: Sequence[ToldRead] = (),
         *,
-        trimmer: Trimmer | None = None,
+        trimmer: TrimmerNet | None = None,
         begun: TrainedBefore | None = None,
         checkpoints: pathlib.Path | None = None,
         progress: Told | None = None,
@@ -303,11 +305,11 @@ class WriterTrainer:
     def train(self) -> TrainedWriter:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
         training, model = self._training, self._model
-        writer = Writer.untrained(self._config, training.seed)
+        writer = WriterNet.untrained(self._config, training.seed)
         lora = None
         if training.lora:
-            settings = AdapterSettings(training.lora, _LORA_SCALE)
-            lora = Adapter(settings, adapted_layers(model), seed=training.seed).to(model.device)
+            settings = MapSettings(training.lora, _LORA_SCALE)
+            lora = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(model.device)
         if self._begun is None:
             normalise(writer.reader, model, self._train)
             if self._trimmer is not None:
@@ -323,12 +325,12 @@ class WriterTrainer:
                 checkpoints=self._checkpoints,
                 progress=self._progress,
             )
-        best = _Learning(Writer(self._config), lora)
+        best = _Learning(WriterNet(self._config), lora)
         best.load_state_dict(learned.state)
         settled = self._settle(best.writer.eval()) if self._told and training.why else None
         return TrainedWriter(best.writer.eval(), best.lora, learned, settled)
 
-    def _settle(self, writer: Writer) -> Learned:
+    def _settle(self, writer: WriterNet) -> Learned:
         """The decision alone goes on learning, of D that is settled and made once: as many as a memory has."""
         training, decider = self._training, writer.decider
         assert decider is not None
@@ -538,11 +540,13 @@ class WriterTrainer:
         return score
 
 
-def _at_work(lora: Adapter | None, model: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if lora is None else AttachedAdapter(lora, model).at_work()
+def _at_work(lora: LowRankMaps | None, model: Any) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if lora is None else AttachedMaps(lora, model).at_work()
 
 
-def verdicts_of(writer: Writer, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor) -> torch.Tensor:
+def verdicts_of(
+    writer: WriterNet, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor
+) -> torch.Tensor:
     """Head A's logits [blocks, questions, kinds] of each of some questions' ids to each block's D [blocks, n, E]."""
     longest, blocks = max(map(len, questions)), len(details)
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
@@ -555,7 +559,7 @@ def verdicts_of(writer: Writer, model: Any, questions: Sequence[torch.Tensor], d
     return found.view(blocks, len(questions), len(KINDS))
 
 
-def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
+def decided_loss(writer: WriterNet, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
     """Cross entropy, in nats, of what each block is to each of its questions, and of which of all the blocks is what a
     question asks for. `told` are whole places of three blocks; D [blocks, n, E] theirs.
     """
@@ -576,7 +580,7 @@ def decided_loss(writer: Writer, model: Any, told: Sequence[ToldRead], details: 
     return each + torch.nn.functional.cross_entropy(odds(logits).T, torch.tensor(right, device=device))
 
 
-def misjudged(writer: Writer, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
+def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
     """Of the three blocks of a place the share of wrong ones that are put above what is right, over their questions: of
     a decision that was learned by heart, how sure it is says less than the order.
     """
@@ -589,10 +593,10 @@ def misjudged(writer: Writer, model: Any, three: Sequence[ToldRead], details: to
 
 
 def said_behind_details(
-    writer: Writer, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
+    writer: WriterNet, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
 ) -> torch.Tensor:
     """`behind_vectors` of D [B, n, E] between its marks."""
-    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.config.opening, writer.config.closing))
+    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.settings.opening, writer.settings.closing))
     return behind_vectors(model, torch.cat([sinks, opening]), details, torch.cat([closing, ids]), rows)
 
 
