@@ -178,7 +178,7 @@ def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
     for place in range(2):
         for number, asked in enumerate(told[3 * place].block.questions):
             of = [told[3 * place + at].block.questions[number] for at in range(3)]
-            assert {one.question for one in of} == {asked.words}
+            assert {one.words for one in of} == {asked.words}
             column = 3 * place + number
             entropies += [-log_share[3 * place + at, column, KINDS.index(one.kind)] for at, one in enumerate(of)]
             right = 3 * place + [one.kind for one in of].index("right")
