@@ -19,7 +19,7 @@ from everlong.models.pack import Pack
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
 from everlong.parts.writer.deciding import DeciderSettings, odds
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.prompt import build_prompt
 from test_exactness import SMALL, random_text
 from tiny_models import byte_tokenizer, tiny_model

@@ -19,7 +19,7 @@ from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.details import DetailsOfPassages
 from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
 from everlong.parts.towers.train import Training, train_on
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.prompt import build_prompt
 from everlong.training.run import Run
 from everlong.training.states import as_floats, cached_states

@@ -35,7 +35,7 @@ from everlong.models.releases import cache_argument
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
 from everlong.parts.writer.at_work import BlockDetails, MeanPool
-from everlong.parts.writer.model import WriterSettings, WriterNet
+from everlong.parts.writer.model import WriterNet, WriterSettings
 from everlong.text.control import memory_marks
 from test_exactness import SMALL, TOLERANCE, random_text
 from test_killed import killed, tell_and_wait

@@ -19,7 +19,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriterSettings, KvWriterNet
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings

@@ -24,13 +24,13 @@ from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of, pack_of_model, pack_with
 from everlong.models.soft import behind_kv
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriterSettings, KvWriterNet, kv_writer_of
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings, kv_writer_of
 from everlong.parts.kv_writer.train import KvWriterTrainer, train_on
 from everlong.parts.kv_writer.train import Training as KvWriterTraining
 from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep
 from everlong.parts.writer.measure import Measuring, run_writing
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.training.evicted import read_evicted
 from everlong.training.run import Run
 from tiny_models import byte_tokenizer, tiny_model

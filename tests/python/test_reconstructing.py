@@ -18,7 +18,7 @@ from everlong.models.pack import Pack
 from everlong.models.soft import among, embedded
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.measure_again import compare, fit_vectors, pages_of, rouge_l, run_reconstructing, said_again
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.control import memory_marks
 from tiny_models import byte_tokenizer, tiny_model
 

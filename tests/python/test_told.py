@@ -25,7 +25,7 @@ from everlong.models.pack import Pack, pack_of
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.deciding import Decider, DeciderSettings, odds
 from everlong.parts.writer.measure_deciding import Decided, by_words, figures_of, run_explaining
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.parts.writer.train import (
     ToldRead,
     Training,

@@ -22,7 +22,7 @@ from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentSettings, _order, runs_of
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
-from everlong.parts.writer.model import WRITER, WriterSettings, WriterNet, writer_of
+from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, writer_of
 from everlong.parts.writer.train import Training as WriterTraining
 from everlong.parts.writer.train import WriterTrainer, train_on, words_of
 from everlong.text.control import memory_marks
