@@ -27,6 +27,7 @@ from everlong.retrieval import index
 from everlong.retrieval.profile import IndexProfile
 
 if TYPE_CHECKING:
+    from everlong.frame import part as part
     from everlong.generation import pipeline as pipeline
     from everlong.generation.answer import Answer
     from everlong.generation.memory_model import MemoryModel, ReadReport
@@ -49,11 +50,13 @@ else:
     # The other modules with a page of their own in docs/api, for `import everlong` alone, and where they stand.
     _MODULES = {
         "control": "text.control",
+        "corpora": "corpora",
         "data": "data",
         "doctor": "doctor",
         "embedding": "retrieval.embedding",
         "eval": "eval",
         "models": "models",
+        "part": "frame.part",
         "pictures": "pictures",
         "pipeline": "generation.pipeline",
         "rope": "models.rope",

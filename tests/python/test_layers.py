@@ -64,7 +64,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "part_list": ("errors",),
     "config": ("_core", "errors", "part_list", "settings"),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
-    "__init__": ("_native", "config", "errors", "generation", "memory", "models", "ops", "retrieval", "text"),
+    "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),
     "__main__": ("cli",),
 }
 
