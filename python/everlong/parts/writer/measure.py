@@ -13,7 +13,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,12 +31,14 @@ from everlong.models.pack import Pack, pack_of_model
 from everlong.models.provenance import made_with
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_kv, behind_vectors, embedded
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
-from everlong.parts.trimmer.model import TRIMMER, Trimmer, keep
 from everlong.parts.writer.measure_again import run_reconstructing
 from everlong.parts.writer.measure_deciding import run_explaining, unseen_blocks
 from everlong.parts.writer.model import WRITER, Writer, as_it_reads
 from everlong.training.run import plain
+
+if TYPE_CHECKING:
+    from everlong.parts.kv_writer.model import KvWriter
+    from everlong.parts.trimmer.model import Trimmer
 
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
@@ -188,6 +190,9 @@ def run_writing(
     is told what is known after every place: what fewer places of the same seed would give. `beside`: another pack, of
     which the KV writer is measured, too.
     """
+    from everlong.parts.kv_writer.model import KV_WRITER
+    from everlong.parts.trimmer.model import TRIMMER
+
     network, tokenizer = model
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     random = np.random.default_rng(config.seed)
@@ -237,6 +242,9 @@ class _Arms:
 
     @classmethod
     def of(cls, model: Any, pack: Pack, beside: Pack | None = None) -> _Arms:
+        from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
+        from everlong.parts.trimmer.model import TRIMMER, Trimmer
+
         def part(name: str, made: Any, of: Pack | None = pack) -> Any:
             return made.of_part(of.parts[name]).to(model.device) if of is not None and name in of.parts else None
 
@@ -265,6 +273,8 @@ class _Arms:
                     found[own].details[name] = details
         if self.trimmer is None:
             return found
+        from everlong.parts.trimmer.model import keep
+
         states = place.side_by_side(self.trimmer.settings.layers)
         k, v = self.plain(place)
         for own in slots:
