@@ -77,7 +77,7 @@ class SplicedByHand:
 
     def entries(self) -> list[tuple[list[int], int]]:
         """What stands in the frame: (tokens that the slot is the mean of, position)."""
-        c = self.config
+        c = self.config.frame
         if not self.evicted:
             return [([token], token) for token in range(self.tokens)]
         out = [([token], token) for token in range(c.sink_tokens)]

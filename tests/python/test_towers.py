@@ -302,8 +302,8 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     meaning.take_up(core, 3, 1 << 20)
     assert told == [(meaning.id, 128, 4, {"device": 3, "device_bytes": 1 << 20})]
     ids = torch.arange(40)
-    hidden = shallow_states(model, ids, meaning.hidden_layers)
-    (tensor,) = meaning.tensors(ids, hidden).values()
+    hidden = shallow_states(model, ids, meaning.needs.hidden_layers)
+    (tensor,) = meaning.block(None, (0, 40), ids, hidden).values()
     assert tensor.dtype == np.int8
     assert tensor.shape == (4 + 4 + 2, 128)
 

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,12 +31,15 @@ from everlong.models.shallow import shallow_states
 from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE
 from everlong.parts.retrieve.train import Training, odds_of
-from everlong.parts.trigger.model import TRIGGER, TriggerNet
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
 from everlong.text.words import words_in
 
+if TYPE_CHECKING:
+    from everlong.parts.trigger.model import Trigger
+
 LEARNED, HEARD, WORDS, ALWAYS, RANDOM = "<RETRIEVE>", "trigger", "words that the frame has not", "always", "at random"
+_TRIGGER = "trigger"  # what a pack has it by
 _LONG = 4  # letters of a word that counts
 
 
@@ -108,8 +111,10 @@ def run_retrieving(
         retrieving = Retrieving.of_part(pack.parts[RETRIEVE], network)
         own = float(retrieving.row.settings.threshold)
         arms[LEARNED] = lambda frame: torch.sigmoid(_odds(network, tokenizer, retrieving, frame)).tolist()
-    if TRIGGER in pack.parts:
-        trigger = TriggerNet.of_part(pack.parts[TRIGGER])
+    if _TRIGGER in pack.parts:
+        from everlong.parts.trigger.model import Trigger
+
+        trigger = Trigger.of_part(pack.parts[_TRIGGER])
         arms[HEARD] = lambda frame: heard(network, tokenizer, trigger, frame)
     arms[WORDS] = lambda frame: new_words(tokenizer, frame)
     said: dict[str, dict[str, float]] = {}
@@ -121,7 +126,7 @@ def run_retrieving(
     random = np.random.default_rng(seed)
     said[ALWAYS] = figures_of([_Scored(need, 1.0) for need in needs], 0.5)
     said[RANDOM] = figures_of([_Scored(need, float(random.random())) for need in needs], 0.5)
-    ids = {name: pack.parts[name].id for name in (RETRIEVE, TRIGGER) if name in pack.parts}
+    ids = {name: pack.parts[name].id for name in (RETRIEVE, _TRIGGER) if name in pack.parts}
     return RetrievingReport(made_with(network), ids, len(frames), said)
 
 
@@ -137,7 +142,7 @@ def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]
 
 
 @torch.no_grad()
-def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
+def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: Record) -> list[float]:
     """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
     settings, found = trigger.settings, []
     for asked in frame.questions:

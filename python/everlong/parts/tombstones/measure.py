@@ -28,7 +28,6 @@ from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.pack import pack_folder_of, pack_of
 from everlong.models.provenance import made_with
-from everlong.parts.kv_writer import KvWriter
 from everlong.parts.tombstones.at_work import LEAST_MASS
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
 from everlong.text.encoding import encode
@@ -259,6 +258,8 @@ def _kept_samples(
 
 def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document: int) -> list[Sample]:
     """How one text goes on, in every way."""
+    from everlong.parts.kv_writer import KvWriter
+
     model, tokenizer = loaded
     memory = MemoryConfig.fitting(model.config.get_text_config(decoder=True).max_position_embeddings)
     memory = memory.changed(
