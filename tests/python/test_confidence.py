@@ -15,12 +15,10 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
 import everlong
-from everlong.cli.questions import ask_all
-from everlong.corpora.attended import Asked
 from everlong.eval.calibration import area_under_curve, calibration
 from everlong.eval.tables import keep_report, print_report
 from everlong.generation.answer import UNSURE_BELOW
-from everlong.parts.towers.measure import ELSEWHERE
+from everlong.parts.towers.measure import ELSEWHERE, Asked, ask_all
 from everlong.pictures import draw_report
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
 

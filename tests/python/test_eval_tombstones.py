@@ -22,6 +22,7 @@ from everlong.models.pack import load_pack, pack_folder_of
 from everlong.parts.tombstones.at_work import scored
 from everlong.parts.tombstones.measure import (
     FALSE_ALARMS,
+    Measuring,
     Sample,
     choose_heads,
     keep_heads,
@@ -31,7 +32,6 @@ from everlong.parts.tombstones.measure import (
     samples_of,
 )
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
-from everlong.parts.walker.measure import Measuring
 from everlong.text.encoding import decode_text, encode
 from test_exactness import random_text
 from test_kept_writer import drawn_writer, pack_with
