@@ -110,7 +110,7 @@ def test_towers_without_their_writer_are_refused(tmp_path: pathlib.Path) -> None
     pack = drawn_pack(model, tmp_path)
     for parts in (
         {TOWERS: pack.parts[TOWERS]},
-        {**pack.parts, WRITER: WriterNet.untrained(drawn_writer(model).config).part({})},
+        {**pack.parts, WRITER: WriterNet.untrained(drawn_writer(model).settings).part({})},
     ):
         with pytest.raises(PackError, match="writer"):
             Meaning(dataclasses.replace(pack, parts=parts), 16, model)

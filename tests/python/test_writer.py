@@ -144,10 +144,10 @@ def test_it_may_begin_with_the_words_that_a_trimmer_keeps() -> None:
 def test_pages_share_d_out_among_them() -> None:
     writer = drawn_writer()
     for length, tokens in ((64, 8), (60, 8), (64, 2), (512, 32)):
-        pages = -(-length // CONFIG.archive.page_tokens)
+        pages = -(-length // CONFIG.page_tokens)
         runs = runs_of(length, tokens)
         for page in range(pages):
-            first, last = page * CONFIG.archive.page_tokens, min(length, (page + 1) * CONFIG.archive.page_tokens)
+            first, last = page * CONFIG.page_tokens, min(length, (page + 1) * CONFIG.page_tokens)
             own = range(tokens)[writer.of_page(length, page, tokens)]
             for at, (begin, end) in enumerate(runs.tolist()):
                 overlaps = begin < last and end > first
@@ -358,7 +358,7 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert part.made["steps"] == 4
     figures = part.made["figures"]["held out, in nats a token"]
     assert figures["trained"] <= figures["at first"] == part.made["log"][0]["held out"]
-    assert WriterNet.of_part(part).config.opening == memory_marks(byte_tokenizer())[0]
+    assert WriterNet.of_part(part).settings.opening == memory_marks(byte_tokenizer())[0]
 
 
 def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:

@@ -82,8 +82,8 @@ class Pack:
 class PackedModule(torch.nn.Module):
     """A module that a pack keeps: its settings as JSON, its maps in 16 bits, its buffers as they are.
 
-    A subclass says of which type its `settings` are, a frozen dataclass, and is made of them alone. What else its entry has, lies under names that begin
-    with one of `BESIDE`.
+    A subclass says of which type its `settings` are, a frozen dataclass, and is made of them alone. What else its entry
+    has, lies under names that begin with one of `BESIDE`.
     """
 
     KEPT_AS: ClassVar[torch.dtype] = torch.bfloat16

@@ -36,7 +36,7 @@ from everlong.text.prompt import build_prompt
 from everlong.text.words import words_in
 
 if TYPE_CHECKING:
-    from everlong.parts.trigger.model import Trigger
+    from everlong.parts.trigger.model import TriggerNet
 
 LEARNED, HEARD, WORDS, ALWAYS, RANDOM = "<RETRIEVE>", "trigger", "words that the frame has not", "always", "at random"
 _TRIGGER = "trigger"  # what a pack has it by
@@ -112,9 +112,9 @@ def run_retrieving(
         own = float(retrieving.row.settings.threshold)
         arms[LEARNED] = lambda frame: torch.sigmoid(_odds(network, tokenizer, retrieving, frame)).tolist()
     if _TRIGGER in pack.parts:
-        from everlong.parts.trigger.model import Trigger
+        from everlong.parts.trigger.model import TriggerNet
 
-        trigger = Trigger.of_part(pack.parts[_TRIGGER])
+        trigger = TriggerNet.of_part(pack.parts[_TRIGGER])
         arms[HEARD] = lambda frame: heard(network, tokenizer, trigger, frame)
     arms[WORDS] = lambda frame: new_words(tokenizer, frame)
     said: dict[str, dict[str, float]] = {}
@@ -142,7 +142,7 @@ def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]
 
 
 @torch.no_grad()
-def heard(model: Any, tokenizer: Any, trigger: Trigger, frame: Record) -> list[float]:
+def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
     """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
     settings, found = trigger.settings, []
     for asked in frame.questions:

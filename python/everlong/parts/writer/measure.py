@@ -33,12 +33,12 @@ from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_kv, behind_vectors, embedded
 from everlong.parts.writer.measure_again import run_reconstructing
 from everlong.parts.writer.measure_deciding import run_explaining, unseen_blocks
-from everlong.parts.writer.model import WRITER, Writer, as_it_reads
+from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
 from everlong.training.run import plain
 
 if TYPE_CHECKING:
-    from everlong.parts.kv_writer.model import KvWriter
-    from everlong.parts.trimmer.model import Trimmer
+    from everlong.parts.kv_writer.model import KvWriterNet
+    from everlong.parts.trimmer.model import TrimmerNet
 
 NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
@@ -234,30 +234,30 @@ class _Arms:
     """What is measured, of a model and its pack."""
 
     model: Any
-    writer: Writer | None
-    untrained: Writer | None
-    trimmer: Trimmer | None
-    kv_writers: Mapping[str, KvWriter]  # by method
+    writer: WriterNet | None
+    untrained: WriterNet | None
+    trimmer: TrimmerNet | None
+    kv_writers: Mapping[str, KvWriterNet]  # by method
     reading: Callable[[], contextlib.AbstractContextManager[None]]  # of D
 
     @classmethod
     def of(cls, model: Any, pack: Pack, beside: Pack | None = None) -> _Arms:
-        from everlong.parts.kv_writer.model import KV_WRITER, KvWriter
-        from everlong.parts.trimmer.model import TRIMMER, Trimmer
+        from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
+        from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
         def part(name: str, made: Any, of: Pack | None = pack) -> Any:
             return made.of_part(of.parts[name]).to(model.device) if of is not None and name in of.parts else None
 
-        writer = part(WRITER, Writer)
-        untrained = None if writer is None else Writer.untrained(writer.config).to(model.device)
-        kv = {KV: part(KV_WRITER, KvWriter), KV_BESIDE: part(KV_WRITER, KvWriter, beside)}
+        writer = part(WRITER, WriterNet)
+        untrained = None if writer is None else WriterNet.untrained(writer.settings).to(model.device)
+        kv = {KV: part(KV_WRITER, KvWriterNet), KV_BESIDE: part(KV_WRITER, KvWriterNet, beside)}
         there = {name: own for name, own in kv.items() if own is not None}
         reading = contextlib.nullcontext if writer is None else as_it_reads(pack.parts[WRITER], model)
-        return cls(model, writer, untrained, part(TRIMMER, Trimmer), there, reading)
+        return cls(model, writer, untrained, part(TRIMMER, TrimmerNet), there, reading)
 
     @property
     def layers(self) -> list[int]:
-        read = [arm.config.layers for arm in (self.writer, *self.kv_writers.values()) if arm is not None]
+        read = [arm.settings.layers for arm in (self.writer, *self.kv_writers.values()) if arm is not None]
         read += [self.trimmer.settings.layers] if self.trimmer is not None else []
         return sorted({layer for layers in read for layer in layers})
 
@@ -266,7 +266,7 @@ class _Arms:
         """By slots, what the writers make of a place."""
         found = {own: _Written({}, None, {}) for own in slots}
         if self.writer is not None and self.untrained is not None:
-            states = place.side_by_side(self.writer.config.layers)
+            states = place.side_by_side(self.writer.settings.layers)
             for own in slots:
                 for name, writer in ((POOLED, self.untrained), (DETAILS, self.writer)):
                     details = writer.details_of(states, place.embeddings, own // BLOCKS).flatten(0, 1)
@@ -281,7 +281,7 @@ class _Arms:
             chosen = torch.stack([keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
             kv = {}
             for name, kv_writer in self.kv_writers.items():
-                read = place.side_by_side(kv_writer.config.layers)
+                read = place.side_by_side(kv_writer.settings.layers)
                 kv_of_blocks = kv_writer(read, _by_block(k), _by_block(v), chosen)
                 kv[name] = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
             found[own] = _Written(found[own].details, chosen, kv)
@@ -340,7 +340,8 @@ class _Arms:
         """Logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
         assert self.writer is not None
         opening, closing = (
-            torch.tensor(marks, dtype=torch.int64) for marks in (self.writer.config.opening, self.writer.config.closing)
+            torch.tensor(marks, dtype=torch.int64)
+            for marks in (self.writer.settings.opening, self.writer.settings.closing)
         )
         before = torch.cat([place.ids[:SINK_TOKENS], opening])
         return behind_vectors(self.model, before, details, torch.cat([closing, place.behind[:-1]]), FOLLOWING)
