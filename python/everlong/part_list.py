@@ -75,10 +75,10 @@ def default_parts() -> tuple[Any, ...]:
 
 def _loaded(name: str) -> Any:
     """The settings class of a part; None where it cannot be imported."""
-    if name not in _OWN:
-        point = _points().get(name)
-        return None if point is None else point.load()
     try:
+        if name not in _OWN:
+            point = _points().get(name)
+            return None if point is None else point.load()
         return getattr(importlib.import_module(_place(name)), _OWN[name] or "none", None)
     except ImportError:
         return None

@@ -84,7 +84,7 @@ class Offer:
     score: float  # the logarithm of how likely the answer is in it, as fused scores are (index/fusion.h)
     page: _core.PageRef  # the one that was found
     found_by: tuple[str, ...]
-    span: tuple[int, int] | None = None  # tokens of the page's stream, whose pages come back; None: the page alone
+    span: tuple[int, int] | None = None  # tokens of the page's block, whose pages come back; None: the page alone
     as_details: bool = False  # the page's whole block comes, as its Detail Tokens
 
 
@@ -112,6 +112,7 @@ class Question(Protocol):
     """A question that is searched for; what parts before this one, and the index, do for it is known."""
 
     config: MemoryConfig  # as it is now
+    where: Where  # what may come back
     prompt: Prompt
     ids: npt.NDArray[np.int32]  # [T] of the question's tokens that are searched by
     whole: Hidden  # states as `asked` gets them, but of all of the question's tokens, where those are its rarest alone

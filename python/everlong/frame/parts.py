@@ -16,7 +16,8 @@ import torch
 import everlong._core as _core
 from everlong.config import name_of
 from everlong.frame.details import DetailTokens
-from everlong.frame.part import Hidden, Needs, Offer, Said
+from everlong.frame.part import Hidden, Needs, Offer, Opening, Said
+from everlong.models.pack import Pack
 
 _LOGGER = logging.getLogger("everlong")
 _NOTHING = Needs()
@@ -30,6 +31,16 @@ class Parts:
         """`at_work`: objects with hooks (frame/part.py), by the part's name."""
         self._at_work = dict(at_work or {})
         self._kept: dict[str, bytes] = {}  # of each part, what the memory has
+
+    @classmethod
+    def loaded(cls, parts: Sequence[Any], opening: Opening) -> Parts:
+        """Of settings; a part without settings of its own is the object with hooks itself."""
+        at_work: dict[str, Any] = {}
+        for one in parts:  # a loop: what warns names the caller's line by counting calls
+            loaded = one.load(opening) if hasattr(one, "load") else one
+            if loaded is not None:
+                at_work[name_of(one)] = loaded
+        return cls(at_work)
 
     def having(self, hook: str) -> list[Any]:
         """Those that have it."""
@@ -162,6 +173,18 @@ class Parts:
     def close(self) -> None:
         for one in self.having("close"):
             one.close()
+
+
+def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
+    """Those that a pack has something for; ValueError, which says what to train, for one that cannot do without."""
+    found = []
+    for one in parts:
+        missing = one.missing(pack) if hasattr(one, "missing") else None
+        if missing is None:
+            found.append(one)
+        elif not getattr(one, "optional", False):
+            raise ValueError(missing)
+    return found
 
 
 def needs_of(one: Any) -> Needs:

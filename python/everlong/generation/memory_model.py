@@ -108,7 +108,7 @@ class MemoryModel:
         with contextlib.ExitStack() as undo:  # a constructor that fails leaves nothing behind
             opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
-            self.model = opened.served.model
+            self.model = opened.frame.served.model
             self._weights = WeightsAtWork(self.model)
             self.tokenizer = tokenizer
             self.frame = opened.frame

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 
 import everlong._core as _core
-from everlong.config import MemoryConfig, name_of
+from everlong.config import MemoryConfig
 from everlong.errors import ModelMismatchError
 from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.part import Opening
-from everlong.frame.parts import Parts
+from everlong.frame.parts import Parts, parts_there
 from everlong.frame.serve import default_config, serve
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
-from everlong.models.pack import Pack, open_pack
+from everlong.models.pack import open_pack
 from everlong.models.served import Served
 from everlong.retrieval.embedding import Encoder, load_encoder
 
@@ -30,7 +30,6 @@ class Opened:
     """A memory that its writer holds, and what goes with it."""
 
     memory: Memory
-    served: Served
     frame: Frame
     config: MemoryConfig  # as the memory is written
     prints: Fingerprint
@@ -50,8 +49,10 @@ def open_memory(
 
     `undo` takes what has to be undone where something fails, here or later. Errors as `MemoryModel` says.
     """
-    there = memory if isinstance(memory, Memory) else _existing(memory, config, undo)
+    there = memory if isinstance(memory, Memory) else _existing(memory, config)
     if there is not None:
+        if there is not memory:
+            undo.callback(there.close)
         _hold(there, writer, undo)
     text_alone = there is not None and there.core.manifest().text_alone
     config = config if config is not None else default_config(model, text_alone=text_alone)
@@ -59,10 +60,11 @@ def open_memory(
     _core.MemoryOs(config.os_config())
     served = serve(model, config, text_alone=text_alone)
     config = config if served.layers > 0 else config.of_text_alone()
-    encoder = _encoder_of(config) if "embedding" in config.search.index else None
+    named = config.search.encoder if "embedding" in config.search.index else None
+    encoder = load_encoder(named) if isinstance(named, str) else named
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
-    wanted = _there(config, trained)
+    wanted = parts_there(config.parts, trained)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.archive.host_bytes)
@@ -72,37 +74,16 @@ def open_memory(
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
     opening = Opening(served.model, tokenizer, served, trained, there.core, there.path, config)
-    at_work: dict[str, Any] = {}
-    for one in wanted:  # a loop: what warns names the caller's line by counting calls
-        if (loaded := _loaded(one, opening)) is not None:
-            at_work[name_of(one)] = loaded
-    parts = Parts(at_work)
+    parts = Parts.loaded(wanted, opening)
     undo.callback(parts.close)
     frame = open_frame(served, there, config, tokenizer, parts)
     undo.callback(frame.detach)
-    return Opened(there, served, frame, config, prints, encoder)
+    return Opened(there, frame, config, prints, encoder)
 
 
 def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
     memory.begin_writing(writer)
     undo.callback(memory.end_writing, writer)
-
-
-def _there(config: MemoryConfig, pack: Pack | None) -> list[Any]:
-    """The parts that there is something for; ValueError, which says what to train, for one that cannot do without."""
-    found = []
-    for one in config.parts:
-        missing = one.missing(pack) if hasattr(one, "missing") else None
-        if missing is None:
-            found.append(one)
-        elif not getattr(one, "optional", False):
-            raise ValueError(missing)
-    return found
-
-
-def _loaded(one: Any, opening: Opening) -> Any:
-    """The object with hooks: a part without settings of its own is one itself."""
-    return one.load(opening) if hasattr(one, "load") else one
 
 
 def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
@@ -115,15 +96,11 @@ def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None
         raise ModelMismatchError(f"{error}; {hint}") from None
 
 
-def _existing(
-    memory: str | pathlib.Path | None, config: MemoryConfig | None, undo: contextlib.ExitStack
-) -> Memory | None:
+def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
     """The memory in that folder, where there is one."""
     if memory is None or not Memory.exists(memory):
         return None
-    there = Memory.open(memory, host_bytes=None if config is None else config.archive.host_bytes)
-    undo.callback(there.close)
-    return there
+    return Memory.open(memory, host_bytes=None if config is None else config.archive.host_bytes)
 
 
 def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
@@ -141,8 +118,3 @@ def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _cor
         codec=config.archive.codec,
         attributes={"model": name_from_anywhere(str(getattr(served.model, "name_or_path", "")))},
     )
-
-
-def _encoder_of(config: MemoryConfig) -> Encoder:
-    named = config.search.encoder
-    return load_encoder(named) if isinstance(named, str) else named

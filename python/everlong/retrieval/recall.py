@@ -187,7 +187,7 @@ def search(
     """
     if config.frame.recalled_tokens == 0:
         return Found((), False, 0.0)
-    asked = Asked(frame, prompt, question, config, page_query, rerank)
+    asked = Asked(frame, prompt, question, config, where, page_query, rerank)
     asked.request |= {
         "neighbours": config.search.neighbours,
         "stream": frame.os.stream,
@@ -221,10 +221,11 @@ class Asked:
         prompt: Prompt,
         tapped: Tapped,
         config: MemoryConfig,
+        where: Where = EVERYWHERE,
         page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
         rerank: Rerank | None = None,
     ) -> None:
-        self.prompt, self.config = prompt, config
+        self.prompt, self.config, self.where = prompt, config, where
         self._core, self._parts, self._rerank = frame.memory.core, frame.parts, rerank
         self.whole = tapped.states.hidden
         if len(tapped.token_ids) > MOST_QUERY_TOKENS:
@@ -294,8 +295,9 @@ def _with_offers(
         allowed = {page.block for page in core.recent_pages(stream, block.end, 1, **where.core())}
         if block.id not in (allowed if told_of is None else allowed & told_of):
             continue
-        pages = [page for page in core.pages_of(stream, begin, end) if identity(page) not in there]
-        if pages:
+        begin, end = max(begin, block.begin), min(end, block.end)
+        of_span = core.pages_of(stream, begin, end) if begin < end else []
+        if pages := [page for page in of_span if identity(page) not in there]:
             there |= set(map(identity, pages))
             place = next((at for at, group in enumerate(groups) if group.score < offer.score), len(groups))
             groups.insert(place, OfferedGroup(pages, offer.score, block.source, offer.found_by))

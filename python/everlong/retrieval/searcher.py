@@ -216,7 +216,7 @@ class Searcher:
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""
         tapped = self.tap(prompt)
-        asked = Asked(self._frame, prompt, tapped, self.config, self._page_query(tapped))
+        asked = Asked(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
         asked.ask_finders()
         return asked.request
 
