@@ -69,6 +69,7 @@ def test_pages_gain_what_their_block_s_decision_says(mm: everlong.MemoryModel) -
     asked = prompt.ids[prompt.question]
     assert mm.tokenizer.decode(asked) == ASKED
     writer = mm.frame.parts.get("writer")
+    assert writer is not None
     core = mm.memory.core
     wide = core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1)
     added = writer.added_scores(asked, wide)
@@ -112,7 +113,9 @@ def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> No
         with everlong.MemoryModel(model, byte_tokenizer(), memory, DECIDING, pack=pack) as mm:
             wide = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30)
             assert wide.groups
-            assert mm.frame.parts.get("writer").added_scores(prompt.ids[prompt.question], wide) == []
+            writer = mm.frame.parts.get("writer")
+            assert writer is not None
+            assert writer.added_scores(prompt.ids[prompt.question], wide) == []
             with mm.frame.branch():
                 assert mm.searcher.find(prompt).groups
 

@@ -52,7 +52,7 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     read_back = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert {*POLICIES, "full", "recovered_fraction", "places", "config", "model"} <= set(read_back)
     assert read_back["made_with"] == [made_with(tiny_model())]
-    assert (read_back["config"]["dtype"], read_back["config"]["memory"]["codec"]) == ("float32", "fp32")
+    assert (read_back["config"]["dtype"], read_back["config"]["memory"]["archive"]["codec"]) == ("float32", "fp32")
     assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
     assert len(report.places) == len(lines) == 3
     assert {place.source for place in report.places} == {"book-0", "book-1"}
