@@ -684,7 +684,7 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
     assert report["model"] == str(saved_model)
     config = report["config"]
     assert (config["tokens"], config["facts_per_kind"], config["kinds"]) == (5000, 2, ["pass-key", "uuid"])
-    assert (config["seed"], config["memory"]["index"]) == (3, ["lexical"])
+    assert (config["seed"], config["memory"]["search"]["index"]) == (3, ["lexical"])
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,10 @@ def test_settings_that_make_no_sense_are_refused_at_once(spec: str, told: str) -
             "10 passages of 192 tokens and a question of 256 do not fit the model's window of 2,048; 9 ",
         ),
         ("full:window=4096", "full: window is 4096, the model was trained for 2048 tokens"),
-        ("everlong:index=lexical+embedding", "no part embedding, its index is lexical: .* index=lexical,embedding"),
+        (
+            "everlong:index=lexical+embedding",
+            "no part embedding, its index is lexical: .* search.index=lexical,embedding",
+        ),
     ],
 )
 def test_what_does_not_go_with_the_model_or_the_memory_is_refused_before_anything_is_read(spec: str, told: str) -> None:

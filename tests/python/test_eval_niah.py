@@ -224,7 +224,7 @@ def test_json_has_the_keys_and_reads_back() -> None:
     assert set(KEYS) <= set(read_back)
     assert read_back["config"]["tokens"] == CONFIG.tokens
     assert read_back["config"]["dtype"] == "float16"
-    assert read_back["config"]["memory"]["groups"] == 2
+    assert read_back["config"]["memory"]["search"]["groups"] == 2
     assert read_back["config"]["memory"].keys() == MemoryConfig().to_dict().keys()
     assert len(read_back["questions"]) == len(report.questions)
     assert {"question", "reply", "right", "oracle_reply", "window_reply", "recalled_rank"} <= set(
@@ -390,5 +390,5 @@ def test_a_fork_that_was_cut_short_is_made_again(tmp_path: pathlib.Path, monkeyp
             ask_kept(open_memory, haystack, config, tmp_path)
     report = ask_kept(open_memory, haystack, config, tmp_path)
     assert len(report.questions) == 1
-    assert report.config["memory"]["frame_tokens"] == TINY_MEMORY.frame.tokens
+    assert report.config["memory"]["frame"]["tokens"] == TINY_MEMORY.frame.tokens
     assert not list(tmp_path.glob("*.begun"))

@@ -88,7 +88,7 @@ def test_an_encoder_that_is_an_object_is_kept_by_its_name(tmp_path: Path) -> Non
     memory = MEMORY.changed(search={"index": ("lexical", "embedding"), "encoder": LengthEncoder()})
     config = SuiteConfig(suites=("passkey",), lengths=(6_000,), count=1)
     report = run_suite(MODEL, config, ("everlong",), out=tmp_path, memory_config=memory)
-    assert report["settings"]["memory"]["encoder"].startswith("LengthEncoder ")
+    assert report["settings"]["memory"]["search"]["encoder"].startswith("LengthEncoder ")
     assert run_suite(MODEL, config, ("everlong",), out=tmp_path, memory_config=memory) == report
 
 

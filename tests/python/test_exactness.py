@@ -16,7 +16,7 @@ from everlong.models.releases import cache_argument
 from everlong.models.rope import rope_table
 from everlong.models.tokens import Tokens
 from plain_rope import rotated
-from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, tiny_model
+from tiny_models import ARCHITECTURES, OWN_STATE, TINY_KINDS, byte_tokenizer, changed, tiny_model
 
 TOLERANCE = 1e-4
 WIDE = 1536
@@ -103,7 +103,7 @@ def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Ten
     tokenizer = byte_tokenizer()
     text, rest = random_text(600), random_text(40, seed=2)
     rolling = 128
-    all_resident = SMALL.changed(frame={"rolling_tokens": 640, "recalled_tokens": 0, "tokens": WIDE}, **written)
+    all_resident = changed(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, **written)
     with everlong.MemoryModel(model, tokenizer, folder, config=all_resident) as mm:
         mm.read(text)
         ids = torch.cat([mm._encode(text), mm._encode(rest)])

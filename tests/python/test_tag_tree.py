@@ -24,7 +24,7 @@ from everlong.memory.origins import happened_tag, key_tag
 from everlong.retrieval.narrowing import keyphrases_of, narrowed_by
 from everlong.retrieval.times import times_of
 from everlong.text.keyphrases import Keyphrases, phrases_of
-from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
+from tiny_models import TINY_MEMORY, byte_tokenizer, changed, tiny_model
 
 DAY = 86_400.0
 TAGS = ("a", "b", "c", "d")
@@ -157,7 +157,7 @@ MAY, JUNE = datetime.datetime(2024, 5, 3, 12), datetime.datetime(2024, 6, 7, 12)
 
 
 def remembering(folder: Path | None, **changes: Any) -> MemoryModel:
-    config = TINY_MEMORY.changed(search={"index": ("lexical",)}, **changes)
+    config = changed(TINY_MEMORY, index=("lexical",), **changes)
     return MemoryModel(tiny_model("llama"), byte_tokenizer(), folder, config)
 
 

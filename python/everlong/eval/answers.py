@@ -73,7 +73,8 @@ class AnswerFile:
 
 def deciding(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Of a MemoryConfig's values those that decide an answer: how much RAM the memory may take does not."""
-    return {name: value for name, value in memory.items() if name != "host_bytes"}
+    archive = {name: value for name, value in memory["archive"].items() if name != "host_bytes"}
+    return {**memory, "archive": archive}
 
 
 def digest(value: Any) -> str:
@@ -109,11 +110,11 @@ def dtype_of(folder: pathlib.Path | None, file: str) -> str | None:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One level: settings of settings under "outer.inner"."""
+    """One level: settings of settings under "outer.inner", however deep."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{inner}": one for inner, one in value.items()}
+            flat |= {f"{key}.{inner}": one for inner, one in _flat(value).items()}
         else:
             flat[key] = value
     return flat
