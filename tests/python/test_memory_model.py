@@ -23,6 +23,7 @@ import everlong
 from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
+from everlong.models.served import gpu_of
 from test_exactness import SMALL, random_text
 from tiny_models import TINY_MEMORY, byte_tokenizer, changed, tiny_model
 from traces import blocks_of
@@ -276,6 +277,7 @@ import sys
 import weakref
 sys.path.insert(0, sys.argv[2])
 import everlong
+from everlong.models.served import gpu_of
 from test_exactness import SMALL
 from tiny_models import byte_tokenizer, tiny_model
 with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), sys.argv[1], config=SMALL) as mm:
@@ -458,11 +460,11 @@ def test_heads_are_searched_where_the_model_computes(
     core = types.SimpleNamespace(set_retrieval_heads=lambda heads, **options: told.append({"heads": heads} | options))
     profile = everlong.IndexProfile(((0, 1, 0),), query_distance=0, reciprocal_rank=1.0, pages=1, quotes=1, seed=0)
     with monkeypatch.context() as patched:
-        patched.setattr(mm.searcher, "_core", core)
+        patched.setattr(mm.searcher.heads, "_core", core)
         patched.setattr(mm.frame, "served", dataclasses.replace(mm.frame.served, device=torch.device(computes_on)))
         patched.setattr(mm, "config", mm.config.changed(search={"heads_device_bytes": most}))
-        mm.searcher._search_by(profile)
-        assert mm.searcher._gpu(most) == searched_on
+        mm.searcher.heads._search_by(profile)
+        assert gpu_of(mm.frame.served, most) == searched_on
     assert told == [{"heads": ((0, 1, 0),), "keys": "e4m3", "device": searched_on, "device_bytes": most}]
 
 

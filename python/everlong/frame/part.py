@@ -227,11 +227,6 @@ class Opening:
     path: Any  # the memory's folder; None: it is in RAM
     config: MemoryConfig
 
-    def gpu(self, most_bytes: int) -> int | None:
-        """Where the model computes, if that is a GPU of which something may be taken."""
-        device = self.served.device
-        return device.index if device.type != "cpu" and most_bytes > 0 else None
-
 
 class PartSettings(Settings):
     """Settings of a part: a frozen dataclass, with the part's name as its group.

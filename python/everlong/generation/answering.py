@@ -165,11 +165,11 @@ class Answering:
     ) -> Recalled:
         if action.trigger == "recent":
             pages = self._searcher.recent_pages(action.blocks, where)
-            self._cite(self._searcher.cite_pages(pages, "recent"))
+            self._cite(self._searcher.citing.pages(pages, "recent"))
             return Recalled(pages)
         if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
             pages = self._searcher.pages_of(action.span, where)
-            self._cite(self._searcher.cite_pages(pages, "tombstone"))
+            self._cite(self._searcher.citing.pages(pages, "tombstone"))
             return Recalled(pages)
         if not self._searcher.anything_outside(where):
             return Recalled()
@@ -185,7 +185,7 @@ class Answering:
             if len(newest) == 0:
                 return Recalled()
             found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
-        self._cite(self._searcher.cite(found))
+        self._cite(self._searcher.citing.found(found))
         return found.recalled(self._searcher.config.answer.order, self._searcher.config.answer.recalled_temperature)
 
     def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:

@@ -471,7 +471,9 @@ class MemoryModel:
             self.frame.clear_recalled()
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: Recalled())
-            return self.searcher.cite(self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive))
+            return self.searcher.citing.found(
+                self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
+            )
 
     def signal(self, signal: Signal) -> None:
         """What a control token says (text/control.py), by call: end the open block, or recall for the newest tokens.
@@ -502,7 +504,7 @@ class MemoryModel:
 
         None before the first question or while the memory is too small to tell.
         """
-        return self.searcher.profile
+        return self.searcher.heads.profile
 
     @_one_at_a_time
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
@@ -510,7 +512,7 @@ class MemoryModel:
 
         EverlongError in a memory of text alone: it has no keys.
         """
-        return self.searcher.calibrate(seed=seed)
+        return self.searcher.heads.look(seed=seed)
 
     # --- perplexity
 

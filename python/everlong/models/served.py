@@ -43,3 +43,8 @@ class Served(Protocol):
 
     @property
     def device(self) -> torch.device: ...
+
+
+def gpu_of(served: Served, most_bytes: int) -> int | None:
+    """Where the model computes, if that is a GPU of which so many bytes, more than none, may be taken."""
+    return served.device.index if served.device.type != "cpu" and most_bytes > 0 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from everlong.frame.part import Opening, PartSettings
+from everlong.models.served import gpu_of
 from everlong.parts.towers.at_work import Meaning
 
 
@@ -22,5 +23,5 @@ class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
     def load(self, opening: Opening) -> Meaning:
         assert opening.pack is not None
         meaning = Meaning(opening.pack, opening.config.archive.page_tokens, opening.model)
-        meaning.take_up(opening.core, opening.gpu(self.device_bytes), self.device_bytes)
+        meaning.take_up(opening.core, gpu_of(opening.served, self.device_bytes), self.device_bytes)
         return meaning

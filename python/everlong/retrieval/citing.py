@@ -1,0 +1,96 @@
+"""What comes back as a user reads it: from where, in which words, found by whom."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import everlong._core as _core
+from everlong.frame.frame import Frame
+from everlong.frame.part import Offer
+from everlong.memory.origins import told_apart
+from everlong.memory.where import Role
+from everlong.retrieval.recall import Found, Group, Recall, best_page
+from everlong.text.encoding import decode_text
+
+
+class Citing:
+    """Of one frame's memory."""
+
+    def __init__(self, frame: Frame, tokenizer: Any) -> None:
+        self._frame, self._core, self._tokenizer = frame, frame.memory.core, tokenizer
+        self._details_alone = frame.config.answer.recall_mode == "detail"
+
+    def found(self, found: Found) -> tuple[Recall, ...]:
+        """What comes back of a search, best first: its groups, then blocks as Detail Tokens."""
+        groups = found.groups
+        if self._details_alone:
+            groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
+        soft = [one for one in found.blocks if self._has_details(one.page.block)]
+        return (*map(self._group, groups), *map(self._whole, soft))
+
+    def pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
+        """Pages that came back without a search, a block at a time, in their order; their score is 0."""
+        cited = []
+        for block, run in itertools.groupby(pages, key=lambda page: page.block):
+            of_block = list(run)
+            span = (of_block[0].begin, of_block[-1].end)
+            as_details = self._details_alone and self._has_details(block)
+            cited.append(self._recall(block, span, span, 0.0, (found_by,), block_id=block, as_details=as_details))
+        return tuple(cited)
+
+    def _group(self, group: Group) -> Recall:
+        page = best_page(group)
+        found_by = (*group.found_by, *(["graph"] if group.walked else []))
+        return self._recall(
+            page.block,
+            (group.begin, group.end),
+            (page.begin, page.end),
+            group.score,
+            found_by,
+            block_id=group.pages[0].block,
+            confidence=group.confidence,
+        )
+
+    def _whole(self, one: Offer) -> Recall:
+        info, page = self._core.block(one.page.block), one.page
+        return self._recall(
+            info.id,
+            (info.begin, info.end),
+            (page.begin, page.end),
+            one.score,
+            one.found_by,
+            block_id=info.id,
+            as_details=True,
+        )
+
+    def _recall(
+        self,
+        block: int,
+        span: tuple[int, int],
+        passage: tuple[int, int],
+        score: float,
+        found_by: tuple[str, ...],
+        **said: Any,
+    ) -> Recall:
+        """`block`: whose source, role and origin it bears."""
+        info = self._core.block(block)
+        return Recall(
+            span=span,
+            score=score,
+            source=info.source,
+            text=self._text(info.stream, span),
+            passage=self._text(info.stream, passage),
+            found_by=found_by,
+            role=cast(Role, info.role),
+            origin=told_apart(info.tags)[1],
+            **said,
+        )
+
+    def _text(self, stream: int, span: tuple[int, int]) -> str:
+        return decode_text(self._tokenizer, self._core.token_ids(stream, *span).tolist())
+
+    def _has_details(self, block: int) -> bool:
+        details = self._frame.parts.details
+        return details is not None and details.has(block)

@@ -1,0 +1,132 @@
+"""The model's retrieval heads over one memory: which they are, whether to look for them anew, and the index by them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from everlong.frame.frame import Frame
+from everlong.memory.fingerprint import Fingerprint
+from everlong.models.served import gpu_of
+from everlong.retrieval.calibrate import calibrate, pages_to_quote
+from everlong.retrieval.profile import (
+    FEWEST_PAGES,
+    IndexProfile,
+    keep_profile,
+    load_model_profile,
+    load_profile,
+    save_model_profile,
+)
+from everlong.retrieval.recall import tap_question
+from everlong.retrieval.settings import HeadsKeys, SearchConfig
+from everlong.text.encoding import decode_text
+from everlong.text.prompt import quoting_prompt
+
+_LOGGER = logging.getLogger("everlong")
+
+# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
+MIN_CALIBRATION_PAGES = 64
+
+
+class RetrievalHeads:
+    """Used by the frame's thread alone."""
+
+    def __init__(self, frame: Frame, tokenizer: Any, prints: Fingerprint, search: Callable[[], SearchConfig]) -> None:
+        """`search`: the settings as they are then."""
+        self._frame, self._tokenizer, self._prints, self._search = frame, tokenizer, prints, search
+        self._core = frame.memory.core
+        # Those in use; None before the first question, or while the memory is too small to tell.
+        self.profile = self._fitting(load_profile(self._core))
+        # Whose keys the index holds, and how.
+        self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
+        if "heads" in search().index:
+            if self.profile is None:
+                self._use_earlier_profile()
+            else:
+                self._search_by(self.profile)
+
+    def look(self, *, seed: int = 0) -> IndexProfile:
+        """Find the model's retrieval heads on the memory's own text; keep them, for the model's next memory too.
+
+        EverlongError in a memory of text alone: it has no keys.
+        """
+        frame = self._frame
+        started = time.monotonic()
+        _LOGGER.info(
+            "calibrating: looking for the model's retrieval heads in %d pages", len(pages_to_quote(self._core))
+        )
+
+        def ask(question: str, layers: Sequence[int]) -> tuple[Any, Mapping[int, torch.Tensor]]:
+            prompt = quoting_prompt(self._tokenizer, question)
+            ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+            return ids, tap_question(frame, prompt.ids, prompt.question, layers).queries
+
+        profile = calibrate(
+            frame,
+            ask,
+            lambda ids: decode_text(self._tokenizer, ids),
+            heads=self._search().retrieval_heads,
+            query_distance=self._query_distance,
+            seed=seed,
+        )
+        _LOGGER.info("calibrated in %.1f s: retrieval heads %s", time.monotonic() - started, profile.heads)
+        self._use_profile(profile)
+        save_model_profile(self._prints, profile)
+        return profile
+
+    def look_if_due(self) -> None:
+        """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
+        if "heads" not in self._search().index:
+            return
+        if self.profile is not None and self._searched_by != self._to_search_by(self.profile):
+            self._search_by(self.profile)
+        known = self.profile.pages if self.profile is not None else 0
+        if known >= FEWEST_PAGES:
+            return
+        pages = len(pages_to_quote(self._core))
+        # A profile from few pages is redone once there are enough to tell heads apart.
+        if (known == 0 and pages >= MIN_CALIBRATION_PAGES) or (known > 0 and pages >= 4 * known):
+            self.look()
+
+    @property
+    def _query_distance(self) -> int:
+        distance, window = self._search().query_distance, self._frame.served.window
+        return distance if window is None else min(distance, window // 4)
+
+    def _use_earlier_profile(self) -> None:
+        heads = self._search().retrieval_heads
+        known = self._fitting(load_model_profile(self._prints, heads=heads, query_distance=self._query_distance))
+        if known is not None:
+            self._use_profile(known)
+
+    def _fitting(self, profile: IndexProfile | None) -> IndexProfile | None:
+        """A profile whose heads this model has; None, and so found anew, for a damaged one."""
+        keyed = self._frame.served.keyed
+        if profile is None or keyed is None:
+            return profile
+        return profile if profile.fits(keyed.layers, keyed.query_heads, keyed.kv_heads) else None
+
+    def _use_profile(self, profile: IndexProfile) -> None:
+        keep_profile(self._core, profile)
+        self.profile = profile
+        if "heads" in self._search().index:
+            self._search_by(profile)
+
+    def _search_by(self, profile: IndexProfile) -> None:
+        """Let the index search by the profile's heads, where the model computes."""
+        search = self._search()
+        self._core.set_retrieval_heads(
+            profile.heads,
+            keys=search.heads_keys,
+            device=gpu_of(self._frame.served, search.heads_device_bytes),
+            device_bytes=search.heads_device_bytes,
+        )
+        self._searched_by = self._to_search_by(profile)
+
+    def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
+        return profile, self._search().heads_keys, self._search().heads_device_bytes
