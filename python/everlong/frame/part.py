@@ -145,7 +145,7 @@ class AtWork(Protocol):
     def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
         """A chunk of a text was read: how probable it is [n] that a topic ended `lookahead` tokens before each token.
 
-        `begins`: another text than the last one's. Once for every chunk; it costs reading what it takes.
+        `begins`: another text than the last one's. Cost: reading takes as much longer for every chunk.
         """
 
     def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
@@ -153,27 +153,33 @@ class AtWork(Protocol):
 
         `block`: its id; None for one that is about to get it. A forgotten block takes its tensors along, a fork of the
         memory has them. By the frame's thread as a block is archived, and by one in the background for older blocks
-        (`lacks`), both at once.
+        (`lacks`), both at once. Cost: reading takes as much longer for every block; an error refuses the block.
         """
 
     def lacks(self, core: _core.Memory) -> Sequence[int]:
-        """Ids of blocks that were archived without what `block` stores: it is made for them in the background."""
+        """Ids of blocks that were archived without what `block` stores: it is made for them in the background, by a
+        forward of each as deep as `needs.hidden_layers`. Asked once, as a memory is opened.
+        """
 
     def worth(self, span: Span) -> torch.Tensor:
         """A block is closed: how much each of its tokens [T] is worth to keep, the larger the better, on any device.
 
-        Of tokens that are worth alike the newer one is kept. Called by a thread in the background, too.
+        Of tokens that are worth alike the newer one is kept. Called by a thread in the background, too. Cost: as
+        `block`.
         """
 
     def leaving(self, span: Span, kv: Rows) -> Rows:
         """A span leaves the frame: what stays of it. Keys and values of its `chosen` tokens [L, Hkv, N, D] fp32,
-        un-rotated, or of the one slot that stands for it (N = 1) where nothing is chosen. Threads as for `worth`.
+        un-rotated, or of the one slot that stands for it (N = 1) where nothing is chosen. Threads and cost as `worth`.
         """
 
     # --- a question is asked and answered
 
     def ahead(self, said: Said) -> None:
-        """A question is about to be read, or a token was generated: what may be needed next may be brought near."""
+        """A question is about to be read, or a token was generated: what may be needed next may be brought near.
+
+        Cost: every token waits for it; what takes time is for a thread of the part's own.
+        """
 
     def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
         """Whether anything is to come back for a question that the frame might hold the answer to.
@@ -183,24 +189,30 @@ class AtWork(Protocol):
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         """A question is searched for: what this part finds, and what it adds to the search; hidden [T, hidden size] of
-        the question's tokens, on the CPU.
+        the question's tokens, on the CPU. Cost: the first token of the answer waits for it.
         """
 
     def came_back(self, pages: Sequence[_core.PageRef]) -> None:
         """These pages are about to come back."""
 
     def answering(self, frame: Any) -> AbstractContextManager[None]:
-        """What is attached to the model while it reads a question and answers behind what came back."""
+        """What is attached to the model while it reads a question and answers behind what came back.
+
+        Entered and left around every forward. A turn that is to be remembered is read again without it.
+        """
 
     def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
         """Token `step` of the stream was generated: does it ask for something. A score for each tombstone, of its
-        attention [heads, tombstones] fp32 on the CPU, the shares of `needs.heads`; from `threshold` on one wakes.
+        attention [heads, tombstones] fp32 on the CPU, the shares of `needs.heads`; from `threshold` on one wakes. Cost:
+        every token waits for it, and for the attention of those heads to be computed once more.
         """
 
     # --- its life
 
     def state(self) -> bytes:
-        """What it has to know again when the memory is opened again; kept in the memory's own files."""
+        """What it has to know again when the memory is opened again; kept in the memory's own files, which a fork and
+        an export have, too. Asked at every checkpoint, and kept where it changed.
+        """
 
     def load_state(self, state: bytes) -> None:
         """What `state` gave, of the newest checkpoint; not called where there is none."""
