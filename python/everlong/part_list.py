@@ -36,12 +36,12 @@ _DEFAULT = ("towers", "kv_writer", "adapter")
 
 def names() -> tuple[str, ...]:
     """Of all parts that are installed, everlong's own first; nothing of them is imported."""
-    return tuple(name for name in (*_OWN, *_points()) if _is_there(name))
+    return tuple(name for name in (*_OWN, *_points()) if is_there(name))
 
 
 def module(name: str, what: str) -> ModuleType:
     """`train` or `measure` of a part; EverlongError where there is no such part, or it has none."""
-    if not _is_there(name):
+    if not is_there(name):
         raise EverlongError(f"there is no part {name!r}: there are {', '.join(names())}")
     place = f"{_place(name)}.{what}"
     try:
@@ -54,7 +54,7 @@ def module(name: str, what: str) -> ModuleType:
 
 def file_of(name: str, what: str) -> pathlib.Path | None:
     """That module's file, None where there is none; nothing of the part is imported."""
-    spec = importlib.util.find_spec(_place(name)) if _is_there(name) else None
+    spec = importlib.util.find_spec(_place(name)) if is_there(name) else None
     folders = [] if spec is None else spec.submodule_search_locations or []
     return next((file for folder in folders if (file := pathlib.Path(folder, f"{what}.py")).is_file()), None)
 
@@ -84,7 +84,8 @@ def _loaded(name: str) -> Any:
         return None
 
 
-def _is_there(name: str) -> bool:
+def is_there(name: str) -> bool:
+    """Whether a part is installed; nothing of it is imported."""
     try:
         return importlib.util.find_spec(_place(name)) is not None
     except ImportError:

@@ -56,7 +56,7 @@ class Span:
     """Tokens of the stream that were read, and are all in the frame still."""
 
     begin: int  # the first one
-    ids: torch.Tensor  # int64 [T] on the CPU
+    ids: torch.Tensor  # int64 [T] on the CPU; zeros of a span that leaves, whose block was archived long ago
     # Of the layers that the part needs, all or none: those of a block that began in an earlier process are not known.
     hidden: Hidden
     kv: Callable[[], Rows]  # makes them

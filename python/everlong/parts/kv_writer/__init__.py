@@ -7,6 +7,7 @@ from typing import Literal
 
 from everlong.frame.part import Opening, PartSettings
 from everlong.models.pack import Pack
+from everlong.part_list import is_there
 from everlong.parts.kv_writer.at_work import Written
 
 
@@ -34,12 +35,11 @@ class KvWriter(PartSettings, group="kv_writer"):
 
     def makes_tombstones(self, pack: Pack | None) -> bool:
         """Whether it does with this pack."""
-        there = () if pack is None else pack.parts
-        return bool(self.tombstones) or (self.tombstones is None and {"trimmer", "kv-writer"} <= set(there))
+        return self.tombstones is not False and super().missing(pack) is None and _trimmer_is_there(pack)
 
     def missing(self, pack: Pack | None) -> str | None:
         missing = super().missing(pack)
-        if missing is None and self.tombstones and "trimmer" not in (() if pack is None else pack.parts):
+        if missing is None and self.tombstones and not _trimmer_is_there(pack):
             return (
                 "kv_writer.tombstones: there is no Trimmer for this model, which chooses what a tombstone is made of; "
                 "`everlong train trimmer` makes one, and without, tombstones are means"
@@ -55,3 +55,8 @@ class KvWriter(PartSettings, group="kv_writer"):
         if frame.tombstones > 0 and self.makes_tombstones(opening.pack):
             leaving.add("tombstone")
         return Written(opening.pack, opening.served.device, frozenset(leaving)) if leaving else None
+
+
+def _trimmer_is_there(pack: Pack | None) -> bool:
+    """Who chooses what a tombstone is made of: the part's folder, and what was trained for it."""
+    return pack is not None and "trimmer" in pack.parts and is_there("trimmer")

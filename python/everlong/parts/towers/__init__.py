@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from everlong.frame.part import Opening, PartSettings
+from everlong.models.pack import Pack
 from everlong.models.served import gpu_of
+from everlong.part_list import is_there
 from everlong.parts.towers.at_work import Meaning
 
 
@@ -19,6 +21,12 @@ class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
     # Of the GPU that the model is on, for the vectors, from when the memory is opened on; 0: they are searched on the
     # host.
     device_bytes: int = 1 << 28
+
+    def missing(self, pack: Pack | None) -> str | None:
+        missing = super().missing(pack)
+        if missing is None and pack is not None and pack.parts["towers"].settings.get("details_size"):
+            return None if is_there("writer") else "towers: these read Detail Tokens, and the part writer is not there"
+        return missing
 
     def load(self, opening: Opening) -> Meaning:
         assert opening.pack is not None
