@@ -13,6 +13,7 @@ MAY_IMPORT: Final = (
     "generation",
     "memory",
     "models",
+    "part_list",
     "retrieval",
     "text",
     "training",
