@@ -154,11 +154,10 @@ def measure(vectors: Floats, train: Floats, queries: Floats) -> dict[str, Any]:
     build = built(lists, vectors)
     row = {"build": build, "bytes": lists.nbytes / len(vectors), "lists": len(lists.lists.ids)}
     report["centroid"] = {**row, "curve": [[p, *measured(lists, queries, truth, probes=p)] for p in PROBES]}
-    trained = train_router(lists, train, RouterTraining())
-    lists.router = trained.router
+    lists.router, learned = train_router(lists, train, RouterTraining())
     report["learned"] = {
-        "minutes": trained.learned.minutes,
-        "log": list(trained.learned.log),
+        "minutes": learned.minutes,
+        "log": list(learned.log),
         "curve": [[p, *measured(lists, queries, truth, probes=p)] for p in PROBES],
     }
     del lists

@@ -162,9 +162,9 @@ def test_it_learns_and_a_run_that_was_cut_short_goes_on(mm: everlong.MemoryModel
     def trainer(training: AdapterTraining, name: str) -> AdapterTrainer:
         return AdapterTrainer(mm, examples, taught, training, checkpoints=tmp_path / name)
 
-    whole = trainer(TRAINING, "whole").train()
-    assert [entry["step"] for entry in whole.learned.log] == [0, 3, 6]
-    assert min(entry["held out"] for entry in whole.learned.log[1:]) < whole.learned.log[0]["held out"]
+    whole, learned = trainer(TRAINING, "whole").train()
+    assert [entry["step"] for entry in learned.log] == [0, 3, 6]
+    assert min(entry["held out"] for entry in learned.log[1:]) < learned.log[0]["held out"]
 
     def stop(step: int, entry: dict[str, float]) -> None:
         if step == 6:
@@ -173,9 +173,9 @@ def test_it_learns_and_a_run_that_was_cut_short_goes_on(mm: everlong.MemoryModel
     cut = AdapterTrainer(mm, examples, taught, TRAINING, checkpoints=tmp_path / "cut", progress=stop)
     with pytest.raises(KeyboardInterrupt):
         cut.train()
-    again = trainer(TRAINING, "cut").train()
-    assert again.learned.steps == 6
-    for one, other in zip(whole.adapter.parameters(), again.adapter.parameters(), strict=True):
+    again, relearned = trainer(TRAINING, "cut").train()
+    assert relearned.steps == 6
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
 
 

@@ -25,10 +25,10 @@ from everlong.parts.tombstones.measure import (
     Measuring,
     Sample,
     choose_heads,
+    chosen_and_measured,
     keep_heads,
     paired_auc,
     report_of,
-    run_tombstones,
     samples_of,
 )
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
@@ -135,14 +135,15 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
     model, tokenizer = tiny_model(max_position_embeddings=2048), byte_tokenizer()
     config = Measuring(documents=1, calibration=1, tombstones=6, facts=6, old_tokens=2600, pieces=3, heads=2)
+    config = dataclasses.replace(config, work=tmp_path / "work")
     books = [Book("a--one", random_text(9000)), Book("a--two", random_text(9000, seed=2))]
     monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
-    heads, report = run_tombstones((model, tokenizer), config, tmp_path / "work")
+    heads, report = chosen_and_measured((model, tokenizer), config)
     assert report.needs > 0
     assert report.others >= 3
     assert all(layer < model.config.num_hidden_layers for layer, _ in heads.heads)
     monkeypatch.setattr("everlong.parts.tombstones.measure.samples_of", lambda *given: pytest.fail("was heard already"))
-    again, same = run_tombstones((model, tokenizer), config, tmp_path / "work")
+    again, same = chosen_and_measured((model, tokenizer), config)
     assert (again, same) == (heads, report)
     pack = load_pack(keep_heads(model, heads, report))
     assert TombstoneHeads.of_part(pack.parts[TOMBSTONES]) == dataclasses.replace(
@@ -165,8 +166,10 @@ def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatc
     books = [book, Book("a--two", random_text(9000, seed=2))]
     monkeypatch.setattr("everlong.parts.tombstones.measure.shipped_books", lambda: books)
     small = dataclasses.replace(config, documents=1, calibration=1, heads=2, kv_writer=True)
-    _, report = run_tombstones((model, tokenizer), small, tmp_path / "written", beside=tmp_path / "means")
-    _, alone = run_tombstones((model, tokenizer), dataclasses.replace(small, kv_writer=False), tmp_path / "means")
+    small = dataclasses.replace(small, work=tmp_path / "written", beside=tmp_path / "means")
+    _, report = chosen_and_measured((model, tokenizer), small)
+    means_alone = dataclasses.replace(small, kv_writer=False, work=tmp_path / "means", beside=None)
+    _, alone = chosen_and_measured((model, tokenizer), means_alone)
     beside = report.beside
     assert beside is not None
     assert (beside.writer, beside.told, beside.right) == (False, alone.told[0], alone.right)

@@ -29,7 +29,7 @@ from everlong.parts.kv_writer.train import KvWriterTrainer, train_on
 from everlong.parts.kv_writer.train import Training as KvWriterTraining
 from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep
-from everlong.parts.writer.measure import Measuring, run_writing
+from everlong.parts.writer.measure import Measuring, behind_blocks
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.training.evicted import read_evicted
 from everlong.training.run import Run
@@ -151,10 +151,8 @@ def small_config(model: Any) -> KvWriterSettings:
 
 def trainer(folder: pathlib.Path, training: KvWriterTraining, model: Any, **more: Any) -> KvWriterTrainer:
     reads = read_evicted(model, drawn_texts(), LAYERS, folder / "streams", with_kv=True)
-    points = folder / "points"
-    return KvWriterTrainer(
-        model, reads, drawn_trimmer(model), small_config(model), training, checkpoints=points, **more
-    )
+    run = Run(model, byte_tokenizer(), folder, **more)
+    return KvWriterTrainer(run, reads, drawn_trimmer(model), small_config(model), training)
 
 
 def test_a_text_behind_its_own_keys_is_the_text() -> None:
@@ -171,7 +169,7 @@ def test_a_text_behind_its_own_keys_is_the_text() -> None:
 
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
-    whole = trainer(tmp_path / "whole", small_training(), model).train()
+    whole, whole_log = trainer(tmp_path / "whole", small_training(), model).train()
 
     class Stopped(Exception):  # noqa: N818
         pass
@@ -182,11 +180,11 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
 
     cut = tmp_path / "cut"
     with pytest.raises(Stopped):
-        trainer(cut, small_training(), model, progress=stop).train()
-    resumed = trainer(cut, small_training(), model).train()
-    assert resumed.learned.steps == whole.learned.steps == 4
-    for name, tensor in whole.writer.state_dict().items():
-        assert torch.equal(tensor, resumed.writer.state_dict()[name])
+        trainer(cut, small_training(), model, check=stop).train()
+    resumed, resumed_log = trainer(cut, small_training(), model).train()
+    assert resumed_log.steps == whole_log.steps == 4
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name])
 
 
 def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
@@ -197,9 +195,9 @@ def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Pat
     (read,) = read_evicted(model, drawn_texts(1), LAYERS, tmp_path, with_kv=True)
     same = dataclasses.replace(read, text=dataclasses.replace(read.text, split="fit"))
     training = small_training(steps=30, check_every=10, learning_rate=5e-3, distractors=(0,), warmup=1)
-    own = KvWriterTrainer(model, [read, same], drawn_trimmer(model), small_config(model), training)
-    log = own.train().learned.log
-    assert min(entry["held out"] for entry in log) < 0.97 * log[0]["held out"]
+    run = Run(model, byte_tokenizer(), tmp_path)
+    _, learned = KvWriterTrainer(run, [read, same], drawn_trimmer(model), small_config(model), training).train()
+    assert min(learned.held_out) < 0.97 * learned.held_out[0]
 
 
 # --- from books to a table
@@ -219,15 +217,14 @@ def packed(model: Any, folder: pathlib.Path) -> Pack:
 def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     pack = packed(model, tmp_path)
-    config = Measuring(slots=(32, 64), places=2)
-    known: list[Any] = []
+    config = Measuring(slots=(32, 64), places=2, beside=tmp_path / "beside")
     untrained = KvWriterNet.untrained(small_config(model))
-    beside = Pack(pack.model, "", {KV_WRITER: untrained.part({})})
-    report = run_writing((model, tokenizer), pack, config, books=small_books(), beside=beside, known=known.append)
-    assert report.places == 2
-    assert known[-1] == report
+    Pack(pack.model, "", {KV_WRITER: untrained.part({})}).save(tmp_path / "beside")
+    known = list(behind_blocks((model, tokenizer), pack, config, books=small_books()))
+    report = known[-1]
+    assert report.places == len(known) == 2
     one = dataclasses.replace(config, places=1)
-    first = run_writing((model, tokenizer), pack, one, books=small_books(), beside=beside)
+    (first,) = behind_blocks((model, tokenizer), pack, one, books=small_books())
     assert first.said == known[0].said
     assert report.said[writing.ALL]["0"]["kl"] == pytest.approx(0, abs=1e-5)
     assert set(report.said) == {

@@ -135,7 +135,7 @@ TRAIN = '''
             progress=run.check,
         )
         made = run.made(training, learned, {"loss": before_and_after(learned)}, data="nothing")
-        return {"dummy": PackPart(learned.state, {}, made)}
+        return {"dummy": PackPart(number.state_dict(), {}, made)}
 '''
 MEASURE = '''
     import dataclasses

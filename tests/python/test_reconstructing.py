@@ -17,9 +17,19 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.soft import among, embedded
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer.measure_again import compare, fit_vectors, pages_of, rouge_l, run_reconstructing, said_again
+from everlong.parts.writer.measure_again import (
+    Pages,
+    compare,
+    fit_vectors,
+    pages_of,
+    rouge_l,
+    run_reconstructing,
+    said_again,
+)
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
+from everlong.parts.writer.train import AGAIN, around
 from everlong.text.control import memory_marks
+from everlong.text.encoding import encode
 from tiny_models import byte_tokenizer, tiny_model
 
 LAYERS = (1, 2)
@@ -60,7 +70,7 @@ def test_rouge_l_is_that_of_the_longest_common_subsequence(said: list[int], want
 def test_what_is_said_again_is_what_transformers_generates(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     writer = drawn_writer(model)
-    pages = pages_of(model, tokenizer, writer, small_books(), 3, tmp_path, 0)
+    pages = pages_of(model, tokenizer, writer, small_books(), Pages(3, seed=0), tmp_path)
     assert len(pages) == 3
     for page in pages:
         assert page.code in tokenizer.decode(page.ids)
@@ -68,7 +78,7 @@ def test_what_is_said_again_is_what_transformers_generates(tmp_path: pathlib.Pat
     page = pages[0]
     vectors = torch.randn(8, model.config.hidden_size) * 0.05
     found = said_again(writer, model, tokenizer, page, vectors)
-    before, behind = reconstructing._around(writer, tokenizer, page)
+    before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     expected = model.generate(
         inputs_embeds=among(model, before, vectors[None], behind),
         max_new_tokens=64,
@@ -89,11 +99,11 @@ def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -
     for parameter in model.parameters():
         parameter.data *= 3 if parameter.ndim == 2 else 1
     writer = drawn_writer(model)
-    (page, *_) = pages_of(model, tokenizer, writer, small_books(), 1, tmp_path, 0)
+    (page, *_) = pages_of(model, tokenizer, writer, small_books(), Pages(1, seed=0), tmp_path)
     start = writer.details(page.states, embedded(model, page.ids), 8).detach()
 
     def loss(vectors: torch.Tensor) -> float:
-        before, behind = reconstructing._around(writer, tokenizer, page)
+        before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
         with torch.no_grad():
             whole = among(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]))
             logits = model(inputs_embeds=whole).logits[0, -64:]
@@ -105,9 +115,8 @@ def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -
 def test_from_a_pack_to_a_table(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     pack = Pack(weights_fingerprint(model), "", {WRITER: drawn_writer(model).part({})})
-    report = run_reconstructing(
-        (model, tokenizer), pack, pages=2, tokens=(2, 4), fitted=1, steps=2, work=tmp_path, books=small_books()
-    )
+    pages = Pages(2, tokens=(2, 4), fitted=1, steps=2)
+    report = run_reconstructing((model, tokenizer), pack, pages, work=tmp_path, books=small_books())
     assert report.again[reconstructing.DETAILS]["2"]["pages"] == 2
     assert report.again[reconstructing.FITTED]["4"]["pages"] == 1
     # An untrained writer is pooling.

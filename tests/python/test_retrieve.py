@@ -133,12 +133,12 @@ def test_it_learns_on_what_it_learns_from(tmp_path: pathlib.Path) -> None:
     model, frames = deep_model(), drawn_frames(2)
     both = [*frames, *(dataclasses.replace(frame, split="fit") for frame in frames)]
     training = Training(steps=30, batch=1, check_every=10, learning_rate=1e-2, threads=1, warmup=1)
-    trained = fit(model, byte_tokenizer(), both, training)
-    losses = [entry["held out"] for entry in trained.learned.log]
+    run = Run(model, byte_tokenizer(), tmp_path)
+    losses = fit(run, both, training)[2].held_out
     assert min(losses) < 0.8 * losses[0]
     assert all(parameter.requires_grad for parameter in model.parameters())
     with pytest.raises(ValueError, match="none"):
-        fit(model, byte_tokenizer(), frames, training)
+        fit(run, frames, training)
 
 
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import everlong
 from everlong.cli.app import app
-from everlong.parts.router.train import RouterTraining, TrainedRouter, train_router, train_router_of
+from everlong.parts.router.train import RouterTraining, train_router, train_router_of
 from everlong.retrieval import embedding
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex
+from everlong.training.loop import Learned
 from test_embedding import CONFIG, CountingEncoder
 from tiny_models import byte_tokenizer, tiny_model
 
@@ -47,8 +48,8 @@ def recall(index: NeuralInvertedIndex, vectors: Floats, questions: Floats) -> fl
     return float(np.mean([len(set(a) & set(b)) / 5 for a, b in zip(best, found, strict=True)]))
 
 
-def untimed(trained: TrainedRouter) -> list[dict[str, float]]:
-    return [{name: found for name, found in entry.items() if name != "minutes"} for entry in trained.learned.log]
+def untimed(learned: Learned) -> list[dict[str, float]]:
+    return [{name: found for name, found in entry.items() if name != "minutes"} for entry in learned.log]
 
 
 def test_it_finds_more_of_the_nearest_than_nearest_centroids() -> None:
@@ -56,23 +57,23 @@ def test_it_finds_more_of_the_nearest_than_nearest_centroids() -> None:
     index = lists_over(vectors)
     unseen = turned(3_000, seed=2)[1]
     before = recall(index, vectors, unseen)
-    trained = train_router(index, questions, TRAINING)
+    router, learned = train_router(index, questions, TRAINING)
     assert recall(index, vectors, unseen) == before, "the index stays as it is until it is told"
-    assert max(trained.learned.held_out) > trained.learned.held_out[0]
-    index.router = trained.router
+    assert max(learned.held_out) > learned.held_out[0]
+    index.router = router
     assert recall(index, vectors, unseen) > before
-    again = train_router(lists_over(vectors), questions, TRAINING)
-    assert untimed(again) == untimed(trained)
-    assert np.array_equal(again.router.vectors, trained.router.vectors)
+    again, relearned = train_router(lists_over(vectors), questions, TRAINING)
+    assert untimed(relearned) == untimed(learned)
+    assert np.array_equal(again.vectors, router.vectors)
 
 
 def test_what_helps_nobody_is_not_kept() -> None:
     vectors, questions = turned(2_000, seed=3)
     index = lists_over(vectors)
     wild = dataclasses.replace(TRAINING, learning_rate=50.0, steps=20, check_every=5)
-    trained = train_router(index, questions, wild)
-    assert max(trained.learned.held_out[1:]) <= trained.learned.held_out[0]
-    assert np.array_equal(trained.router.vectors, index.router.vectors)
+    router, learned = train_router(index, questions, wild)
+    assert max(learned.held_out[1:]) <= learned.held_out[0]
+    assert np.array_equal(router.vectors, index.router.vectors)
 
 
 def test_too_little_is_refused() -> None:

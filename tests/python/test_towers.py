@@ -111,31 +111,31 @@ def test_int8_keeps_the_direction() -> None:
 def test_training_learns_what_it_is_shown_and_twice_the_same_bits() -> None:
     pairs, states = drawn_pairs()
     training = TowerTraining(steps=120, batch=16, negatives=8, mine_every=40, check_every=40, warmup=10)
-    first, second = (TowerTrainer(pairs, states, SETTINGS, training).train() for _ in range(2))
+    (first, _), (second, _) = (TowerTrainer(pairs, states, SETTINGS, training).train() for _ in range(2))
     trainer = TowerTrainer(pairs, states, SETTINGS, training)
-    before, after = trainer.found(drawn_towers(), "fit"), trainer.found(first.towers, "fit")
+    before, after = trainer.found(drawn_towers(), "fit"), trainer.found(first, "fit")
     assert after["@1"] > 0.8 > 0.3 > before["@1"]
-    for name, tensor in first.towers.state_dict().items():
-        assert torch.equal(tensor, second.towers.state_dict()[name]), name
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name]), name
 
 
 def test_training_that_was_cut_short_ends_as_one_that_was_not(tmp_path: pathlib.Path) -> None:
     pairs, states = drawn_pairs()
     training = TowerTraining(steps=60, batch=16, negatives=8, mine_every=200, check_every=20, warmup=10)
-    whole = TowerTrainer(pairs, states, SETTINGS, training).train()
+    whole, learned = TowerTrainer(pairs, states, SETTINGS, training).train()
     TowerTrainer(
         pairs, states, SETTINGS, dataclasses.replace(training, minutes=0.0), checkpoints=tmp_path
     ).train()  # ends behind its first step
-    went_on = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
-    assert went_on.learned.steps == whole.learned.steps == 60
-    for name, tensor in whole.towers.state_dict().items():
-        assert torch.equal(tensor, went_on.towers.state_dict()[name]), name
+    went_on, relearned = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
+    assert relearned.steps == learned.steps == 60
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, went_on.state_dict()[name]), name
 
 
 def test_passages_that_were_mined_before_it_was_cut_short_are_trained_on(tmp_path: pathlib.Path) -> None:
     pairs, states = drawn_pairs()
     training = TowerTraining(steps=60, batch=16, negatives=8, mine_every=30, check_every=20, warmup=10)
-    whole = TowerTrainer(pairs, states, SETTINGS, training).train()
+    whole, _ = TowerTrainer(pairs, states, SETTINGS, training).train()
 
     def stop(step: int, found: dict[str, float]) -> None:
         if step == 60:
@@ -143,9 +143,9 @@ def test_passages_that_were_mined_before_it_was_cut_short_are_trained_on(tmp_pat
 
     with pytest.raises(KeyboardInterrupt):
         TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path, progress=stop).train()
-    went_on = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
-    for name, tensor in whole.towers.state_dict().items():
-        assert torch.equal(tensor, went_on.towers.state_dict()[name]), name
+    went_on, _ = TowerTrainer(pairs, states, SETTINGS, training, checkpoints=tmp_path).train()
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, went_on.state_dict()[name]), name
 
 
 def test_a_teacher_is_followed() -> None:
@@ -157,9 +157,9 @@ def test_a_teacher_is_followed() -> None:
     taught = rng.normal(size=(2 * len(pairs.texts), 8)).astype(np.float32)
     taught /= np.linalg.norm(taught, axis=1, keepdims=True)
     training = TowerTraining(steps=40, batch=16, negatives=0, check_every=20, teacher_share=1.0)
-    alone = TowerTrainer(pairs, states, SETTINGS, training).train()
-    led = TowerTrainer(pairs, states, SETTINGS, training, (taught, asked)).train()
-    assert not torch.equal(alone.towers.writer.weight, led.towers.writer.weight)
+    alone, _ = TowerTrainer(pairs, states, SETTINGS, training).train()
+    led, _ = TowerTrainer(pairs, states, SETTINGS, training, (taught, asked)).train()
+    assert not torch.equal(alone.writer.weight, led.writer.weight)
 
 
 def test_shallow_states_are_those_of_output_hidden_states() -> None:

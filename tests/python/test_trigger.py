@@ -293,12 +293,12 @@ def everlong_cut(at: int, kind: Any) -> Any:
 def test_training_learns_what_it_is_shown_and_twice_the_same_bits() -> None:
     states, settings = drawn_states(), dataclasses.replace(SETTINGS, before_tokens=8, lookahead=8, units=16)
     training = TriggerTraining(steps=150, batch=128, dropout=0.1, threads=1, seed=4)
-    one, other = fit(states, settings, training), fit(states, settings, training)
-    for name, tensor in one.trigger.state_dict().items():
-        assert torch.equal(tensor, other.trigger.state_dict()[name])
-    kept = min(one.learned.log, key=lambda found: found["held out"])
+    (one, learned), (other, _) = fit(states, settings, training), fit(states, settings, training)
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name])
+    kept = min(learned.log, key=lambda found: found["held out"])
     assert kept["splice"] > 0.85  # 1 in 3 places is one: 0.3 by chance
-    assert one.learned.log[0]["held out"] > kept["held out"]
+    assert learned.log[0]["held out"] > kept["held out"]
     with pytest.raises(ValueError, match="no places"):
         fit(dataclasses.replace(states, texts=states.texts[1:4]), settings, training)
 

@@ -27,7 +27,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of, pack_with
 from everlong.models.rope import rope_table
 from everlong.models.watched import Watch, WatchedAttention
-from everlong.parts.trimmer.measure import Measuring, chosen, losses, prose_streams, run_trimming
+from everlong.parts.trimmer.measure import Measuring, chosen, losses, measure, prose_streams
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep, trimmer_of
 from everlong.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, scored_stream
 from everlong.parts.trimmer.train import Training, fit, train_on, worth
@@ -267,25 +267,27 @@ def drawn_attended(count: int = 16, seed: int = 0) -> list[AttendedText]:
 
 def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
     texts, training = drawn_attended(), Training(ridge=2.0, steps=200, threads=1, learning_rate=5e-3)
-    plain = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
+    plain, plainly = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
     train = [text for text in texts if text.text.split == "train"]
-    x = plain.trimmer.normal(torch.cat([text.states for text in train])).double().numpy()
+    x = plain.normal(torch.cat([text.states for text in train])).double().numpy()
     y = torch.cat([worth(text.targets, training.weights) for text in train]).double().numpy()
     x1 = np.concatenate([x, np.ones((len(x), 1))], axis=1)
     penalty = np.diag([2.0 * len(x) / 1000] * WIDTH + [0.0])
     expected = np.linalg.solve(x1.T @ x1 + penalty, x1.T @ y)
-    found = torch.cat([plain.trimmer.linear.weight[0], plain.trimmer.linear.bias]).detach().numpy()
+    found = torch.cat([plain.linear.weight[0], plain.linear.bias]).detach().numpy()
     assert np.abs(found - expected).max() < 1e-4
-    deep = [fit(texts, dataclasses.replace(SETTINGS, units=32), training) for _ in range(2)]
-    assert deep[0].learned.log[0]["R2"] == pytest.approx(plain.learned.log[0]["R2"], abs=1e-6)
-    assert max(found["R2"] for found in deep[0].learned.log) > plain.learned.log[0]["R2"] + 0.05
-    for name, tensor in deep[0].trimmer.state_dict().items():
-        assert torch.equal(tensor, deep[1].trimmer.state_dict()[name])
+    (deep, deeply), (again, _) = (fit(texts, dataclasses.replace(SETTINGS, units=32), training) for _ in range(2))
+    assert deeply.log[0]["R2"] == pytest.approx(plainly.log[0]["R2"], abs=1e-6)
+    assert max(found["R2"] for found in deeply.log) > plainly.log[0]["R2"] + 0.05
+    for name, tensor in deep.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
     with pytest.raises(ValueError, match="none"):
         fit(texts[:3], SETTINGS, training)
 
 
-def test_the_command_s_way_from_books_to_a_pack_and_a_table(tmp_path: pathlib.Path) -> None:
+def test_the_command_s_way_from_books_to_a_pack_and_a_table(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trim_texts(tokenizer, small_books(), None, samples=8, stories=0, seed=0)
     training = Training(layers=LAYERS, steps=4, threads=1)
@@ -294,18 +296,20 @@ def test_the_command_s_way_from_books_to_a_pack_and_a_table(tmp_path: pathlib.Pa
     made = load_pack(tmp_path / "pack").parts[TRIMMER].made
     assert made["data"]["blocks"] == 14
     assert {"R2", "repeated", "continued"} <= set(made["figures"]["fit"])
-    found = pack_with(TRIMMER, "Trimmer", model, tmp_path / "pack")
     Pack(weights_fingerprint(model), "", {}).save(tmp_path / "empty")
     with pytest.raises(EverlongError, match="train trimmer"):
         pack_with(TRIMMER, "Trimmer", model, tmp_path / "empty")
     config = Measuring(budgets=(32, 64), places=2, fact_blocks=0, story_blocks=0)
     known: list[Any] = []
-    report = run_trimming((model, tokenizer), found, config, books=small_books(), known=known.append)
+    monkeypatch.setattr(trimming, "books_of", lambda files: small_books())
+    monkeypatch.setattr(trimming, "keep_report", lambda said, file: known.append(said))
+    report = measure((model, tokenizer), config, pack=tmp_path / "pack")
     # What was known after the first place is what fewer places give.
     first = dataclasses.replace(config, places=1)
-    fewer = run_trimming((model, tokenizer), found, first, books=small_books())
-    assert (known[0].trimming, known[0].differences) == (fewer.trimming, fewer.differences)
-    assert known[-1] == report
+    kept = known.copy()
+    fewer = measure((model, tokenizer), first, pack=tmp_path / "pack")
+    assert (kept[0]["trimming"], kept[0]["differences"]) == (fewer.trimming, fewer.differences)
+    assert kept[-1] == report.to_dict()
     assert report.sizes == {trimming.PROSE: 2}
     assert report.trimming["prose"]["all kept"]["0"]["kl"] == pytest.approx(0, abs=1e-6)
     assert set(report.trimming["prose"]["Trimmer"]) == {"32", "64"}

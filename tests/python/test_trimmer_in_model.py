@@ -33,10 +33,10 @@ from everlong.parts.trimmer.in_model import (
     InModelTraining,
     key_weights,
     said_under,
-    scores_of,
 )
-from everlong.parts.trimmer.measure import Measuring, run_trimming
+from everlong.parts.trimmer.measure import Measuring, measure
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
+from everlong.parts.trimmer.scores import scores_of
 from everlong.parts.trimmer.top_k import gumbel, relaxed_top_k, straight_through_top_k
 from everlong.parts.trimmer.train import Training, train_on
 from everlong.training.run import Run
@@ -248,7 +248,7 @@ def test_the_loss_falls_on_what_it_is_trained_on(scenarios: list[Scenario]) -> N
     model = tiny_model()
     same = [*scenarios[:2], *(dataclasses.replace(one, name=f"{one.name} again", split="fit") for one in scenarios[:2])]
     training = dataclasses.replace(small(24), ce=0.0, attention_kl=0.0, masks=4, learning_rate=1e-2)
-    losses = [entry["held out"] for entry in InModelTrainer(model, same, training).train(fresh(model)).learned.log]
+    losses = InModelTrainer(model, same, training).train(fresh(model))[1].held_out
     assert min(losses[1:]) < 0.9 * losses[0]
 
 
@@ -257,17 +257,17 @@ def test_a_cut_run_goes_on_bit_for_bit(scenarios: list[Scenario], tmp_path: path
     weights = [weight.clone() for weight in model.parameters()]
     some = scenarios[:4] + [one for one in scenarios if one.split == "fit"][:2]
     begun = fresh(model)
-    at_once = InModelTrainer(model, some, small(6)).train(begun)
-    losses = [entry["held out"] for entry in at_once.learned.log]
-    assert InModelTrainer(model, some, small(6)).held_out(at_once.trimmer) == pytest.approx(min(losses), abs=1e-6)
+    at_once, learned = InModelTrainer(model, some, small(6)).train(begun)
+    losses = learned.held_out
+    assert InModelTrainer(model, some, small(6)).held_out(at_once) == pytest.approx(min(losses), abs=1e-6)
     assert all(map(torch.equal, weights, model.parameters()))
     assert all(weight.requires_grad for weight in model.parameters())
 
     InModelTrainer(model, some, small(4), checkpoints=tmp_path).train(begun)
-    on = InModelTrainer(model, some, small(6), checkpoints=tmp_path).train(begun)
-    assert [entry["held out"] for entry in on.learned.log] == losses
-    for name, tensor in on.trimmer.state_dict().items():
-        assert torch.equal(tensor, at_once.trimmer.state_dict()[name]), name
+    on, resumed = InModelTrainer(model, some, small(6), checkpoints=tmp_path).train(begun)
+    assert resumed.held_out == losses
+    for name, tensor in on.state_dict().items():
+        assert torch.equal(tensor, at_once.state_dict()[name]), name
     with pytest.raises(EverlongError, match="of other scenarios"):
         InModelTrainer(model, some[1:], small(6), checkpoints=tmp_path).train(begun)
 
@@ -307,25 +307,24 @@ def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
     ids = drawn_ids(40, 9)
     before = read_whole(model, ids, rows=40).logits
 
-    def train(steps: int, checkpoints: pathlib.Path | None = None) -> trimmer_in_model.TrainedInModel:
+    def train(steps: int, checkpoints: pathlib.Path | None = None) -> tuple[TrimmerNet, LowRankMaps]:
         adapter = LowRankMaps(MapSettings(rank=2), mapped_layers(model), seed=1)
-        return InModelTrainer(model, some, small(steps), adapter=adapter, checkpoints=checkpoints).train(fresh(model))
+        trainer = InModelTrainer(model, some, small(steps), adapter=adapter, checkpoints=checkpoints)
+        return trainer.train(fresh(model))[0], adapter
 
-    trained = train(4)
-    assert trained.adapter is not None
-    assert max(float(up.abs().max()) for up in trained.adapter.up) > 0
+    trimmer, adapter = train(4)
+    assert max(float(up.abs().max()) for up in adapter.up) > 0
     assert torch.equal(read_whole(model, ids, rows=40).logits, before)
-    with AttachedMaps(trained.adapter, model).at_work():
+    with AttachedMaps(adapter, model).at_work():
         assert not torch.equal(read_whole(model, ids, rows=40).logits, before)
     # What the teacher says was computed without it, whichever step asks first.
-    alone = InModelTrainer(model, some, small(1))._reading(trained.trimmer, some[0]).teacher
-    trainer = InModelTrainer(model, some, small(1), adapter=trained.adapter)
-    assert all(map(torch.equal, trainer._reading(trained.trimmer, some[0]).teacher, alone))
+    alone = InModelTrainer(model, some, small(1))._reading(trimmer, some[0]).teacher
+    trainer = InModelTrainer(model, some, small(1), adapter=adapter)
+    assert all(map(torch.equal, trainer._reading(trimmer, some[0]).teacher, alone))
 
     train(2, tmp_path)
-    on = train(4, tmp_path)
-    assert on.adapter is not None
-    assert all(map(torch.equal, on.adapter.up, trained.adapter.up))
+    _, on = train(4, tmp_path)
+    assert all(map(torch.equal, on.up, adapter.up))
     with pytest.raises(EverlongError, match="of other adapter"):
         InModelTrainer(model, some, small(4), checkpoints=tmp_path).train(fresh(model))
 
@@ -348,7 +347,9 @@ def test_scores_are_the_trimmers_own() -> None:
     torch.testing.assert_close(scores[BLOCK_TOKENS:], trimmer.scores(states[BLOCK_TOKENS:], 100))
 
 
-def test_from_books_to_a_pack_with_both_and_a_table(scenarios: list[Scenario], tmp_path: pathlib.Path) -> None:
+def test_from_books_to_a_pack_with_both_and_a_table(
+    scenarios: list[Scenario], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trim_texts(tokenizer, books(), None, samples=8, stories=0, seed=0)
     first = Training(layers=LAYERS, steps=2, threads=1)
@@ -366,8 +367,9 @@ def test_from_books_to_a_pack_with_both_and_a_table(scenarios: list[Scenario], t
     assert "through the model" not in alone.parts["trimmer"].made
     with pytest.raises(ValueError, match="through the model"):
         train(tmp_path / "none", with_adapter=True)
-    config = Measuring(budgets=(32,), places=1, fact_blocks=1, story_blocks=0)
-    report = run_trimming((model, tokenizer), both, config, books=books(), beside={"first": alone})
+    config = Measuring(budgets=(32,), places=1, fact_blocks=1, story_blocks=0, beside=(tmp_path / "alone",))
+    monkeypatch.setattr("everlong.parts.trimmer.measure.books_of", lambda files: books())
+    report = measure((model, tokenizer), config, pack=tmp_path / "both")
     for ground in ("prose", "facts"):
         found = report.trimming[ground]
         own, helped = found["Trimmer"]["32"], found["Trimmer, with the adapter"]["32"]

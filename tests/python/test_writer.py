@@ -24,7 +24,7 @@ from everlong.parts.latents import LatentSettings, _order, runs_of
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, writer_of
 from everlong.parts.writer.train import Training as WriterTraining
-from everlong.parts.writer.train import WriterTrainer, train_on, words_of
+from everlong.parts.writer.train import WriterTrainer, train_on
 from everlong.text.control import memory_marks
 from everlong.training.evicted import read_evicted
 from everlong.training.run import Run
@@ -271,9 +271,7 @@ def small_config(model: Any) -> WriterSettings:
 
 def trainer(folder: pathlib.Path, training: WriterTraining, model: Any, **more: Any) -> WriterTrainer:
     reads = read_evicted(model, drawn_texts(), LAYERS, folder / "streams")
-    return WriterTrainer(
-        model, reads, small_config(model), training, words_of(byte_tokenizer()), checkpoints=folder / "points", **more
-    )
+    return WriterTrainer(Run(model, byte_tokenizer(), folder, **more), reads, small_config(model), training)
 
 
 def test_vectors_that_are_embeddings_are_the_tokens() -> None:
@@ -292,7 +290,7 @@ def test_vectors_that_are_embeddings_are_the_tokens() -> None:
 
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
-    whole = trainer(tmp_path / "whole", small_training(again=0.5), model).train()
+    whole, whole_log, _ = trainer(tmp_path / "whole", small_training(again=0.5), model).train()
 
     class Stopped(Exception):  # noqa: N818
         pass
@@ -303,12 +301,12 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
 
     cut = tmp_path / "cut"
     with pytest.raises(Stopped):
-        trainer(cut, small_training(again=0.5), model, progress=stop).train()
-    resumed = trainer(cut, small_training(again=0.5), model).train()
-    assert resumed.learned.steps == whole.learned.steps == 4
+        trainer(cut, small_training(again=0.5), model, check=stop).train()
+    resumed, resumed_log, _ = trainer(cut, small_training(again=0.5), model).train()
+    assert resumed_log.steps == whole_log.steps == 4
     for name, tensor in whole.writer.state_dict().items():
         assert torch.equal(tensor, resumed.writer.state_dict()[name])
-    assert [entry["held out"] for entry in resumed.learned.log] == [entry["held out"] for entry in whole.learned.log]
+    assert resumed_log.held_out == whole_log.held_out
 
 
 def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
@@ -319,15 +317,15 @@ def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Pat
     (read,) = read_evicted(model, [text], LAYERS, tmp_path)
     same = dataclasses.replace(read, text=dataclasses.replace(text, split="fit"))
     training = small_training(steps=30, check_every=10, learning_rate=5e-3, missing=0.0, distractors=(0,), warmup=1)
-    trained = WriterTrainer(model, [read, same], small_config(model), training, words_of(byte_tokenizer())).train()
-    log = trained.learned.log
-    assert min(entry["held out"] for entry in log) < 0.97 * log[0]["held out"]
+    run = Run(model, byte_tokenizer(), tmp_path)
+    _, learned, _ = WriterTrainer(run, [read, same], small_config(model), training).train()
+    assert min(learned.held_out) < 0.97 * learned.held_out[0]
 
 
 def test_checkpointing_activations_changes_nothing_but_memory(tmp_path: pathlib.Path) -> None:
     model = deep_model()
-    plain = trainer(tmp_path / "plain", small_training(steps=2), model).train()
-    again = trainer(tmp_path / "again", small_training(steps=2, gradient_checkpointing=True), model).train()
+    plain, _, _ = trainer(tmp_path / "plain", small_training(steps=2), model).train()
+    again, _, _ = trainer(tmp_path / "again", small_training(steps=2, gradient_checkpointing=True), model).train()
     assert not model.training
     for name, tensor in plain.writer.state_dict().items():
         assert (tensor - again.writer.state_dict()[name]).abs().max() < 1e-4
@@ -337,7 +335,7 @@ def test_without_texts_to_hold_out_nothing_is_trained(tmp_path: pathlib.Path) ->
     model = deep_model()
     reads = read_evicted(model, drawn_texts(2), LAYERS, tmp_path)
     with pytest.raises(ValueError, match="none"):
-        WriterTrainer(model, reads, small_config(model), small_training(), words_of(byte_tokenizer()))
+        WriterTrainer(Run(model, byte_tokenizer(), tmp_path), reads, small_config(model), small_training())
 
 
 def test_d_stands_between_marks_that_the_tokenizer_has() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,24 @@ def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
         return mean, math.inf
     variance = math.fsum((value - mean) ** 2 for value in counted) / (n - 1)
     return mean, math.sqrt(variance / n)
+
+
+def with_stderr(measure: str, values: Iterable[float]) -> dict[str, float]:
+    """The mean by the name of the measure, its standard error by "... stderr"; 0 where there is one value alone."""
+    mean, stderr = mean_and_stderr(values)
+    return {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
+
+
+def figures_of(
+    found: Mapping[tuple[str, int], Sequence[object]], measures: Iterable[str]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By method and size, as text, `with_stderr` of each measure, which is an attribute of what was found."""
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for (method, size), ones in found.items():
+        own = figures.setdefault(method, {}).setdefault(str(size), {})
+        for measure in measures:
+            own |= with_stderr(measure, (getattr(one, measure) for one in ones))
+    return figures
 
 
 def auc(right: npt.ArrayLike, wrong: npt.ArrayLike) -> float:

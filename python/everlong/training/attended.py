@@ -12,9 +12,8 @@ it receives, mean over layers (TARGETS):
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from everlong.models.cut_cache import go_on, read_whole
 from everlong.models.watched import Watch, WatchedAttention
 from everlong.text.encoding import encode
 from everlong.text.prompt import Prompt, build_prompt
-from everlong.training.states import KeptRows, as_floats, require_same
+from everlong.training.states import KeptRows, as_floats, digest_of, require_same_reading
 
 TARGETS = ("repeated", "continued", "asked")
 _LEAST = 1e-6  # of an attention, before the logarithm
@@ -40,18 +39,12 @@ class AttendedText:
     targets: torch.Tensor  # fp32 [blocks * BLOCK_TOKENS, len(TARGETS)]
 
 
-def _require_same(
-    folder: pathlib.Path, model: Any, tokenizer: Any, texts: Sequence[Record], layers: tuple[int, ...]
-) -> None:
-    from everlong.models.fingerprint import weights_fingerprint
-
-    digest = hashlib.sha256()
+def _bytes_of(tokenizer: Any, texts: Sequence[Record]) -> Iterator[bytes]:
     for text in texts:
-        digest.update(text.ids.numpy().tobytes())
+        yield text.ids.numpy().tobytes()
         for one in text.questions:
             prompt, answer = _prompted(tokenizer, one)
-            digest.update(prompt.ids.numpy().tobytes() + answer.numpy().tobytes())
-    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers), "texts": digest.hexdigest()})
+            yield prompt.ids.numpy().tobytes() + answer.numpy().tobytes()
 
 
 def attended_texts(
@@ -68,9 +61,7 @@ def attended_texts(
     One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
     another model or other layers. `progress(what, done, of)` is called after each text.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    layers = tuple(layers)
-    _require_same(folder, model, tokenizer, texts, layers)
+    require_same_reading(folder, model, layers, texts=digest_of(_bytes_of(tokenizer, texts)))
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
     with KeptRows(folder / "blocks", width + len(TARGETS)) as kept:
         for done, text in enumerate(texts):

@@ -25,7 +25,7 @@ from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.releases import cache_argument
 from everlong.models.rope import RopeTable, rope_table, unrotated
-from everlong.training.states import require_same
+from everlong.training.states import require_same_reading
 
 _PROBABILITIES = 64  # of the likeliest tokens at each place, and that of all the rest
 _LARGEST_E4M3 = 448.0
@@ -48,6 +48,11 @@ class Taught:
         rest = (1 - logs.exp().sum(dim=-1)).clamp(min=1e-6)
         own_rest = (1 - own.exp().sum(dim=-1)).clamp(min=1e-6)
         return (named + rest * (rest.log() - own_rest.log())).mean()
+
+    def losses(self, logits: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of logits [n, V] the divergence, and the cross entropy of the ids [n] that came."""
+        said = logits.log_softmax(dim=-1)
+        return self.divergence(said), -said.gather(-1, ids[:, None].to(said.device)).mean()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,10 +116,7 @@ def read_evicted(
     folder of another model or other layers. `progress(what, done, of)` is called after each text. `with_kv` is for
     models all of whose layers attend to everything.
     """
-    from everlong.models.fingerprint import weights_fingerprint
-
-    folder.mkdir(parents=True, exist_ok=True)
-    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers)})
+    require_same_reading(folder, model, layers)
     reads = []
     for done, text in enumerate(texts):
         name = hashlib.sha256(text.ids.numpy().tobytes()).hexdigest()[:16]

@@ -6,6 +6,7 @@ it is about from random numbers of its own step: so a run that was cut short goe
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import importlib
@@ -19,9 +20,18 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-Losses = dict[str, list[float]]
 Told = Callable[[int, dict[str, float]], None]
 Progress = Callable[[str, int, int], None]  # what is being computed, how much of it is done, of how much
+
+
+class Losses(collections.defaultdict[str, list[float]]):
+    """What the lessons of a step made, by name."""
+
+    def told(self, name: str, loss: torch.Tensor) -> torch.Tensor:
+        self[name].append(float(loss.detach()))
+        return loss
+
+
 # A loss, or its summands one after the other: the gradient of each is taken before the next is computed. None: there is
 # nothing more to learn from.
 Lesson = Callable[[Any, int, np.random.Generator, Losses], torch.Tensor | Iterator[torch.Tensor] | None]
@@ -47,7 +57,6 @@ class LoopSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    state: dict[str, torch.Tensor]  # of the module, as it was at the best check
     steps: int
     minutes: float
     log: tuple[dict[str, float], ...]  # at each check; the first one is of the untrained module
@@ -80,7 +89,8 @@ def learn(
     checkpoints: pathlib.Path | None = None,
     progress: Told | None = None,
 ) -> Learned:
-    """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads.
+    """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads. Then
+    the module is as it was at the best check.
 
     `lesson` is told its number, of which `lessons` (as many as `settings.batch`) make a step, and gives a loss; what
     that is made of it names in the dict that it is given. `held_out` says how far the module is from what is wanted, on
@@ -122,7 +132,7 @@ def learn(
     count, over = lessons or settings.batch, False
     while state.step < settings.steps and not over:
         drawn = np.random.default_rng((settings.seed, state.step))
-        losses: Losses = {}
+        losses = Losses(list)
         for number in range(state.step * count, (state.step + 1) * count):
             found = lesson(wrapped, number, drawn, losses)
             if found is None:
@@ -148,8 +158,8 @@ def learn(
             if checkpoints is not None:
                 accelerator.save_state(str(checkpoints))
         over = late or (settings.patience is not None and state.late >= settings.patience)
-    assert state.best is not None
-    return Learned(state.best, state.step, state.seconds / 60, tuple(state.log))
+    module.load_state_dict(state.best or {})
+    return Learned(state.step, state.seconds / 60, tuple(state.log))
 
 
 def unwrapped(module: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 
 from everlong.corpora.boundaries import CutText
 from everlong.models.shallow import shallow_states
-from everlong.training.states import KeptRows, Rows, as_floats, require_same
+from everlong.training.states import KeptRows, Rows, as_floats, digest_of, require_same_reading
 
 _RUN_TOKENS = 4096  # that are read at once; a longer text goes on as a text of its own
 
@@ -60,9 +59,8 @@ def read_states(
     One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
     another model or other layers. `progress(what, done, of)` is called after each text.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     layers = tuple(layers)
-    _require_same(folder, model, texts, layers)
+    require_same_reading(folder, model, layers, texts=digest_of(text.text.encode() for text in texts))
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
     read = []
     with KeptRows(folder / "texts", width) as kept:
@@ -86,13 +84,3 @@ def tokens_of(tokenizer: Any, text: CutText) -> tuple[torch.Tensor, tuple[int, .
     ends = np.asarray([end for _, end in encoded["offset_mapping"]], dtype=np.int64)
     cuts = np.searchsorted(ends, [cut.at for cut in text.cuts], side="right")
     return torch.tensor(encoded["input_ids"], dtype=torch.int64), tuple(int(at) for at in cuts)
-
-
-def _require_same(folder: pathlib.Path, model: Any, texts: Sequence[CutText], layers: tuple[int, ...]) -> None:
-    from everlong.models.fingerprint import weights_fingerprint
-
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.text.encode())
-    said = {"weights": weights_fingerprint(model), "layers": list(layers), "texts": digest.hexdigest()}
-    require_same(folder, said)

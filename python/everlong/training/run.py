@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.training.loop import Learned, Progress, Told
+
+One = TypeVar("One")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Run:
             "log": list(learned.log),
             "with": made_with(self.model),
         }
+
+
+def two_splits(what: str, every: Sequence[One], split_of: Callable[[One], str]) -> tuple[list[One], list[One]]:
+    """Of those that `what` is said of: some to train on, some to hold out. ValueError where one of the two has none."""
+    train, fit = ([one for one in every if split_of(one) == split] for split in ("train", "fit"))
+    if not train or not fit:
+        raise ValueError(f"{what} and stopped by others; one of the two has none")
+    return train, fit
 
 
 def before_and_after(learned: Learned) -> dict[str, float]:

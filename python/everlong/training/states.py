@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
 import pathlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
@@ -106,7 +107,6 @@ def cached_states(
     One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
     another model, layers or seed. `progress(what, done, of)` is called after each forward.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     layers = tuple(layers)
     _require_same(folder, model, pairs, layers, seed, details)
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
@@ -214,11 +214,7 @@ def _beside_each_other(
 def _require_same(
     folder: pathlib.Path, model: Any, pairs: Pairs, layers: tuple[int, ...], seed: int, details: OfDetails | None
 ) -> None:
-    from everlong.models.fingerprint import weights_fingerprint
-
-    said = {
-        "weights": weights_fingerprint(model),
-        "layers": list(layers),
+    said: dict[str, Any] = {
         "seed": seed,
         "texts": len(pairs.texts),
         "questions": len(pairs.questions),
@@ -226,7 +222,22 @@ def _require_same(
     }
     if details is not None:
         said["details"] = f"{details.id} {details.group_tokens}"
-    require_same(folder, said)
+    require_same_reading(folder, model, layers, **said)
+
+
+def require_same_reading(folder: pathlib.Path, model: Any, layers: Sequence[int], **said: Any) -> None:
+    """Make a folder of a model's states at some layers, or see that it is that; `require_same`."""
+    from everlong.models.fingerprint import weights_fingerprint
+
+    folder.mkdir(parents=True, exist_ok=True)
+    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers), **said})
+
+
+def digest_of(read: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for one in read:
+        digest.update(one)
+    return digest.hexdigest()
 
 
 def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from everlong.corpora.blocks import SINK_TOKENS
 from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
 from everlong.models.shallow import shallow_states
-from everlong.training.states import KeptRows, as_floats, require_same
+from everlong.training.states import KeptRows, as_floats, digest_of, require_same_reading
 
 
 def told_states(
@@ -28,14 +27,7 @@ def told_states(
 
     A run that was cut short goes on. EverlongError for a folder of other blocks, another model or other layers.
     """
-    from everlong.models.fingerprint import weights_fingerprint
-
-    folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    for block in blocks:
-        digest.update(block.ids.numpy().tobytes())
-    said = {"weights": weights_fingerprint(model), "layers": list(layers), "blocks": digest.hexdigest()}
-    require_same(folder, said)
+    require_same_reading(folder, model, layers, blocks=digest_of(block.ids.numpy().tobytes() for block in blocks))
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
     with KeptRows(folder / "told", width) as kept:
         for done, block in enumerate(blocks):

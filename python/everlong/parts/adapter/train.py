@@ -63,12 +63,6 @@ class Training(LoopSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedAdapter:
-    adapter: LowRankMaps
-    learned: Learned
-
-
-@dataclasses.dataclass(frozen=True)
 class _Asked:
     """A question before its answer: what is resident, and its own tokens."""
 
@@ -84,11 +78,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     return train_on(run, pairs, training)
 
 
-def train_on(
-    run: Run,
-    pairs: Pairs,
-    training: Training,
-) -> dict[str, PackPart]:
+def train_on(run: Run, pairs: Pairs, training: Training) -> dict[str, PackPart]:
     """Read stories with planted passages, keep the model's answers on right passages, train.
 
     Memory, answers and checkpoints lie in `work`: what was cut short goes on where it stopped when it is called again
@@ -100,44 +90,40 @@ def train_on(
     with MemoryModel(run.model, run.tokenizer, run.work / "memory", config) as mm:
         examples = read_examples(mm, pairs, tokens=training.tokens, seed=training.seed, progress=run.progress)
         taught = taught_answers(run.model, run.tokenizer, examples, run.work / "answers", progress=run.progress)
-        trainer = AdapterTrainer(
-            mm, examples, taught, training, checkpoints=run.work / "checkpoint", progress=run.check
-        )
-        trained = trainer.train()
+        trainer = AdapterTrainer(mm, examples, taught, training, run.work / "checkpoint", run.check)
+        adapter, learned = trainer.train()
         made = run.made(
             training,
-            trained.learned,
-            {"held out, nats a token": before_and_after(trained.learned)},
+            learned,
+            {"held out, nats a token": before_and_after(learned)},
             data=sorted({text.origin for text in pairs.texts if text.split == "train"}),
             questions=len(examples),
             tokens=mm.stream_tokens,
         )
-    return {ADAPTER: trained.adapter.part(made)}
+    return {ADAPTER: adapter.part(made)}
 
 
+@dataclasses.dataclass
 class AdapterTrainer:
-    """One training over a memory that was read (`read_examples`), of which nothing changes."""
+    """One training over a memory that was read (`read_examples`), of which nothing changes. UnsupportedModelError for a
+    model with layers whose state is in no archive; ValueError without examples.
+    """
 
-    def __init__(
-        self,
-        mm: MemoryModel,
-        examples: Sequence[Example],
-        taught: Sequence[Taught],
-        training: Training,
-        *,
-        checkpoints: pathlib.Path | None = None,
-        progress: Told | None = None,
-    ) -> None:
-        """UnsupportedModelError for a model with layers whose state is in no archive; ValueError without examples."""
-        frame = mm.frame
+    mm: MemoryModel
+    examples: Sequence[Example]
+    taught: Sequence[Taught]
+    training: Training
+    checkpoints: pathlib.Path | None = None
+    progress: Told | None = None
+
+    def __post_init__(self) -> None:
+        frame, examples, training = self.mm.frame, self.examples, self.training
         if not isinstance(frame, KvFrame) or frame.cache.own:
             raise UnsupportedModelError(
                 "an adapter is trained behind archived keys alone: this model keeps other state"
             )
-        self._mm, self._frame, self._training = mm, frame, training
-        self._checkpoints, self._progress = checkpoints, progress
-        self._examples, self._taught = examples, taught
-        usable = [at for at, one in enumerate(taught) if len(one.ids) >= _LEAST_ANSWER]
+        self._frame = frame
+        usable = [at for at, one in enumerate(self.taught) if len(one.ids) >= _LEAST_ANSWER]
         sources = sorted({examples[at].source for at in usable})
         drawn = random.Random(training.seed).sample(sources, len(sources))
         held: list[int] = []
@@ -149,37 +135,35 @@ class AdapterTrainer:
         if not self._train or not self._held_out:
             raise ValueError(f"{len(usable)} questions of {len(sources)} texts: too few to train on and to hold out")
 
-    def train(self) -> TrainedAdapter:
+    def train(self) -> tuple[LowRankMaps, Learned]:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        training, model = self._training, self._frame.served.model
+        training, model = self.training, self._frame.served.model
         settings = MapSettings(training.rank, training.scale)
         adapter = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(self._frame.served.device)
         attached = AttachedMaps(adapter, model)
 
         def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
             step, at = number // training.batch, self._train[in_turn(training.seed, number, len(self._train))]
-            loss = self._loss(self._asked(at, random.Random(f"{training.seed} {step} {at}")), at, attached)
-            said.setdefault("loss", []).append(float(loss.detach()))
-            return loss
+            asked = self._asked(at, random.Random(f"{training.seed} {step} {at}"))
+            return said.told("loss", self._loss(asked, at, attached))
 
         learned = learn(
             adapter,
             lesson,
             lambda _: self._held_out_loss(attached),
             training,
-            checkpoints=self._checkpoints,
-            progress=self._progress,
+            checkpoints=self.checkpoints,
+            progress=self.progress,
         )
-        adapter.load_state_dict(learned.state)
-        return TrainedAdapter(adapter.cpu(), learned)
+        return adapter.cpu(), learned
 
     # --- a step
 
     def _asked(self, at: int, drawn: random.Random) -> _Asked:
         """The frame as it is once a question's pages have come back; the right passage is always among them."""
-        mm, frame, example = self._mm, self._frame, self._examples[at]
+        mm, frame, example = self.mm, self._frame, self.examples[at]
         prompt = build_prompt(mm.tokenizer, example.words)
-        count = drawn.choice(self._training.groups)
+        count = drawn.choice(self.training.groups)
 
         quoted: list[Sentence] = []
 
@@ -200,7 +184,7 @@ class AdapterTrainer:
 
     def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Recalled:
         """So many groups, the right one among them: as it was found, or in place of the last and anywhere."""
-        config, (begin, end) = self._mm.config, example.span
+        config, (begin, end) = self.mm.config, example.span
         right = [group for group in found.groups if group.begin < end and begin < group.end]
         others = [group for group in found.groups if group not in right]
         if right:
@@ -208,15 +192,15 @@ class AdapterTrainer:
             some = dataclasses.replace(found, groups=tuple(group for group in found.groups if id(group) in kept))
             return some.recalled(config.answer.order, config.answer.recalled_temperature)
         beside = _PAGES_BESIDE * config.archive.page_tokens
-        core, stream = self._mm.memory.core, self._frame.os.stream
-        own = core.pages_of(stream, max(begin - beside, 0), min(end + beside, self._mm.stream_tokens))
+        core, stream = self.mm.memory.core, self._frame.os.stream
+        own = core.pages_of(stream, max(begin - beside, 0), min(end + beside, self.mm.stream_tokens))
         groups = [list(group.pages) for group in others[: count - 1]]
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
         return Recalled([page for group in groups for page in group], best=own)
 
     def _loss(self, asked: _Asked, at: int, attached: AttachedMaps) -> torch.Tensor:
         """KL in nats a token to what was taught, over the likeliest tokens, whose probabilities sum to 1."""
-        model, taught = self._frame.served.model, self._taught[at]
+        model, taught = self._frame.served.model, self.taught[at]
         cache = DynamicCache()
         for layer in range(asked.k.shape[0]):
             cache.update(asked.k[layer], asked.v[layer], layer)

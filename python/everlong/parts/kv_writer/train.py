@@ -27,8 +27,8 @@ from everlong.models.soft import behind_kv, frozen
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings, normalise
 from everlong.training.evicted import EvictedRead, read_evicted, said_of
-from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.run import Run, before_and_after
+from everlong.training.loop import Learned, LoopSettings, Losses, learn
+from everlong.training.run import Run, before_and_after, two_splits
 
 if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
@@ -49,12 +49,6 @@ class Training(LoopSettings):
     cross_entropy: float = 0.3  # beside the divergence
     following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
     distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedKvWriter:
-    writer: KvWriterNet
-    learned: Learned
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
@@ -82,52 +76,38 @@ def train_on(
     kv_layers, kv_heads, _, head_dim = reads[0].sinks()[0].shape
     reader = LatentSettings(layers, run.hidden_size, **{**_READER, **(settings or {})})
     config = KvWriterSettings(reader, kv_layers, kv_heads, head_dim)
-    trained = KvWriterTrainer(
-        run.model, reads, trimmer, config, training, checkpoints=run.work / "kv-checkpoint", progress=run.check
-    ).train()
-    figures = {"held out, in nats a token": before_and_after(trained.learned)}
-    return {KV_WRITER: trained.writer.part(run.made(training, trained.learned, figures, **said_of(texts)))}
+    writer, learned = KvWriterTrainer(run, reads, trimmer, config, training).train()
+    figures = {"held out, in nats a token": before_and_after(learned)}
+    return {KV_WRITER: writer.part(run.made(training, learned, figures, **said_of(texts)))}
 
 
+@dataclasses.dataclass
 class KvWriterTrainer:
     """One training over streams that were read with keys; ValueError without any to train on or to hold out."""
 
-    def __init__(
-        self,
-        model: Any,
-        reads: Sequence[EvictedRead],
-        trimmer: TrimmerNet,
-        config: KvWriterSettings,
-        training: Training,
-        *,
-        checkpoints: pathlib.Path | None = None,
-        progress: Told | None = None,
-    ) -> None:
-        self._model, self._trimmer, self._config, self._training = model, trimmer, config, training
-        self._checkpoints, self._progress = checkpoints, progress
-        self._table = rope_table(model.config)
-        self._train = [read for read in reads if read.text.split == "train"]
-        self._fit = [read for read in reads if read.text.split == "fit"]
-        if not self._train or not self._fit:
-            raise ValueError("a writer is trained on some texts and stopped by others; one of the two has none")
+    run: Run
+    reads: Sequence[EvictedRead]
+    trimmer: TrimmerNet
+    config: KvWriterSettings
+    training: Training
 
-    def train(self) -> TrainedKvWriter:
+    def __post_init__(self) -> None:
+        self._model, self._table = self.run.model, rope_table(self.run.model.config)
+        self._train, self._fit = two_splits(
+            "a writer is trained on some texts", self.reads, lambda read: read.text.split
+        )
+
+    def train(self) -> tuple[KvWriterNet, Learned]:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        writer = KvWriterNet.untrained(self._config, self._training.seed)
+        writer = KvWriterNet.untrained(self.config, self.training.seed)
         normalise(writer.reader, self._model, self._train)
         self._size(writer)
+        points = self.run.work / "kv-checkpoint"
         with frozen(self._model):
             learned = learn(
-                writer,
-                self._lesson,
-                self._held_out,
-                self._training,
-                checkpoints=self._checkpoints,
-                progress=self._progress,
+                writer, self._lesson, self._held_out, self.training, checkpoints=points, progress=self.run.check
             )
-        best = KvWriterNet(self._config)
-        best.load_state_dict(learned.state)
-        return TrainedKvWriter(best.eval(), learned)
+        return writer.eval(), learned
 
     @torch.no_grad()
     def _size(self, writer: KvWriterNet) -> None:
@@ -137,7 +117,7 @@ class KvWriterTrainer:
             scale.copy_(torch.cat([block[which] for block in blocks], dim=2).std(dim=2).clamp(min=1e-4))
 
     def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
-        training = self._training
+        training = self.training
         read = self._train[int(random.integers(len(self._train)))]
         anchors = int(random.choice(training.tokens))
         blocks = int(random.integers(1, max(1, min(BLOCKS, _MOST_ANCHORS // anchors)) + 1))
@@ -150,8 +130,7 @@ class KvWriterTrainer:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             written.insert(0, self._written(writer, other, chosen, anchors))
         divergence, entropy = self._behind(read, first + blocks, written, training.following)
-        said.setdefault("KL", []).append(float(divergence.detach()))
-        return divergence + training.cross_entropy * entropy
+        return said.told("KL", divergence) + training.cross_entropy * entropy
 
     def _written(
         self, writer: Any, read: EvictedRead, blocks: Sequence[int], anchors: int
@@ -161,7 +140,7 @@ class KvWriterTrainer:
 
         states = read.states(max(blocks) + 1)[list(blocks)]
         device = self._model.device
-        chosen = torch.stack([keep(self._trimmer.scores(own), anchors) for own in states])
+        chosen = torch.stack([keep(self.trimmer.scores(own), anchors) for own in states])
         k, v = (torch.stack(rows) for rows in zip(*(read.kv(block) for block in blocks), strict=True))
         found = writer(states.to(device), k.to(device), v.to(device), chosen.to(device))
         own_k, own_v = (rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in found)
@@ -179,9 +158,7 @@ class KvWriterTrainer:
         places = SINK_TOKENS + torch.arange(k.shape[2], device=k.device)
         sinks = [rows.to(k.device, torch.float32) for rows in read.sinks()]
         k, v = torch.cat([sinks[0], rotated(k, places, self._table)], dim=2), torch.cat([sinks[1], v], dim=2)
-        said = behind_kv(self._model, k, v, ids[:-1], following)[0].log_softmax(dim=-1)
-        entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
-        return read.taught(blocks).divergence(said), entropy
+        return read.taught(blocks).losses(behind_kv(self._model, k, v, ids[:-1], following)[0], ids[1:])
 
     def _held_out(self, writer: Any) -> float:
         """KL behind all blocks, and behind the newest two of them, of texts that nothing is trained on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,7 +110,8 @@ def run_retrieving(
     if RETRIEVE in pack.parts:
         retrieving = Retrieving.of_part(pack.parts[RETRIEVE], network)
         own = float(retrieving.row.settings.threshold)
-        arms[LEARNED] = lambda frame: torch.sigmoid(_odds(network, tokenizer, retrieving, frame)).tolist()
+        odds = torch.no_grad()(odds_of)
+        arms[LEARNED] = lambda frame: torch.sigmoid(odds(network, tokenizer, retrieving, frame)).tolist()
     if _TRIGGER in pack.parts:
         from everlong.parts.trigger.model import TriggerNet
 
@@ -128,11 +129,6 @@ def run_retrieving(
     said[RANDOM] = figures_of([_Scored(need, float(random.random())) for need in needs], 0.5)
     ids = {name: pack.parts[name].id for name in (RETRIEVE, _TRIGGER) if name in pack.parts}
     return RetrievingReport(made_with(network), ids, len(frames), said)
-
-
-@torch.no_grad()
-def _odds(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record) -> torch.Tensor:
-    return odds_of(model, tokenizer, retrieving, frame)
 
 
 def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]) -> list[_Scored]:
@@ -176,22 +172,14 @@ def threshold_of(scored: Sequence[_Scored]) -> float:
 
 def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
     """What came back of what was needed, false alarms, right decisions (both classes weighing the same), AUC."""
-    by_need: Mapping[str, list[float]] = {
-        need: [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")
-    }
-    recalled = rate(score >= threshold for score in by_need["evicted"])
-    alarms = {need: rate(score >= threshold for score in by_need[need]) for need in ("resident", "none")}
-    wrong = [*by_need["resident"], *by_need["none"]]
-    false = rate(score >= threshold for score in wrong)
-    return {
-        "recalled": recalled.rate,
-        "recalled, low": recalled.low,
-        "recalled, high": recalled.high,
-        "false alarms, resident": alarms["resident"].rate,
-        "false alarms, none": alarms["none"].rate,
-        "false alarms": false.rate,
-        "false alarms, low": false.low,
-        "false alarms, high": false.high,
-        "right": (recalled.rate + 1 - false.rate) / 2,
-        "AUC": auc(by_need["evicted"], wrong),
-    }
+    evicted, resident, none = (
+        [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")
+    )
+    found: dict[str, float] = {}
+    for name, scores in (("recalled", evicted), ("false alarms", [*resident, *none])):
+        share = rate(score >= threshold for score in scores)
+        found |= {name: share.rate, f"{name}, low": share.low, f"{name}, high": share.high}
+    for need, scores in (("resident", resident), ("none", none)):
+        found[f"false alarms, {need}"] = rate(score >= threshold for score in scores).rate
+    right = (found["recalled"] + 1 - found["false alarms"]) / 2
+    return {**found, "right": right, "AUC": auc(evicted, [*resident, *none])}

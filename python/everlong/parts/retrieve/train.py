@@ -28,8 +28,8 @@ from everlong.models.soft import frozen
 from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
 from everlong.text.prompt import build_prompt
-from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.run import Run, before_and_after
+from everlong.training.loop import Learned, LoopSettings, Losses, learn
+from everlong.training.run import Run, before_and_after, two_splits
 
 _MAPS_SCALE = 0.5
 
@@ -47,13 +47,6 @@ class Training(LoopSettings):
     rank: int = 4  # of the maps beside the model's
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedRetrieve:
-    row: RetrieveRow
-    maps: LowRankMaps
-    learned: Learned
-
-
 def train(run: Run, training: Training) -> dict[str, PackPart]:
     """What `everlong train retrieve` does."""
     books, pairs = books_of(training.text), load_pairs(["fairytale"])
@@ -67,21 +60,17 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     return train_on(run, frames, training)
 
 
-def train_on(
-    run: Run,
-    frames: Sequence[Record],
-    training: Training,
-) -> dict[str, PackPart]:
+def train_on(run: Run, frames: Sequence[Record], training: Training) -> dict[str, PackPart]:
     """What was cut short goes on where it stopped."""
-    trained = fit(run.model, run.tokenizer, frames, training, checkpoints=run.work / "checkpoint", progress=run.check)
+    row, maps, learned = fit(run, frames, training)
     made = run.made(
         training,
-        trained.learned,
-        {"held out, nats": before_and_after(trained.learned)},
+        learned,
+        {"held out, nats": before_and_after(learned)},
         data={split: sum(frame.split == split for frame in frames) for split in ("train", "fit")},
         texts=sorted({frame.name for frame in frames if frame.split == "train"}),
     )
-    return {RETRIEVE: trained.row.part_with(trained.maps, made)}
+    return {RETRIEVE: row.part_with(maps, made)}
 
 
 class _Learning(torch.nn.Module):
@@ -122,20 +111,11 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
     return odds
 
 
-def fit(
-    model: Any,
-    tokenizer: Any,
-    frames: Sequence[Record],
-    training: Training,
-    *,
-    checkpoints: pathlib.Path | None = None,
-    progress: Told | None = None,
-) -> TrainedRetrieve:
+def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[RetrieveRow, LowRankMaps, Learned]:
     """From the last checkpoint where there is one. ValueError without frames to train on or to hold out."""
-    train, held_out = ([frame for frame in frames if frame.split == split] for split in ("train", "fit"))
-    if not train or not held_out:
-        raise ValueError("<RETRIEVE> is trained on some frames and stopped by others; one of the two has none")
-    row = RetrieveRow(RetrieveSettings(model.config.get_text_config(decoder=True).hidden_size)).to(model.device)
+    model, tokenizer = run.model, run.tokenizer
+    train, held_out = two_splits("<RETRIEVE> is trained on some frames", frames, lambda frame: frame.split)
+    row = RetrieveRow(RetrieveSettings(run.hidden_size)).to(model.device)
     maps = LowRankMaps(MapSettings(training.rank, _MAPS_SCALE), mapped_layers(model), seed=training.seed)
     maps = maps.to(model.device)
     retrieving = Retrieving(row, maps, model)
@@ -149,15 +129,12 @@ def fit(
         return (share * torch.nn.functional.softplus(torch.where(wanted, -odds, odds))).sum()
 
     def lesson(learning: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
-        loss = loss_of(learning, train[int(random.integers(len(train)))])
-        said.setdefault("loss", []).append(float(loss.detach()))
-        return loss
+        return said.told("loss", loss_of(learning, train[int(random.integers(len(train)))]))
 
     def lost(learning: Any) -> float:
         return sum(float(loss_of(learning, frame)) for frame in held_out) / len(held_out)
 
-    learning = _Learning(row, maps)
+    points = run.work / "checkpoint"
     with frozen(model):
-        learned = learn(learning, lesson, lost, training, checkpoints=checkpoints, progress=progress)
-    learning.load_state_dict(learned.state)
-    return TrainedRetrieve(row.cpu().eval(), maps.cpu(), learned)
+        learned = learn(_Learning(row, maps), lesson, lost, training, checkpoints=points, progress=run.check)
+    return row.cpu().eval(), maps.cpu(), learned

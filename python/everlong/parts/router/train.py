@@ -59,14 +59,6 @@ class Training(RouterTraining):
     encoder: str = "minilm"  # of the memory's pages
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedRouter:
-    router: Router
-    # At each check: the share of held-out questions' nearest vectors that the first `probes` lists hold; the first one
-    # is that of the router it began from.
-    learned: Learned
-
-
 def train(run: Run, training: Training) -> dict[str, PackPart]:
     """What `everlong train router` does, and how it was done: what it made is kept with the memory."""
     from everlong.retrieval.embedding import load_encoder
@@ -76,19 +68,19 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
         words = [pairs.questions[at].words for at in pairs.of_split("train")]
     else:
         words = [line for line in training.questions.read_text("utf-8").splitlines() if line.strip()]
-    trained = train_router_of(
+    router, learned = train_router_of(
         training.memory, load_encoder(training.encoder), words, training=training, progress=run.check
     )
-    found = trained.learned.held_out
-    by = f"what is nearest to questions held out, in the first {training.probes} of {len(trained.router.lists):,} lists"
+    found = learned.held_out
+    by = f"what is nearest to questions held out, in the first {training.probes} of {len(router.lists):,} lists"
     made = {
         "data": f"{len(words):,} questions",
         "questions": len(words),
-        "lists": len(trained.router.lists),
+        "lists": len(router.lists),
         "training": plain(training),
-        "minutes": round(trained.learned.minutes, 2),
+        "minutes": round(learned.minutes, 2),
         "figures": {by: {"by nearest centroid": found[0], "trained": max(found)}},
-        "log": list(trained.learned.log),
+        "log": list(learned.log),
     }
     return {"router": PackPart({}, {}, made)}
 
@@ -99,10 +91,11 @@ def train_router(
     training: RouterTraining,
     *,
     progress: Told | None = None,
-) -> TrainedRouter:
-    """Of an index with cosines, from questions [n, dimension]; the index stays as it is. The same bits for one seed,
-    machine and number of threads. ValueError for fewer than 20 questions, or for an index that is too small to have
-    lists worth choosing from.
+) -> tuple[Router, Learned]:
+    """Of an index with cosines, from questions [n, dimension]; the index stays as it is. What is held out: the share of
+    these questions' nearest vectors that the first `probes` lists hold, at first by the index's own router. The same
+    bits for one seed, machine and number of threads. ValueError for fewer than 20 questions, or for an index that is
+    too small to have lists worth choosing from.
     """
     if len(questions) < 20:
         raise ValueError(f"{len(questions)} questions are too few to train on and to hold some out")
@@ -125,17 +118,15 @@ def train_router(
     def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
         at = train[random.integers(len(train), size=training.batch)]
         scores = learning(asked[at]) * learning.sharpness.exp()
-        loss = -(wanted[at] * torch.log_softmax(scores, dim=-1)).sum(dim=-1).mean()
-        said.setdefault("loss", []).append(float(loss.detach()))
-        return loss
+        return said.told("loss", -(wanted[at] * torch.log_softmax(scores, dim=-1)).sum(dim=-1).mean())
 
     def found(_: Any) -> float:
         first = learning(asked[held]).topk(training.probes, dim=-1).indices
         return float(wanted[held].gather(1, first).sum(dim=-1).mean())
 
     learned = learn(learning, lesson, found, training, lessons=1, better=operator.gt, moves=False, progress=progress)
-    best = learned.state
-    return TrainedRouter(Router(begun.lists, best["vectors"].numpy(), best["biases"].numpy()), learned)
+    vectors, biases = (own.detach().numpy() for own in (learning.vectors, learning.biases))
+    return Router(begun.lists, vectors, biases), learned
 
 
 class _Lists(torch.nn.Module):
@@ -166,7 +157,7 @@ def train_router_of(
     *,
     training: RouterTraining | None = None,
     progress: Told | None = None,
-) -> TrainedRouter:
+) -> tuple[Router, Learned]:
     """Train the router of a memory whose pages are searched by learned lists (`search.embedding_index="dnii"`), and
     save it with the memory's index. ValueError for a memory that is not searched so.
     """
@@ -174,10 +165,10 @@ def train_router_of(
         _lists_of(opened, encoder)  # before anything is computed, or could be changed
     vectors = vectors_of(encoder, list(questions))
     with Memory.open(memory) as opened:
-        trained = train_router(_lists_of(opened, encoder), vectors, training or RouterTraining(), progress=progress)
-        router = trained.router
+        lists = _lists_of(opened, encoder)
+        router, learned = train_router(lists, vectors, training or RouterTraining(), progress=progress)
         opened.core.set_page_router(router.lists, router.vectors, router.biases)
-    return trained
+    return router, learned
 
 
 def _lists_of(memory: Memory, encoder: Encoder) -> NeuralInvertedIndex:

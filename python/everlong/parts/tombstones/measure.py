@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -151,94 +151,82 @@ class TombstonesReport(Report):
 
 def measure(loaded: tuple[Any, Any], measuring: Measuring, *, log: Log = silent) -> TombstonesReport:
     """Heads and threshold are chosen, and kept where that is asked for."""
-    books = books_of(measuring.text) if measuring.text else ()
-    heads, report = run_tombstones(loaded, measuring, measuring.work, books, log, beside=measuring.beside)
+    heads, report = chosen_and_measured(loaded, measuring, log)
     if measuring.keep:
         log(f"kept in {keep_heads(loaded[0], heads, report)}")
     return report
 
 
-def run_tombstones(
-    loaded: tuple[Any, Any],
-    config: Measuring,
-    work: pathlib.Path | None = None,
-    books: Sequence[Book] = (),
-    log: Log = silent,
-    *,
-    beside: pathlib.Path | None = None,
+def chosen_and_measured(
+    loaded: tuple[Any, Any], config: Measuring, log: Log = silent
 ) -> tuple[TombstoneHeads, TombstonesReport]:
-    """Choose heads on every other book, measure on the ones between. `work` keeps samples, a file a text; `beside`
-    those of the other kind of tombstones (the KV writer's, or means), measured on the same texts where it is given.
-    """
-    heads, samples, report = _run_one(loaded, config, work, books, log)
-    if beside is None:
+    """Choose heads on every other book, measure on the ones between."""
+    heads, samples, report = _of_one_kind(loaded, config, log)
+    if config.beside is None:
         return heads, report
-    other = dataclasses.replace(config, kv_writer=not config.kv_writer)
-    its_heads, its_samples, its_report = _run_one(loaded, other, beside, books, log)
-    query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
+    other = dataclasses.replace(config, kv_writer=not config.kv_writer, work=config.beside)
+    its_heads, its_samples, its_report = _of_one_kind(loaded, other, log)
+    query_heads = _query_heads(loaded[0])
     own, its = (
         np.array([_highest(chosen, sample, query_heads)[0] for sample in ones])
         for chosen, ones in ((heads, samples), (its_heads, its_samples))
     )
     kinds = [sample.kind for sample in samples]
     if kinds != [sample.kind for sample in its_samples]:
-        raise ValueError(f"what lies in {work} and in {beside} are ways in which other texts went on")
-    need = np.array([kind == "need" for kind in kinds])
-    less, low, high = paired_auc(own, its, need)
-    return heads, dataclasses.replace(
-        report,
-        beside=Beside(other.kv_writer, less, low, high, its_report.told[0], its_report.right),
-    )
+        raise ValueError(f"what lies in {config.work} and in {config.beside} are ways in which other texts went on")
+    paired = paired_auc(own, its, np.array([kind == "need" for kind in kinds]))
+    beside = Beside(other.kv_writer, *paired, its_report.told[0], its_report.right)
+    return heads, dataclasses.replace(report, beside=beside)
+
+
+def _query_heads(model: Any) -> int:
+    return int(model.config.get_text_config(decoder=True).num_attention_heads)
 
 
 def paired_auc(own: Array, its: Array, need: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
     """The AUC of one number less that of another of the same samples, and its 95 % interval, samples drawn again."""
+    return _with_interval(need, lambda needs, others: auc(own[needs], own[others]) - auc(its[needs], its[others]))
 
-    def less(needs: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> float:
-        return auc(own[needs], own[others]) - auc(its[needs], its[others])
 
+def _with_interval(
+    need: npt.NDArray[np.bool_], of: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], float]
+) -> tuple[float, float, float]:
+    """A figure of the samples that need and the others, and its 95 % interval, as many of both drawn again."""
     random = np.random.default_rng(0)
     needs, others = np.flatnonzero(need), np.flatnonzero(~need)
-    again = [less(random.choice(needs, len(needs)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
+    again = [of(random.choice(needs, len(needs)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
     low, high = np.quantile(again, [0.025, 0.975])
-    return less(needs, others), float(low), float(high)
+    return of(needs, others), float(low), float(high)
 
 
-def _run_one(
-    loaded: tuple[Any, Any],
-    config: Measuring,
-    work: pathlib.Path | None,
-    books: Sequence[Book],
-    log: Log,
+def _of_one_kind(
+    loaded: tuple[Any, Any], config: Measuring, log: Log
 ) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
-    there = [*shipped_books(), *books]
+    there = [*shipped_books(), *(books_of(config.text) if config.text else ())]
     if len(there) < 2:
         raise ValueError("heads are chosen on one book and measured on another: there is one alone")
 
     def samples(first: int, count: int) -> list[Sample]:
-        out = []
+        out, own = [], there[first::2]
         for document in range(count):
-            own = there[first::2]
             book = own[document % len(own)]
-            out += _kept_samples(loaded, config, book, 2 * document + first, work)
+            out += _kept_samples(loaded, config, book, 2 * document + first)
             log(f"{book.name}: {len(out)} samples")
         return out
 
-    query_heads = int(loaded[0].config.get_text_config(decoder=True).num_attention_heads)
+    query_heads = _query_heads(loaded[0])
     heads = choose_heads(samples(1, config.calibration), query_heads, config.heads)
     made = {**made_with(loaded[0]), **plain(config)}
     measured = samples(0, config.documents)
     return heads, measured, report_of(heads, measured, query_heads, made)
 
 
-def _kept_samples(
-    loaded: tuple[Any, Any], config: Measuring, book: Book, document: int, work: pathlib.Path | None
-) -> list[Sample]:
-    if work is None:
+def _kept_samples(loaded: tuple[Any, Any], config: Measuring, book: Book, document: int) -> list[Sample]:
+    if config.work is None:
         return samples_of(loaded, config, book, document)
-    file = work / f"text-{document}.npz"
+    file = config.work / f"text-{document}.npz"
     if not file.exists():
-        work.mkdir(parents=True, exist_ok=True)
+        config.work.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, npt.NDArray[Any]] = {}
         for at, sample in enumerate(samples_of(loaded, config, book, document)):
             arrays |= {f"{at}.{name}": np.asarray(value) for name, value in vars(sample).items()}
@@ -386,19 +374,15 @@ def report_of(
 
 def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
     kinds = np.array([sample.kind for sample in samples])
-    need, others = values[kinds == "need"], values[kinds != "need"]
-    random = np.random.default_rng(0)
-    again = [auc(random.choice(need, len(need)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
-    low, high = np.quantile(again, [0.025, 0.975])
+    needing = kinds == "need"
+    need, in_the_frame, book = (values[kinds == kind] for kind in ("need", "in the frame", "book"))
     return Told(
         by,
-        auc(need, others),
-        float(low),
-        float(high),
-        _recalled_at(need, others, FALSE_ALARMS),
-        auc(need, values[kinds == "in the frame"]),
-        auc(need, values[kinds == "book"]),
-        _recalled_at(need, values[kinds == "book"], FALSE_ALARMS),
+        *_with_interval(needing, lambda needs, others: auc(values[needs], values[others])),
+        _recalled_at(need, values[~needing], FALSE_ALARMS),
+        auc(need, in_the_frame),
+        auc(need, book),
+        _recalled_at(need, book, FALSE_ALARMS),
     )
 
 

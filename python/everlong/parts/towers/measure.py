@@ -213,16 +213,8 @@ def read_stories(
             first, last = np.searchsorted(starts, [at, at + len(words)])
             spans[number, piece] = (begin + int(first), begin + int(last))
             at += len(words)
-    return [
-        Asked(
-            question.words,
-            question.kind,
-            tuple(spans[question.text, piece] for piece in question.pieces),
-            question.answers,
-        )
-        for question in pairs.questions
-        if (question.text, question.pieces[0]) in spans
-    ]
+    there = [one for one in pairs.questions if (one.text, one.pieces[0]) in spans]
+    return [Asked(one.words, one.kind, tuple(spans[one.text, at] for at in one.pieces), one.answers) for one in there]
 
 
 def asked_elsewhere(*, fitting: bool) -> list[Asked]:
@@ -235,15 +227,15 @@ def asked_elsewhere(*, fitting: bool) -> list[Asked]:
 
 def planted_facts(*, development: bool) -> list[Fact]:
     """What is planted and measured on; or paraphrases and facts of the same making, which are fitted on."""
-    facts = list(DEVELOPMENT if development else PARAPHRASES + ASSOCIATIONS)
+    facts, seed = list(DEVELOPMENT if development else PARAPHRASES + ASSOCIATIONS), 77 if development else 21
     for kinds, count in _FACT_KINDS:
-        drawn = make_facts(kinds, count, seed=77 if development else 21)
+        drawn = make_facts(kinds, count, seed=seed)
         if development:
             for kind in kinds:
                 facts += [fact for fact in drawn if fact.kind == kind][:_DEVELOPMENT_FACTS]
         else:
             facts += drawn
-    order = np.random.default_rng(77 if development else 21).permutation(len(facts))
+    order = np.random.default_rng(seed).permutation(len(facts))
     return [facts[at] for at in order]
 
 
@@ -259,24 +251,18 @@ def read_planted(
     books = all_books(corpus, characters)
     positions = [int((place + 0.5) / len(facts) * lengths[0] * 0.98) for place in range(len(facts))]
     haystack = build_haystack(books, mm.tokenizer, lengths, facts, positions, seed=21)
-    shift: dict[int, int] = {}
-    read = 0
+    shift: list[int] = []  # of each part that was read
     for parts in haystack.checkpoints:
-        for number in range(read, parts):
+        for number in range(len(shift), parts):
             part = haystack.parts[number]
-            shift[number] = mm.frame.text_begin - part.begin
+            shift.append(mm.frame.text_begin - part.begin)
             mm.read(part.text, source=f"{number} {part.source}")
-        read = parts
-        ask(
-            [
-                Asked(
-                    needle.fact.question,
-                    needle.fact.kind if needle.fact.kind in ("paraphrase", "association") else "fact",
-                    ((needle.begin + shift[needle.part], needle.end + shift[needle.part]),),
-                )
-                for needle in haystack.needles
-            ]
-        )
+        found = []
+        for needle in haystack.needles:
+            kind = needle.fact.kind if needle.fact.kind in ("paraphrase", "association") else "fact"
+            begin, end = (at + shift[needle.part] for at in (needle.begin, needle.end))
+            found.append(Asked(needle.fact.question, kind, ((begin, end),)))
+        ask(found)
 
 
 def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer]:
@@ -308,16 +294,9 @@ def ask_all(
             spans = _groups_of([(page.begin, page.end) for page in ranking.pages])
             ranks[f"{ranking.part}, {ranking.granularity}"] = _rank(question, spans, mm.config.archive.page_tokens)
             if keep_rankings:
-                kept.append(
-                    {
-                        "part": ranking.part,
-                        "granularity": ranking.granularity,
-                        "pages": [page.begin for page in ranking.pages],
-                        "scores": [float(score) for score in ranking.scores],
-                        "whole": ranking.whole,
-                        "unnamed": ranking.unnamed,
-                    }
-                )
+                own = {name: getattr(ranking, name) for name in ("part", "granularity", "whole", "unnamed")}
+                begins, scores = [page.begin for page in ranking.pages], [float(score) for score in ranking.scores]
+                kept.append({**own, "pages": begins, "scores": scores})
         searches = _searches(mm, question, inputs, place, sources, every=keep_rankings)
         ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
         row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
@@ -348,7 +327,9 @@ def _searches(
     """
     others = _without(sources, question.spans)
     searches: list[dict[str, Any]] = []
-    for kinds in _subsets(inputs["kinds"]) if every else _fusions(inputs["kinds"]):
+    there = inputs["kinds"]
+    subsets = [some for size in range(1, len(there) + 1) for some in itertools.combinations(there, size)]
+    for kinds in subsets if every else _fusions(there):
         for left_out in (False, True) if question.spans and others else (False,):
             found = mm.memory.core.search(
                 **{**inputs, "kinds": kinds},
@@ -409,19 +390,17 @@ def measure(
             asked(mm, "stories", there)
     if measuring.lengths:
         with opened("planted") as mm:
-            name = f"planted {mm.stream_tokens}"
-            there = _asked_before(mm, keep, name)
+
+            def ask(found: list[Asked]) -> None:
+                asked(mm, f"planted {mm.stream_tokens}", found)
+
+            there = _asked_before(mm, keep, f"planted {mm.stream_tokens}")
             if there:
-                asked(mm, name, there)
-                return Reports(reports)
-            facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
-            read_planted(
-                mm,
-                facts,
-                sorted(measuring.lengths),
-                measuring.corpus,
-                lambda found: asked(mm, f"planted {mm.stream_tokens}", found + others),
-            )
+                ask(there)
+            else:
+                facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
+                lengths = sorted(measuring.lengths)
+                read_planted(mm, facts, lengths, measuring.corpus, lambda found: ask(found + others))
     return Reports(reports)
 
 
@@ -433,12 +412,7 @@ def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list
         raise EverlongError(f"{mm.memory.path} was read, and not asked to the end: name another folder")
     questions = json.loads(file.read_text("utf-8"))["questions"]
     return [
-        Asked(
-            q["words"],
-            q["kind"],
-            tuple((first, last) for first, last in q["spans"]),
-            tuple(q.get("answers", ())),
-        )
+        Asked(q["words"], q["kind"], tuple((first, last) for first, last in q["spans"]), tuple(q.get("answers", ())))
         for q in questions
     ]
 
@@ -455,10 +429,6 @@ def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 _WORDS = ("heads", "lexical")
-
-
-def _subsets(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    return [some for size in range(1, len(kinds) + 1) for some in itertools.combinations(kinds, size)]
 
 
 def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> list[str]:

@@ -67,7 +67,8 @@ def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]
     for question in questions:
         most = _NEW_TOKENS if question.fact is None else question.fact.max_new_tokens
         answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
-        passage = "\n".join(_text_of(mm, span) for span in question.spans)
+        stream = mm.frame.os.stream
+        passage = "\n".join(mm.tokenizer.decode(mm.memory.core.token_ids(stream, *span)) for span in question.spans)
         replies = {
             MEMORY: answer.text,
             GOLD: answer_from_passage(mm.model, mm.tokenizer, passage, question.words, most),
@@ -102,8 +103,3 @@ def words_f1(reply: str, answer: str) -> float:
 
 def _counted(text: str) -> collections.Counter[str]:
     return collections.Counter(word for word in _WORD.findall(text.lower()) if word not in _ARTICLES)
-
-
-def _text_of(mm: MemoryModel, span: tuple[int, int]) -> str:
-    text: str = mm.tokenizer.decode(mm.memory.core.token_ids(mm.frame.os.stream, *span))
-    return text

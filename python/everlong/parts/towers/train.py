@@ -8,6 +8,7 @@ computed here.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 import pathlib
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from everlong.parts.towers.teacher import taught_vectors
 from everlong.text.vectors import Encoder, encoder_name
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn, unwrapped
 from everlong.training.run import Run
-from everlong.training.states import Rows, States, as_floats, cached_states
+from everlong.training.states import States, as_floats, cached_states
 
 BY_DEFAULT = True  # of `everlong train all`
 _DEPTHS = (1 / 3, 0.43, 0.53)  # shares of the model's, where its states tell most of what a text says
@@ -59,12 +60,6 @@ class Training(LoopSettings):
     state_dropout: float = 0.2  # of whole tokens of a question: a word that is missing must not matter
     mine_every: int = 500  # steps; the best wrong passages are looked for anew
     check_every: int = 250  # steps; the towers that found most held-out questions are kept
-
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    towers: LateTowers
-    learned: Learned
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
@@ -109,108 +104,77 @@ def train_on(
     taught = None if teacher is None else taught_vectors(pairs, teacher, run.work / "teacher", progress=run.progress)
     settings = TowerSettings(layers, run.hidden_size)
     if writer is not None:
-        size = int(states.passages.shape[1])
-        settings = TowerSettings(
-            layers, run.hidden_size, group_tokens=training.details_tokens, details_size=size, writer=writer.id
-        )
-    trainer = TowerTrainer(
-        pairs, states, settings, training, taught, checkpoints=run.work / "checkpoint", progress=run.check
-    )
-    trained = trainer.train()
+        group, size = training.details_tokens, int(states.passages.shape[1])
+        settings = dataclasses.replace(settings, group_tokens=group, details_size=size, writer=writer.id)
+    trainer = TowerTrainer(pairs, states, settings, training, taught, run.work / "checkpoint", run.check)
+    towers, learned = trainer.train()
     made = run.made(
         training,
-        trained.learned,
-        {split: trainer.found(trained.towers, split) for split in ("fit", "test")},
+        learned,
+        {split: trainer.found(towers, split) for split in ("fit", "test")},
         data=pairs.origins(),
         foreign=sorted({text.name for text in pairs.texts if text.origin == FOREIGN}),
         teacher="" if teacher is None else encoder_name(teacher),
     )
-    return {TOWERS: trained.towers.part(made), **({} if writer is None else {"writer": writer})}
+    return {TOWERS: towers.part(made), **({} if writer is None else {"writer": writer})}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Passages:
-    """Every piece of every text as one passage."""
-
-    rows: tuple[Rows, ...]
-    first: tuple[int, ...]  # passage of a text's first piece, by text
-
-    @classmethod
-    def of(cls, states: States) -> _Passages:
-        rows: list[Rows] = []
-        first: list[int] = []
-        for pieces in states.pieces:
-            first.append(len(rows))
-            rows.extend(pieces)
-        return cls(tuple(rows), tuple(first))
-
-
+@dataclasses.dataclass
 class TowerTrainer:
-    """One training. `teacher`: unit vectors of (passages, questions) by a sentence encoder, in their order."""
+    """One training."""
 
-    def __init__(
-        self,
-        pairs: Pairs,
-        states: States,
-        settings: TowerSettings,
-        training: Training,
-        teacher: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None,
-        *,
-        checkpoints: pathlib.Path | None = None,
-        progress: Told | None = None,
-    ) -> None:
-        if settings.group_tokens % states.row_tokens:
-            raise ValueError(f"group_tokens is {settings.group_tokens}, expected a multiple of {states.row_tokens}")
-        self._pairs, self._states, self._settings, self._training = pairs, states, settings, training
-        self._teacher = teacher
-        self._checkpoints = checkpoints
-        self._progress = progress
-        self._passages = _Passages.of(states)
+    pairs: Pairs
+    states: States
+    settings: TowerSettings
+    training: Training
+    # Unit vectors of (passages, questions) by a sentence encoder, in their order.
+    teacher: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None
+    checkpoints: pathlib.Path | None = None
+    progress: Told | None = None
+
+    def __post_init__(self) -> None:
+        group, row = self.settings.group_tokens, self.states.row_tokens
+        if group % row:
+            raise ValueError(f"group_tokens is {group}, expected a multiple of {row}")
+        self._rows = [rows for pieces in self.states.pieces for rows in pieces]  # every piece is a passage
+        counts = [len(pieces) for pieces in self.states.pieces]
+        first = itertools.accumulate(counts, initial=0)
+        self._of_text = [range(at, at + count) for at, count in zip(first, counts, strict=False)]
         self._gold = [
-            tuple(self._passages.first[question.text] + piece for piece in question.pieces)
-            for question in pairs.questions
+            tuple(self._of_text[question.text][piece] for piece in question.pieces) for question in self.pairs.questions
         ]
-        self._wrong = np.asarray(  # what may stand as a wrong passage
-            [
-                self._passages.first[at] + piece
-                for at, text in enumerate(pairs.texts)
-                if text.split == "train"
-                for piece in range(len(states.pieces[at]))
-            ]
-        )
-        self._random = np.random.default_rng(training.seed)
+        train = (at for at, text in enumerate(self.pairs.texts) if text.split == "train")
+        self._wrong = np.asarray([passage for at in train for passage in self._of_text[at]])  # what may stand as wrong
+        self._random = np.random.default_rng(self.training.seed)
         self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
 
-    def train(self) -> Trained:
+    def train(self) -> tuple[LateTowers, Learned]:
         """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        torch.manual_seed(self._training.seed)
-        towers = LateTowers(self._settings)
+        torch.manual_seed(self.training.seed)
+        towers = LateTowers(self.settings)
         self._normalise(towers)
         both = _Both(towers)
-        train = np.asarray(self._pairs.of_split("train"))
+        train = np.asarray(self.pairs.of_split("train"))
         chances = self._chances(train)
 
         def lesson(model: Any, step: int, _: np.random.Generator, said: Losses) -> torch.Tensor:
-            if step > 0 and step % self._training.mine_every == 0 and self._training.negatives:
+            if step > 0 and step % self.training.mine_every == 0 and self.training.negatives:
                 self._mine(unwrapped(model).towers, train)
-            size = min(self._training.batch, len(train))
-            loss = self._loss(model, self._random.choice(train, size=size, replace=False, p=chances))
-            said.setdefault("loss", []).append(float(loss.detach()))
-            return loss
+            size = min(self.training.batch, len(train))
+            return said.told("loss", self._loss(model, self._random.choice(train, size=size, replace=False, p=chances)))
 
         learned = learn(
             both,
             lesson,
             self._held_out,
-            self._training,
+            self.training,
             lessons=1,
             better=operator.ge,
             kept=self,
-            checkpoints=self._checkpoints,
-            progress=self._progress,
+            checkpoints=self.checkpoints,
+            progress=self.progress,
         )
-        both.load_state_dict(learned.state)
-        return Trained(towers.cpu().eval(), learned)
+        return towers.cpu().eval(), learned
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of this."""
@@ -223,20 +187,20 @@ class TowerTrainer:
 
     def _chances(self, train: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Of each question to be drawn: a small set of questions is drawn more often than its size has it."""
-        counts = self._pairs.origins()
-        origins = [self._pairs.texts[self._pairs.questions[at].text].origin for at in train]
-        chances = np.asarray([counts[origin] ** -self._training.evenness for origin in origins])
+        counts = self.pairs.origins()
+        origins = [self.pairs.texts[self.pairs.questions[at].text].origin for at in train]
+        chances = np.asarray([counts[origin] ** -self.training.evenness for origin in origins])
         return np.asarray(chances / chances.sum(), dtype=np.float64)
 
     def _normalise(self, towers: LateTowers) -> None:
         """Each number centred and scaled, as the passages have it; of questions as they have it themselves where
         passages are of something else.
         """
-        sample = self._sampled(self._states.passages)
-        if self._settings.details_size:
+        sample = self._sampled(self.states.passages)
+        if self.settings.details_size:
             towers.details_center.copy_(sample.mean(dim=0))
             towers.details_scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
-            sample = self._sampled(self._states.questions)
+            sample = self._sampled(self.states.questions)
         towers.center.copy_(sample.mean(dim=0))
         towers.scale.copy_(1 / sample.std(dim=0).clamp(min=1e-4))
 
@@ -257,39 +221,38 @@ class TowerTrainer:
         scores, scale = model(words.to(device), asker.to(device), vectors.to(device), owner.to(device), len(passages))
         scores = scores * scale.exp().clamp(max=100)
         loss = _info_nce(scores, right) + _info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
-        if self._teacher is None or self._training.teacher_share == 0:
+        if self.teacher is None or self.training.teacher_share == 0:
             return loss
-        taught = torch.from_numpy(self._teacher[1][batch] @ self._teacher[0][passages].T).to(device)
+        taught = torch.from_numpy(self.teacher[1][batch] @ self.teacher[0][passages].T).to(device)
         wanted = torch.softmax(taught / _TEACHER_TEMPERATURE, dim=-1)
         distance = torch.nn.functional.kl_div(torch.log_softmax(scores, dim=-1), wanted, reduction="batchmean")
-        return loss + self._training.teacher_share * distance
+        return loss + self.training.teacher_share * distance
 
     def _passages_of(self, batch: npt.NDArray[np.int64]) -> list[int]:
         """One right passage of each question, then wrong ones: the best by the towers, or others of the same text."""
         chosen = [int(self._random.choice(self._gold[question])) for question in batch]
         wrong: list[int] = []
         for question in self._random.permutation(batch):
-            if len(wrong) >= self._training.negatives:
+            if len(wrong) >= self.training.negatives:
                 break
             mined = self._mined.get(int(question))
-            pieces = len(self._states.pieces[self._pairs.questions[question].text])
+            of_text = self._of_text[self.pairs.questions[question].text]
             if mined:
                 wrong.extend(int(passage) for passage in self._random.choice(mined, size=2))
-            elif pieces > 1:
-                first = self._passages.first[self._pairs.questions[question].text]
-                wrong.append(first + int(self._random.integers(pieces)))
+            elif len(of_text) > 1:
+                wrong.append(of_text[int(self._random.integers(len(of_text)))])
         return list(dict.fromkeys([*chosen, *wrong]))
 
     def _grouped(self, passages: Sequence[int], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Means of states [groups, width] of passages one after the other, and whose each is [groups]."""
-        pooled = self._settings.group_tokens // self._states.row_tokens
+        pooled = self.settings.group_tokens // self.states.row_tokens
         pieces, owner = [], []
         for at, passage in enumerate(passages):
-            first, last = self._passages.rows[passage]
+            first, last = self._rows[passage]
             if not whole and last - first > _MOST_VECTORS * pooled:
                 first += int(self._random.integers(last - first - _MOST_VECTORS * pooled + 1))
                 last = first + _MOST_VECTORS * pooled
-            rows = as_floats(self._states.passages[first:last])
+            rows = as_floats(self.states.passages[first:last])
             if len(rows) % pooled:
                 rows = torch.cat([rows, rows[-1:].expand(pooled - len(rows) % pooled, -1)])
             pieces.append(rows.view(-1, pooled, rows.shape[-1]).float().mean(dim=1))
@@ -300,9 +263,9 @@ class TowerTrainer:
         """States [tokens, width] of questions one after the other, and whose each is [tokens]."""
         pieces, owner = [], []
         for at, question in enumerate(batch):
-            rows = as_floats(self._states.questions[slice(*self._states.words[question])])
-            if not whole and len(rows) > 3 and self._training.state_dropout > 0:
-                kept = self._random.random(len(rows)) >= self._training.state_dropout
+            rows = as_floats(self.states.questions[slice(*self.states.words[question])])
+            if not whole and len(rows) > 3 and self.training.state_dropout > 0:
+                kept = self._random.random(len(rows)) >= self.training.state_dropout
                 rows = rows[torch.from_numpy(kept)] if kept.any() else rows
             pieces.append(rows)
             owner.append(torch.full((len(rows),), at))
@@ -355,11 +318,9 @@ class TowerTrainer:
 
     def found(self, towers: LateTowers, split: Split) -> dict[str, float]:
         """Shares of held-out questions whose right section is first, among four, by kind; all sections of the split."""
-        asked = self._pairs.of_split(split)
-        texts = sorted({self._pairs.questions[at].text for at in asked})
-        passages = [
-            self._passages.first[text] + piece for text in texts for piece in range(len(self._states.pieces[text]))
-        ]
+        asked = self.pairs.of_split(split)
+        texts = sorted({self.pairs.questions[at].text for at in asked})
+        passages = [passage for text in texts for passage in self._of_text[text]]
         if not asked:
             return {}
         scores = self.scores(towers, asked, passages)
@@ -368,7 +329,7 @@ class TowerTrainer:
         for row, question in enumerate(asked):
             best = torch.argsort(scores[row], descending=True)[:4].tolist()
             right = {column[passage] for passage in self._gold[question]}
-            kind = self._pairs.questions[question].kind
+            kind = self.pairs.questions[question].kind
             for name in ("", f"{kind} ") if kind else ("",):
                 shares.setdefault(f"{name}@1", []).append(best[0] in right)
                 shares.setdefault(f"{name}@4", []).append(bool(right & set(best)))

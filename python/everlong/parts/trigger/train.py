@@ -58,12 +58,6 @@ class Training(LoopSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedTrigger:
-    trigger: TriggerNet
-    learned: Learned
-
-
-@dataclasses.dataclass(frozen=True)
 class _Places:
     """What is learned from, one row a place."""
 
@@ -82,11 +76,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     return train_on(run, texts, training)
 
 
-def train_on(
-    run: Run,
-    texts: Sequence[CutText],
-    training: Training,
-) -> dict[str, PackPart]:
+def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str, PackPart]:
     """Cache states in `work`, train, measure on texts that were held out, keep what thresholds are calibrated by.
 
     Those are the texts of origin "book". States that were cut short go on where they stopped; training takes minutes
@@ -97,9 +87,9 @@ def train_on(
     if not books:
         raise ValueError("thresholds are calibrated on text as it is read; there is none")
     states = read_states(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
-    trained = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
+    fitted, learned = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
     # As a pack gives it back: its maps are in 16 bits there.
-    trigger = TriggerNet.of_part(trained.trigger.part({}))
+    trigger = TriggerNet.of_part(fitted.part({}))
     boundaries = TextBoundaries(run.tokenizer)
     kept = []
     for text in (states.texts[at] for at in books):
@@ -110,7 +100,7 @@ def train_on(
     splits = sorted({text.split for text in texts})
     made = run.made(
         training,
-        trained.learned,
+        learned,
         {split: figures_of(trigger, states, split) for split in splits},
         data={kind: kinds.count(kind) for kind in sorted(set(kinds))},
         books=sorted({name for text in texts for name in text.sources}),
@@ -121,7 +111,7 @@ def train_on(
 
 def fit(
     states: ReadStates, settings: TriggerSettings, training: Training, *, check: Told | None = None
-) -> TrainedTrigger:
+) -> tuple[TriggerNet, Learned]:
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
@@ -132,17 +122,15 @@ def fit(
         raise ValueError("a trigger is trained on some texts and stopped by others; one of the two has no places")
 
     def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
-        loss = _loss(trigger, train, torch.from_numpy(random.integers(len(train.targets), size=training.batch)))
-        said.setdefault("loss", []).append(float(loss.detach()))
-        return loss
+        rows = torch.from_numpy(random.integers(len(train.targets), size=training.batch))
+        return said.told("loss", _loss(trigger, train, rows))
 
     def lost(_: Any) -> dict[str, float]:
         loss = float(_loss(trigger, held_out, torch.arange(len(held_out.targets))))
         return {"held out": loss, **_found(trigger, held_out)}
 
     learned = learn(trigger, lesson, lost, training, lessons=1, moves=False, progress=check)
-    trigger.load_state_dict(learned.state)
-    return TrainedTrigger(trigger.eval(), learned)
+    return trigger.eval(), learned
 
 
 def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bool_]) -> float:

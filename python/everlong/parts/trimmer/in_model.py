@@ -30,8 +30,10 @@ from everlong.models.masked import MaskedAttention
 from everlong.models.releases import cache_argument
 from everlong.models.soft import frozen
 from everlong.parts.trimmer.model import TrimmerNet
+from everlong.parts.trimmer.scores import scores_of
 from everlong.parts.trimmer.top_k import gumbel, straight_through_top_k
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong.training.run import two_splits
 from everlong.training.states import require_same
 
 
@@ -69,13 +71,6 @@ class Choice:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedInModel:
-    trimmer: TrimmerNet
-    adapter: LowRankMaps | None
-    learned: Learned
-
-
-@dataclasses.dataclass(frozen=True)
 class _Read:
     """A scenario's stream, read once; and what the teacher says of each target: log probabilities [scored, V]."""
 
@@ -84,39 +79,36 @@ class _Read:
     teacher: tuple[torch.Tensor, ...]
 
 
+@dataclasses.dataclass
 class InModelTrainer:
-    """One training of one Trimmer, and of an adapter where one is given; the model is frozen and stays as it is."""
+    """One training of one Trimmer, and of an adapter where one is given; the model is frozen and stays as it is.
+    ValueError where all scenarios are held out, or none.
+    """
 
-    def __init__(
-        self,
-        model: Any,
-        scenarios: Sequence[Scenario],
-        training: InModelTraining,
-        *,
-        adapter: LowRankMaps | None = None,
-        checkpoints: pathlib.Path | None = None,
-        progress: Told | None = None,
-    ) -> None:
-        """`adapter` is trained in place. ValueError where all scenarios are held out, or none."""
-        self._model, self._training = model, training
-        self._adapter = adapter
-        self._attached = None if adapter is None else AttachedMaps(adapter, model)
-        self._checkpoints, self._progress = checkpoints, progress
-        self._train, self._fit = ([one for one in scenarios if one.split == split] for split in ("train", "fit"))
-        if not self._train or not self._fit:
-            raise ValueError("a Trimmer is trained on some scenarios and stopped by others; one of the two has none")
+    model: Any
+    scenarios: Sequence[Scenario]
+    training: InModelTraining
+    adapter: LowRankMaps | None = None  # is trained in place
+    checkpoints: pathlib.Path | None = None
+    progress: Told | None = None
+
+    def __post_init__(self) -> None:
+        self._attached = None if self.adapter is None else AttachedMaps(self.adapter, self.model)
+        self._train, self._fit = two_splits(
+            "a Trimmer is trained on some scenarios", self.scenarios, lambda one: one.split
+        )
         self._read: dict[str, _Read] = {}
 
-    def train(self, trimmer: TrimmerNet) -> TrainedInModel:
+    def train(self, trimmer: TrimmerNet) -> tuple[TrimmerNet, Learned]:
         """From `trimmer`, which stays as it is, or from the last checkpoint. The same bits for one seed, machine and
         number of threads. EverlongError where the checkpoints are of another training.
         """
         self._require_same()
-        training = self._training
+        training = self.training
         own = copy.deepcopy(trimmer).requires_grad_(requires_grad=True)
         module = torch.nn.ModuleDict({"trimmer": own})
-        if self._adapter is not None:
-            module["adapter"] = self._adapter
+        if self.adapter is not None:
+            module["adapter"] = self.adapter
 
         def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
             step, at = number // training.batch, in_turn(training.seed, number, len(self._train))
@@ -126,21 +118,20 @@ class InModelTrainer:
             for loss in losses:
                 total += share * float(loss.detach())
                 yield loss * share
-            said.setdefault("loss", []).append(total)
+            said["loss"].append(total)
 
-        with frozen(self._model):
+        with frozen(self.model):
             learned = learn(
                 module,
                 lesson,
                 lambda _: self.held_out(own),
                 training,
-                rates={} if self._adapter is None else {"adapter": training.adapter_learning_rate},
-                checkpoints=self._checkpoints,
-                progress=self._progress,
+                rates={} if self.adapter is None else {"adapter": training.adapter_learning_rate},
+                checkpoints=self.checkpoints,
+                progress=self.progress,
             )
-        module.load_state_dict(learned.state)
         module.eval().requires_grad_(requires_grad=False)
-        return TrainedInModel(own, self._adapter, learned)
+        return own, learned
 
     @torch.no_grad()
     def held_out(self, trimmer: TrimmerNet) -> float:
@@ -153,7 +144,7 @@ class InModelTrainer:
                 weights = torch.cat(
                     [
                         key_weights(scores[None], scenario, Choice(budget, _over(scenario)), 1.0)
-                        for budget in self._training.budgets
+                        for budget in self.training.budgets
                     ]
                 )
                 losses.append(float(self.loss(read.whole, weights, scenario, target, teacher)))
@@ -163,9 +154,9 @@ class InModelTrainer:
         self, whole: WholeText, weights: torch.Tensor, scenario: Scenario, target: Target, teacher: torch.Tensor
     ) -> torch.Tensor:
         """alpha CE + beta KL from the teacher [scored, V] + gamma Attn-KL, mean over masks [B, n] and scored tokens."""
-        training = self._training
+        training = self.training
         with contextlib.nullcontext() if self._attached is None else self._attached.at_work():
-            said, lost = said_under(self._model, whole, weights, target)
+            said, lost = said_under(self.model, whole, weights, target)
         right = target.ids[target.first :].to(said.device)
         ce = -said.gather(-1, right[None, :, None].expand(len(said), -1, -1)).mean()
         teacher = teacher.to(said.device).float()
@@ -176,7 +167,7 @@ class InModelTrainer:
 
     def _losses(self, trimmer: TrimmerNet, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
         """Of each of a scenario's targets."""
-        training = self._training
+        training = self.training
         read = self._reading(trimmer, scenario)
         for target, teacher in zip(scenario.targets, read.teacher, strict=True):
             noise = gumbel((training.masks, len(read.states)), torch.Generator().manual_seed(drawn.getrandbits(62)))
@@ -188,35 +179,25 @@ class InModelTrainer:
     def _reading(self, trimmer: TrimmerNet, scenario: Scenario) -> _Read:
         """Read once in a training: what costs is the forward of the stream."""
         if scenario.name not in self._read:
-            whole = read_whole(self._model, scenario.ids, trimmer.settings.layers)
+            whole = read_whole(self.model, scenario.ids, trimmer.settings.layers)
             end = SINK_TOKENS + scenario.blocks * BLOCK_TOKENS
             states = side_by_side(whole.hidden, trimmer.settings.layers)[SINK_TOKENS:end].float()
-            teacher = tuple(_taught(self._model, whole, len(scenario.ids), target) for target in scenario.targets)
+            teacher = tuple(_taught(self.model, whole, len(scenario.ids), target) for target in scenario.targets)
             self._read[scenario.name] = _Read(dataclasses.replace(whole, hidden={}), states, teacher)
         return self._read[scenario.name]
 
     def _require_same(self) -> None:
         """What checkpoints are of, but for how long it goes on."""
-        if self._checkpoints is None:
+        if self.checkpoints is None:
             return
-        self._checkpoints.mkdir(parents=True, exist_ok=True)
-        settings = dataclasses.replace(self._training, steps=1, minutes=None)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        settings = dataclasses.replace(self.training, steps=1, minutes=None)
         said = {
             "settings": dataclasses.asdict(settings),
-            "adapter": self._adapter is not None,
+            "adapter": self.adapter is not None,
             "scenarios": [one.name for one in (*self._train, *self._fit)],
         }
-        require_same(self._checkpoints, json.loads(json.dumps(said)))
-
-
-def scores_of(trimmer: TrimmerNet, states: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of so many tokens."""
-    return torch.cat(
-        [
-            trimmer.scores(own, tokens - SINK_TOKENS - (block + 1) * BLOCK_TOKENS)
-            for block, own in enumerate(torch.split(states, BLOCK_TOKENS))
-        ]
-    )
+        require_same(self.checkpoints, json.loads(json.dumps(said)))
 
 
 def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temperature: float) -> torch.Tensor:

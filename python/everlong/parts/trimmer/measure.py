@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,11 @@ from everlong.corpora.planted import with_statements
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_lines
 from everlong.eval.log import Log, silent
-from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.statistics import figures_of, mean_and_stderr
 from everlong.eval.tables import Report, Table, keep_report, with_error
 from everlong.models.cut_cache import go_on
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
-from everlong.models.pack import Pack, pack_with
+from everlong.models.pack import pack_with
 from everlong.models.provenance import made_with
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, keep
 from everlong.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
@@ -132,21 +132,6 @@ class TrimmingReport(Report):
                 )
 
 
-def measure(
-    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
-) -> TrimmingReport:
-    """EverlongError where the pack has no Trimmer."""
-    return run_trimming(
-        loaded,
-        pack_with(TRIMMER, "Trimmer", loaded[0], pack),
-        measuring,
-        books=books_of(measuring.text),
-        beside={folder.name: pack_with(TRIMMER, "Trimmer", loaded[0], folder) for folder in measuring.beside},
-        known=lambda report: keep_report(report.to_dict(), measuring.keep),
-        log=log,
-    )
-
-
 def prose_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
@@ -194,33 +179,28 @@ def story_streams(
         yield stream, 1, asked
 
 
-def run_trimming(
-    model: tuple[Any, Any],
-    pack: Pack,
-    config: Measuring,
-    *,
-    books: Sequence[Book] = (),
-    beside: Mapping[str, Pack] | None = None,
-    known: Callable[[TrimmingReport], None] = lambda report: None,
-    log: Log = silent,
+def measure(
+    loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> TrimmingReport:
-    """Every method at every budget on the three grounds, in turns. Shipped books stand behind `books`; `beside` are
-    packs of other Trimmers by name. `known` is told what is known after every stream: what fewer places, blocks of the
-    same seed would give.
+    """Every method at every budget on the three grounds, in turns. Shipped books stand behind those named. What is
+    known is kept after every stream: what fewer places, blocks of the same seed would give. EverlongError where the
+    pack has no Trimmer.
     """
-    network, tokenizer = model
-    books = list({book.name: book for book in (*books, *shipped_books())}.values())
-    books = [books[at] for at in np.random.default_rng(config.seed).permutation(len(books))]
-    packs = {**(beside or {}), LEARNED: pack}
+    network, tokenizer = loaded
+    books = list({book.name: book for book in (*books_of(measuring.text), *shipped_books())}.values())
+    books = [books[at] for at in np.random.default_rng(measuring.seed).permutation(len(books))]
+    own_pack = pack_with(TRIMMER, "Trimmer", network, pack)
+    packs = {folder.name: pack_with(TRIMMER, "Trimmer", network, folder) for folder in measuring.beside}
+    packs[LEARNED] = own_pack
     trimmers = {name: TrimmerNet.of_part(own.parts[TRIMMER]) for name, own in packs.items()}
-    adapter = LowRankMaps.of_part(pack.parts["adapter"]) if "adapter" in pack.parts else None
-    attached = None if adapter is None else AttachedMaps(adapter, network)
-    drawn = [np.random.default_rng((config.seed, number)) for number in range(6)]
-    counts = {PROSE: config.places, FACTS: config.fact_blocks, STORIES: config.story_blocks}
+    adapter = own_pack.parts.get("adapter")
+    attached = None if adapter is None else AttachedMaps(LowRankMaps.of_part(adapter), network)
+    drawn = [np.random.default_rng((measuring.seed, number)) for number in range(6)]
+    counts = {PROSE: measuring.places, FACTS: measuring.fact_blocks, STORIES: measuring.story_blocks}
     streams = {
-        PROSE: prose_streams(tokenizer, books, config.places, drawn[0]),
-        FACTS: fact_streams(tokenizer, books, config.fact_blocks, drawn[1]),
-        STORIES: story_streams(tokenizer, config.story_blocks, drawn[2]),
+        PROSE: prose_streams(tokenizer, books, measuring.places, drawn[0]),
+        FACTS: fact_streams(tokenizer, books, measuring.fact_blocks, drawn[1]),
+        STORIES: story_streams(tokenizer, measuring.story_blocks, drawn[2]),
     }
     random = dict(zip(streams, drawn[3:], strict=True))
     lost: dict[str, dict[tuple[str, int], list[Lost]]] = {}
@@ -230,11 +210,11 @@ def run_trimming(
     def report() -> TrimmingReport:
         return TrimmingReport(
             by,
-            pack.parts[TRIMMER].id,
-            plain(config),
+            own_pack.parts[TRIMMER].id,
+            plain(measuring),
             {ground: len(own[NONE_KEPT, 0]) for ground, own in lost.items()},
-            {ground: _figures(own) for ground, own in lost.items()},
-            {ground: _differences(own, config.budgets) for ground, own in lost.items()},
+            {ground: figures_of(own, _MEASURES) for ground, own in lost.items()},
+            {ground: _differences(own, measuring.budgets) for ground, own in lost.items()},
             list(kept.values()),
         )
 
@@ -246,10 +226,10 @@ def run_trimming(
             ids, blocks, asked = found
             stream = scored_stream(network, ids, blocks, trimmers, random[ground])
             for question in asked:
-                for key, one in losses(network, stream, question, config.budgets, attached).items():
+                for key, one in losses(network, stream, question, measuring.budgets, attached).items():
                     lost.setdefault(ground, {}).setdefault(key, []).append(one)
-            kept.setdefault(ground, _kept_text(tokenizer, ground, stream, config.budgets))
-            known(report())
+            kept.setdefault(ground, _kept_text(tokenizer, ground, stream, measuring.budgets))
+            keep_report(report().to_dict(), measuring.keep)
             log(f"{ground}: {number + 1} of {counts[ground]}")
     return report()
 
@@ -312,27 +292,15 @@ def _lost(teacher: torch.Tensor, own: torch.Tensor, asked: Asked) -> Lost:
     return Lost(float(nats), float(kl), float(right))
 
 
-def _figures(lost: Mapping[tuple[str, int], Sequence[Lost]]) -> dict[str, dict[str, dict[str, float]]]:
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for (method, budget), ones in lost.items():
-        own: dict[str, float] = {}
-        for measure in ("nats", "kl", "right"):
-            mean, stderr = mean_and_stderr(getattr(one, measure) for one in ones)
-            own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
-        found.setdefault(method, {})[str(budget)] = own
-    return found
-
-
 def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequence[int]) -> dict[str, dict[str, Any]]:
     """The best method of others by each measure, and the Trimmer less it at the same places, with its standard error.
 
     KVzip is no other here: it reads a block twice, and the Trimmer learns from it.
     """
     found: dict[str, dict[str, Any]] = {}
-    mine_of = {False: LEARNED, True: LEARNED + OVER_ALL}
     over_all = any(method.endswith(OVER_ALL) for method, _ in lost)
     for budget in budgets:
-        mine = lost[mine_of[over_all], budget]
+        mine = lost[LEARNED + OVER_ALL if over_all else LEARNED, budget]
         others = {
             method: ones
             for (method, own), ones in lost.items()

@@ -65,13 +65,18 @@ def scored_stream(
     }
     for name, trimmer in trimmers.items():
         states = side_by_side(read.hidden, trimmer.settings.layers)[SINK_TOKENS:end]
-        scores[name] = torch.cat(
-            [
-                trimmer.scores(own, len(ids) - SINK_TOKENS - (block + 1) * BLOCK_TOKENS)
-                for block, own in enumerate(torch.split(states, BLOCK_TOKENS))
-            ]
-        )
+        scores[name] = scores_of(trimmer, states, len(ids))
     return ScoredStream(ids, blocks, read, {name: of.float().cpu() for name, of in scores.items()})
+
+
+def scores_of(trimmer: TrimmerNet, states: torch.Tensor, tokens: int) -> torch.Tensor:
+    """[blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of so many tokens."""
+    return torch.cat(
+        [
+            trimmer.scores(own, tokens - SINK_TOKENS - (block + 1) * BLOCK_TOKENS)
+            for block, own in enumerate(torch.split(states, BLOCK_TOKENS))
+        ]
+    )
 
 
 class _BesideAttention:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from everlong.parts.trimmer.in_model import InModelTrainer, InModelTraining
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from everlong.training.attended import TARGETS, AttendedText, attended_texts
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
-from everlong.training.run import Run, plain
+from everlong.training.run import Run, plain, two_splits
 from everlong.training.states import middle_and_spread
 
 BY_DEFAULT = True  # of `everlong train all`
@@ -71,12 +71,6 @@ class Training(LoopSettings):
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedTrimmer:
-    trimmer: TrimmerNet
-    learned: Learned
-
-
 def worth(targets: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
     """[T] of logarithms [T, len(TARGETS)]: log of their weighted sum; what is NaN was not measured and adds nothing."""
     terms = targets + torch.tensor([max(weight, 1e-12) for weight in weights]).log()
@@ -113,30 +107,29 @@ def train_on(
     """
     layers = run.layers(training.layers, _DEPTHS)
     attended = attended_texts(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
-    trained = fit(attended, TrimmerSettings(layers, run.hidden_size, units=training.units), training, check=run.check)
+    settings = TrimmerSettings(layers, run.hidden_size, units=training.units)
+    fitted, learned = fit(attended, settings, training, check=run.check)
     # As a pack gives it back: its maps are in 16 bits there.
-    trimmer = TrimmerNet.of_part(trained.trimmer.part({}))
+    trimmer = TrimmerNet.of_part(fitted.part({}))
     second: dict[str, Any] = {}
     adapter: LowRankMaps | None = None
     if in_model is not None:
         if training.with_adapter:
             adapter = LowRankMaps(MapSettings(), mapped_layers(run.model), seed=in_model.seed)
-        trainer = InModelTrainer(
-            run.model, scenarios, in_model, adapter=adapter, checkpoints=run.work / "in-model", progress=run.check
-        )
-        refined = trainer.train(trimmer)
-        trimmer = TrimmerNet.of_part(refined.trimmer.part({}))
+        trainer = InModelTrainer(run.model, scenarios, in_model, adapter, run.work / "in-model", run.check)
+        refined, refining = trainer.train(trimmer)
+        trimmer = TrimmerNet.of_part(refined.part({}))
         second["through the model"] = {
             "training": plain(in_model),
             "scenarios": {family: sum(one.origin == family for one in scenarios) for family in FAMILIES},
-            "steps": refined.learned.steps,
-            "minutes": round(refined.learned.minutes, 2),
-            "log": list(refined.learned.log),
+            "steps": refining.steps,
+            "minutes": round(refining.minutes, 2),
+            "log": list(refining.log),
         }
     asked = [text.origin for text in texts if text.split == "train" for _ in text.questions]
     made = run.made(
         training,
-        trained.learned,
+        learned,
         {split: figures_of(trimmer, attended, split, training) for split in ("train", "fit")},
         data={
             "blocks": sum(text.blocks for text in texts if text.split == "train"),
@@ -155,14 +148,13 @@ def train_on(
 
 def fit(
     texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: Told | None = None
-) -> TrainedTrimmer:
+) -> tuple[TrimmerNet, Learned]:
     """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
     trimmer = TrimmerNet(settings)
-    train, held_out = (_blocks(texts, split, training) for split in ("train", "fit"))
-    if not train or not held_out:
-        raise ValueError("a Trimmer is trained on some texts and stopped by others; one of the two has none")
+    splits = two_splits("a Trimmer is trained on some texts", texts, lambda text: text.text.split)
+    train, held_out = (_blocks(some, training) for some in splits)
     _normalise(trimmer, train, random)
     with torch.no_grad():
         train, held_out = (
@@ -173,9 +165,7 @@ def fit(
 
     def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
         chosen = random.integers(len(train), size=training.batch)
-        loss = torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean()
-        said.setdefault("loss", []).append(float(loss.detach()))
-        return loss
+        return said.told("loss", torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean())
 
     def lost(_: Any) -> dict[str, float]:
         found = _found(trimmer, held_out)
@@ -184,8 +174,7 @@ def fit(
     steps = training.steps if trimmer.inner is not None else 0
     settings_of_loop = dataclasses.replace(training, steps=steps)
     learned = learn(trimmer, lesson, lost, settings_of_loop, lessons=1, moves=False, progress=check)
-    trimmer.load_state_dict(learned.state)
-    return TrainedTrimmer(trimmer.eval(), learned)
+    return trimmer.eval(), learned
 
 
 def solve_ridge(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], ridge: float) -> None:
@@ -216,42 +205,35 @@ def figures_of(trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, t
     """On a split's blocks: R^2, and of each kind of attention the share that an eighth of a block's tokens receive,
     those that are worth most.
     """
+    own = [text for text in texts if text.text.split == split]
     with torch.no_grad():
-        blocks = [(trimmer.normal(states), target) for states, target in _blocks(texts, split, training)]
-    return {**_found(trimmer, blocks), **kept_shares(trimmer, texts, split)} if blocks else {}
+        blocks = [(trimmer.normal(states), target) for states, target in _blocks(own, training)]
+    return {**_found(trimmer, blocks), **kept_shares(trimmer, own)} if own else {}
 
 
 @torch.no_grad()
-def kept_shares(
-    trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, count: int = BLOCK_TOKENS // 8
-) -> dict[str, float]:
+def kept_shares(trimmer: TrimmerNet, texts: Sequence[AttendedText], count: int = BLOCK_TOKENS // 8) -> dict[str, float]:
     """Of each kind of attention to a block, the share that `count` tokens receive: those that score highest."""
     shares: dict[str, list[float]] = {}
-    for text in texts:
-        if text.text.split != split:
-            continue
-        for states, targets in zip(
-            torch.split(text.states, BLOCK_TOKENS), torch.split(text.targets, BLOCK_TOKENS), strict=True
-        ):
-            scores = trimmer.scores(states)
-            top = torch.topk(scores, min(count, len(scores))).indices
-            for at, name in enumerate(TARGETS):
-                attention = targets[:, at].exp()
-                if not attention.isnan().any():
-                    shares.setdefault(name, []).append(float(attention[top].sum() / attention.sum()))
+    for states, targets in _of_blocks(texts):
+        scores = trimmer.scores(states)
+        top = torch.topk(scores, min(count, len(scores))).indices
+        for at, name in enumerate(TARGETS):
+            attention = targets[:, at].exp()
+            if not attention.isnan().any():
+                shares.setdefault(name, []).append(float(attention[top].sum() / attention.sum()))
     return {name: float(np.mean(of)) for name, of in shares.items()}
 
 
-def _blocks(texts: Sequence[AttendedText], split: str, training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """States [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS], of a split."""
-    return [
-        (states.float(), worth(targets, training.weights))
-        for text in texts
-        if text.text.split == split
-        for states, targets in zip(
-            torch.split(text.states, BLOCK_TOKENS), torch.split(text.targets, BLOCK_TOKENS), strict=True
-        )
-    ]
+def _of_blocks(texts: Sequence[AttendedText]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """States [BLOCK_TOKENS, width] and targets [BLOCK_TOKENS, len(TARGETS)] of each block."""
+    for text in texts:
+        yield from zip(torch.split(text.states, BLOCK_TOKENS), torch.split(text.targets, BLOCK_TOKENS), strict=True)
+
+
+def _blocks(texts: Sequence[AttendedText], training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """States [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS]."""
+    return [(states.float(), worth(targets, training.weights)) for states, targets in _of_blocks(texts)]
 
 
 def _normalise(

@@ -36,9 +36,9 @@ from everlong.errors import EverlongError
 from everlong.eval.log import Log, silent
 from everlong.eval.tables import Report, Table
 from everlong.models.pack import pack_of_model
-from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
+from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts, towers_of
 from everlong.parts.walker.model import FEATURES, WalkerNet, shipped_walker, walker_of
-from everlong.parts.walker.train import GROUP_TOKENS, gold_found, walk_for
+from everlong.parts.walker.train import GROUP_TOKENS, walk_for
 
 LEARNED, FLAT, TWICE, BEAM, PAGERANK = "Walker", "flat", "flat twice", "beam", "PageRank"
 METHODS = (FLAT, TWICE, BEAM, PAGERANK, LEARNED)
@@ -97,6 +97,10 @@ class WalkerReport(Report):
     loaded: Mapping[int, float]  # page groups that the Walker itself loaded, of so many, on average
     milliseconds: Mapping[str, float]  # of the processor, a question: a flat search, and one with a walk
 
+    @property
+    def loads(self) -> list[int]:
+        return sorted({row.loads for row in self.measured})
+
     def of(self, method: str, loads: int, hops: int | None = None) -> npt.NDArray[np.bool_]:
         """Right or not, by question; of all kinds that need more than one fact without `hops`."""
         rows = [row for row in self.measured if row.method == method and row.loads == loads]
@@ -114,26 +118,13 @@ class WalkerReport(Report):
             | dict(zip(("low", "high"), bootstrap(np.array(m.right, dtype=float)), strict=True))
             for m in self.measured
         ]
-        loads = sorted({row.loads for row in self.measured})
-        ahead = {
-            str(count): {method: self.ahead(method, count) for method in METHODS if method != LEARNED}
-            for count in loads
-        }
-        return {
-            "tokens": self.tokens,
-            "texts": self.texts,
-            "towers": self.towers,
-            "shares": shares,
-            "ahead": ahead,
-            "chosen": self.chosen,
-            "loaded": self.loaded,
-            "milliseconds": self.milliseconds,
-        }
+        ahead = {str(count): {method: self.ahead(method, count) for method in METHODS[:-1]} for count in self.loads}
+        said = {name: value for name, value in vars(self).items() if name != "measured"}
+        return {**said, "shares": shares, "ahead": ahead}
 
     def tables(self) -> Iterator[Table | str]:
-        loads = sorted({row.loads for row in self.measured})
         rows = []
-        for count in loads:
+        for count in self.loads:
             for hops in sorted({row.hops for row in self.measured}):
                 cells = []
                 for method in METHODS:
@@ -145,7 +136,7 @@ class WalkerReport(Report):
         yield Table(title, ("loads", "facts", *METHODS), rows)
         times = ", ".join(f"{what} {took:.1f} ms" for what, took in self.milliseconds.items())
         yield f"a question: {times}"
-        for count in loads:
+        for count in self.loads:
             gains = []
             for method in METHODS[:-1]:
                 gain, low, high = self.ahead(method, count)
@@ -157,8 +148,6 @@ def measure(
     loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> WalkerReport:
     """Of the pack's Walker or the shipped one, searched by the pack's towers; EverlongError without a Walker."""
-    from everlong.parts.towers.model import TOWERS, LateTowers
-
     network, tokenizer = loaded
     found = pack_of_model(network, pack)
     walker = walker_of(found) or shipped_walker()
@@ -176,17 +165,12 @@ def measure(
             split="test",
             seed=measuring.seed,
         )
-    towers = None
-    if TOWERS in found.parts and not measuring.by_words:
-        towers = (found.parts[TOWERS].id, LateTowers.of_part(found.parts[TOWERS]))
-    memories = read_walk_texts(
-        network,
-        tokenizer,
-        towers,
-        drawn,
-        measuring.work,
-        progress=lambda what, done, of: log(f"{what}: {done} of {of}"),
-    )
+    towers = None if measuring.by_words else towers_of(found)
+
+    def told(what: str, done: int, of: int) -> None:
+        log(f"{what}: {done} of {of}")
+
+    memories = read_walk_texts(network, tokenizer, towers, drawn, measuring.work, progress=told)
     return measure_walker(walker, memories, towers="" if towers is None else towers[0], loads=measuring.loads, log=log)
 
 
@@ -211,50 +195,39 @@ def measure_walker(
     policy = walker.policy()
     graphs = {id(memory): _page_graph(memory) for memory in memories}
     orders = {
-        damping: [_pagerank_order(memory, question, damping, graphs[id(memory)]) for memory, question in asked]
+        f"damping {damping}": [_pagerank_order(memory, asking, damping, graphs[id(memory)]) for memory, asking in asked]
         for damping in _DAMPINGS
     }
     measured, chosen = [], {}
     loaded: dict[int, list[int]] = collections.defaultdict(list)
-
-    def by_walk(of: _core.WalkerPolicy, count: int) -> list[bool]:
-        found = []
-        for memory, question in asked:
-            result = walk_for(memory, question, of, count)
-            assert result.walk is not None
-            if of is policy:
-                loaded[count].append(len(result.walk.loads))
-            found.append(all(gold_found(result, question)))
-        return found
-
     milliseconds = {}
 
-    def timed(method: str, count: int, ask: Callable[[], list[bool]]) -> list[bool]:
-        started = time.process_time()
-        found = ask()
-        milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
-        return found
-
-    def by_search(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
+    def by(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
         return [_holds(ask(memory, question, count), question) for memory, question in asked]
 
+    def by_walk(memory: WalkMemory, question: WalkQuestion, count: int, of: _core.WalkerPolicy = policy) -> set[Page]:
+        result = walk_for(memory, question, of, count)
+        assert result.walk is not None
+        if of is policy:
+            loaded[count].append(len(result.walk.loads))
+        return _pages(result.groups)
+
     for count in loads:
-        outcomes = {
-            FLAT: timed(FLAT, count, functools.partial(by_search, _flat, count)),
-            TWICE: by_search(_twice, count),
-            LEARNED: timed(LEARNED, count, functools.partial(by_walk, policy, count)),
+        outcomes: dict[str, list[bool]] = {TWICE: by(_twice, count)}
+        for method, ask in ((FLAT, _flat), (LEARNED, by_walk)):
+            started = time.process_time()
+            outcomes[method] = by(ask, count)
+            milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
+        beams = {
+            f"said {said}, run {run}": by(functools.partial(by_walk, of=_beam(said, run)), count)
+            for said, run in _BEAMS
         }
-        beams = {f"said {said}, run {run}": by_walk(_beam(said, run), count) for said, run in _BEAMS}
         ranks = {
-            f"damping {damping}": [
-                _holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, orders[damping], strict=True)
-            ]
-            for damping in _DAMPINGS
+            name: [_holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, of, strict=True)]
+            for name, of in orders.items()
         }
         for method, settings in ((BEAM, beams), (PAGERANK, ranks)):
-            best = max(
-                settings, key=lambda name: sum(right for right, (_, q) in zip(settings[name], asked, strict=True))
-            )
+            best = max(settings, key=lambda name: sum(settings[name]))
             chosen[f"{method}, {count} loads"] = best
             outcomes[method] = settings[best]
         for method in METHODS:
@@ -312,21 +285,16 @@ def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
 def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float32]:
     """Unit vectors [n, dimension] of a page."""
     (tensor,) = memory.core.block_tensors(page.block).values()
-    a_page = PAGE_TOKENS * len(tensor) // (-(-_block_tokens(memory, page.block) // PAGE_TOKENS) * PAGE_TOKENS)
+    block = memory.core.block(page.block)
+    a_page = len(tensor) // -(-(block.end - block.begin) // PAGE_TOKENS)
     rows = tensor[page.page * a_page : (page.page + 1) * a_page].astype(np.float32)
     unit: npt.NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     return unit
 
 
-def _block_tokens(memory: WalkMemory, block: int) -> int:
-    info = memory.core.block(block)
-    return info.end - info.begin
-
-
 def _beam(said: float, run: float) -> _core.WalkerPolicy:
     """A policy that adds similarities, and never ends."""
-    weights = {name: 1.0 for name in ("asked_words", "asked_meaning")}
-    weights |= {name: said for name in ("said_words", "said_meaning")} | {"shared_run": run}
+    weights = {"asked_words": 1.0, "asked_meaning": 1.0, "said_words": said, "said_meaning": said, "shared_run": run}
     inner = np.zeros((2, len(FEATURES)), dtype=np.float32)
     for name, weight in weights.items():
         inner[0, FEATURES.index(name)] = weight

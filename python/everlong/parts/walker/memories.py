@@ -7,7 +7,6 @@ are searched by. States are computed once and kept in a folder.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Sequence
@@ -20,9 +19,10 @@ import torch
 import everlong._core as _core
 from everlong.corpora.record import Record
 from everlong.frame.taps import side_by_side
+from everlong.models.pack import Pack
 from everlong.models.shallow import shallow_states
-from everlong.text.prompt import build_prompt
-from everlong.training.states import KeptRows, as_floats, require_same
+from everlong.text.prompt import Prompt, build_prompt
+from everlong.training.states import KeptRows, as_floats, digest_of, require_same
 
 if TYPE_CHECKING:
     from everlong.parts.towers.model import LateTowers
@@ -56,6 +56,14 @@ class WalkMemory:
     questions: tuple[WalkQuestion, ...]
 
 
+def towers_of(pack: Pack | None) -> tuple[str, LateTowers] | None:
+    """Those of a pack, with the id of their part; None where it has none."""
+    from everlong.parts.towers.model import TOWERS, LateTowers
+
+    part = None if pack is None else pack.parts.get(TOWERS)
+    return None if part is None else (part.id, LateTowers.of_part(part))
+
+
 def read_walk_texts(
     model: Any,
     tokenizer: Any,
@@ -71,34 +79,32 @@ def read_walk_texts(
     of other texts or towers.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.ids.numpy().tobytes() + json.dumps([asked.words for asked in text.questions]).encode())
-    require_same(folder, {"texts": digest.hexdigest(), "towers": "" if towers is None else towers[0]})
+    read = (text.ids.numpy().tobytes() + json.dumps([one.words for one in text.questions]).encode() for text in texts)
+    require_same(folder, {"texts": digest_of(read), "towers": "" if towers is None else towers[0]})
     width = _ANY_WIDTH if towers is None else towers[1].settings.dimension
     memories = []
     with KeptRows(folder / "pages", width) as pages, KeptRows(folder / "questions", width) as asked:
         for done, text in enumerate(texts):
             prompts = [build_prompt(tokenizer, one.words) for one in text.questions]
-            token_ids = [prompt.ids[prompt.question] for prompt in prompts]
-            if towers is not None and done == len(pages.marks):
-                pages.add(_written(model, towers[1], text.ids))
-            if towers is not None and done == len(asked.marks):
-                rows = [
-                    _asked(model, towers[1], prompt.ids[: prompt.question.stop], prompt.question) for prompt in prompts
-                ]
-                asked.add(torch.cat(rows))
+            vectors: npt.NDArray[np.int8] | None = None
+            meanings: list[Floats | None] = [None] * len(prompts)
+            if towers is not None:
+                if done == len(pages.marks):
+                    pages.add(_written(model, towers[1], text.ids))
+                if done == len(asked.marks):
+                    asked.add(torch.cat([_asked(model, towers[1], prompt) for prompt in prompts]))
+                vectors = _in_8_bits(pages.all_rows()[slice(*pages.marks[done])])
+                rows = as_floats(asked.all_rows()[slice(*asked.marks[done])]).float()
+                lengths = [len(prompt.ids[prompt.question]) for prompt in prompts]
+                meanings = [np.ascontiguousarray(own.numpy()) for own in torch.split(rows, lengths)]
             if progress is not None:
                 progress("texts", done + 1, len(texts))
-            vectors = None if towers is None else _in_8_bits(pages.all_rows()[slice(*pages.marks[done])])
             core = _memory_of(text, towers, vectors)
-            rows_of = None if towers is None else as_floats(asked.all_rows()[slice(*asked.marks[done])]).float().numpy()
-            questions, row = [], 0
-            for one, ids in zip(text.questions, token_ids, strict=True):
+            questions = []
+            for one, prompt, meaning in zip(text.questions, prompts, meanings, strict=True):
                 gold = tuple(_page_of(core, span) for span in one.spans)
-                meaning = None if rows_of is None else np.ascontiguousarray(rows_of[row : row + len(ids)])
-                row += len(ids)
-                questions.append(WalkQuestion(len(gold), ids.numpy().astype(np.int32), meaning, gold))
+                token_ids = prompt.ids[prompt.question].numpy().astype(np.int32)
+                questions.append(WalkQuestion(len(gold), token_ids, meaning, gold))
             memories.append(WalkMemory(core, text, tuple(questions)))
     return memories
 
@@ -120,9 +126,10 @@ def _written(model: Any, towers: LateTowers, ids: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _asked(model: Any, towers: LateTowers, ids: torch.Tensor, question: slice) -> torch.Tensor:
+def _asked(model: Any, towers: LateTowers, prompt: Prompt) -> torch.Tensor:
     layers = towers.settings.layers
-    return towers.asked(side_by_side(shallow_states(model, ids, layers), layers)[question].float().cpu())
+    states = side_by_side(shallow_states(model, prompt.ids[: prompt.question.stop], layers), layers)
+    return towers.asked(states[prompt.question].float().cpu())
 
 
 def _memory_of(

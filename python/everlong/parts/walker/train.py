@@ -24,7 +24,7 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.record import Record
 from everlong.corpora.walks import draw_walk_texts
 from everlong.models.pack import PackPart
-from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts
+from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts, towers_of
 from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.run import Run
@@ -61,13 +61,6 @@ class Training:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedWalker:
-    walker: WalkerNet
-    learned: Learned  # by imitation, and then by reinforcement
-    held_out: tuple[WalkMemory, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class _Step:
     features: torch.Tensor  # [ways, FEATURES]
     right: torch.Tensor  # [ways] bool
@@ -101,31 +94,29 @@ def train_on(
     lie in `work`: what was cut short goes on there; training takes minutes and begins anew. The policy is chosen by
     texts that are held out. ValueError where there are too few.
     """
-    from everlong.parts.towers.model import TOWERS, LateTowers
-
-    towers = None
-    if run.pack is not None and TOWERS in run.pack.parts:
-        towers = (run.pack.parts[TOWERS].id, LateTowers.of_part(run.pack.parts[TOWERS]))
+    towers = towers_of(run.pack)
     cheap = read_walk_texts(run.model, run.tokenizer, None, words_alone, run.work / "words", progress=run.progress)
     whole = read_walk_texts(run.model, run.tokenizer, towers, texts, run.work / "vectors", progress=run.progress)
-    trained = fit([*whole, *cheap], WalkerSettings(), training, check=run.check)
+    walker, learned, held_out = fit([*whole, *cheap], WalkerSettings(), training, check=run.check)
     every = (*words_alone, *texts)
     hops = [len(asked.spans) for text in every for asked in text.questions]
     made = run.made(
         training,
-        trained.learned,
-        {"fit": figures_of(trained.walker, trained.held_out)},
+        learned,
+        {"fit": figures_of(walker, held_out)},
         data={f"{count} facts": hops.count(count) for count in sorted(set(hops))},
         books=sorted({text.name.rpartition(" ")[0] for text in every}),
         towers="" if towers is None else towers[0],
     )
-    return {WALKER: trained.walker.part(made)}
+    return {WALKER: walker.part(made)}
 
 
 def fit(
     memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: Told | None = None
-) -> TrainedWalker:
-    """The same bits for one seed. ValueError where there are not two texts, to train on and to hold out."""
+) -> tuple[WalkerNet, Learned, Sequence[WalkMemory]]:
+    """It, how it learned by imitation and then by reinforcement, and what was held out. The same bits for one seed.
+    ValueError where there are not two texts, to train on and to hold out.
+    """
     if len(memories) < 2:
         raise ValueError(f"{len(memories)} texts: a Walker is trained on some and chosen by others")
     torch.manual_seed(training.seed)
@@ -148,33 +139,20 @@ def fit(
         def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor | None:
             nonlocal ends
             loss, ends = next(rounds, (None, True))
-            if loss is not None:
-                said.setdefault("loss", []).append(float(loss.detach()))
-            return loss
+            return None if loss is None else said.told("loss", loss)
 
-        loop = LoopSettings(
-            steps=sys.maxsize,  # it is over after its rounds
-            learning_rate=rate,
-            warmup=1,
-            falling=False,
-            weight_decay=weight_decay,
-            clip=None,
-            seed=training.seed,
-            minutes=minutes,
-        )
+        steps = sys.maxsize  # it is over after its rounds
+        plain = LoopSettings(steps, warmup=1, falling=False, clip=None, seed=training.seed)
+        loop = dataclasses.replace(plain, learning_rate=rate, weight_decay=weight_decay, minutes=minutes)
         how: dict[str, Any] = {"due": lambda: ends, "better": operator.gt, "moves": False, "progress": check}
-        learned = learn(walker, lesson, found, loop, lessons=1, **how)
-        walker.load_state_dict(learned.state)
-        return learned
+        return learn(walker, lesson, found, loop, lessons=1, **how)
 
     imitating, reinforcing = (rounds(walker, asked, training, random) for rounds in (_imitated, _reinforced))
     first = learned_by(imitating, training.learning_rate, training.weight_decay, training.minutes)
     left = None if training.minutes is None else max(0.0, training.minutes - first.minutes)
     second = learned_by(reinforcing, training.reinforce_rate, 0.0, left)
-    learned = Learned(
-        second.state, first.steps + second.steps, first.minutes + second.minutes, (*first.log, *second.log)
-    )
-    return TrainedWalker(walker.eval(), learned, tuple(held_out))
+    learned = Learned(first.steps + second.steps, first.minutes + second.minutes, (*first.log, *second.log))
+    return walker.eval(), learned, held_out
 
 
 Asked = tuple[WalkMemory, WalkQuestion]

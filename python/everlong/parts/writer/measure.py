@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,18 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.evicted import BLOCKS, FOLLOWING
 from everlong.data import Book, shipped_books
 from everlong.eval.log import Log, silent
-from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.statistics import figures_of, with_stderr
 from everlong.eval.tables import Report, Reports, Table, keep_report, with_error
 from everlong.frame.taps import side_by_side
 from everlong.models.cut_cache import WholeText, go_on, read_whole
 from everlong.models.pack import Pack, pack_of_model
 from everlong.models.provenance import made_with
 from everlong.models.rope import rope_table, rotated, unrotated
-from everlong.models.soft import behind_kv, behind_vectors, embedded
-from everlong.parts.writer.measure_again import run_reconstructing
+from everlong.models.soft import behind_kv, embedded
+from everlong.parts.writer.measure_again import Pages, run_reconstructing
 from everlong.parts.writer.measure_deciding import run_explaining, unseen_blocks
 from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
+from everlong.parts.writer.train import said_behind_details
 from everlong.training.run import plain
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ NOTHING, ALL = "nothing of the blocks", "all of the blocks"
 POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another place"
 KEPT, KEPT_THERE, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "newest tokens"
 KV, KV_STRANGE, KV_BESIDE = "KV writer", "KV writer, another place", "KV writer beside"
+_MEASURES = {"nats": "next-token loss, nats", "kl": "KL to the model that sees all, nats"}
 # What is compared with what, place by place.
 PAIRS = (
     (DETAILS, POOLED),
@@ -102,7 +103,7 @@ class WritingReport(Report):
     def tables(self) -> Iterator[Table | str]:
         """A table of each measure and one of the differences, each figure with its standard error."""
         slots = [str(count) for count in self.config["slots"]]
-        for measure, title in (("nats", "next-token loss, nats"), ("kl", "KL to the model that sees all, nats")):
+        for measure, title in _MEASURES.items():
             rows = []
             for method, found in self.said.items():
                 cells = [found.get(count, found.get("0")) for count in slots]
@@ -130,32 +131,15 @@ def measure(
         keep_report(Reports(reports).to_dict(), measuring.keep)
 
     if measuring.places:
-        beside = None if measuring.beside is None else pack_of_model(loaded[0], measuring.beside)
-        run_writing(
-            loaded,
-            found,
-            measuring,
-            books=books,
-            beside=beside,
-            known=lambda report: known("behind blocks", report),
-            log=log,
-        )
+        for report in behind_blocks(loaded, found, measuring, books=books, log=log):
+            known("behind blocks", report)
     unseen = unseen_blocks(loaded[1], books, places=measuring.why, stories=measuring.stories, seed=measuring.seed + 1)
     for about, blocks in unseen.items():
         work = measuring.work / about.replace(" ", "-")
         known(f"why, {about}", run_explaining(loaded, found, blocks, about, work=work, log=log))
     if measuring.again:
-        again = run_reconstructing(
-            loaded,
-            found,
-            pages=measuring.again,
-            page_tokens=measuring.page_tokens,
-            tokens=measuring.tokens,
-            fitted=measuring.fitted,
-            work=measuring.work / "again",
-            books=books,
-            log=log,
-        )
+        pages = Pages(measuring.again, measuring.page_tokens, measuring.tokens, measuring.fitted)
+        again = run_reconstructing(loaded, found, pages, work=measuring.work / "again", books=books, log=log)
         known("again", again)
     return Reports(reports)
 
@@ -176,19 +160,11 @@ class _Place:
         return self.ids[-FOLLOWING - 1 :]
 
 
-def run_writing(
-    model: tuple[Any, Any],
-    pack: Pack,
-    config: Measuring,
-    *,
-    books: Sequence[Book] = (),
-    beside: Pack | None = None,
-    known: Callable[[WritingReport], None] = lambda report: None,
-    log: Log = silent,
-) -> WritingReport:
-    """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. `known`
-    is told what is known after every place: what fewer places of the same seed would give. `beside`: another pack, of
-    which the KV writer is measured, too.
+def behind_blocks(
+    model: tuple[Any, Any], pack: Pack, config: Measuring, *, books: Sequence[Book] = (), log: Log = silent
+) -> Iterator[WritingReport]:
+    """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. After
+    every place what is known by then: what fewer places of the same seed would give.
     """
     from everlong.parts.kv_writer.model import KV_WRITER
     from everlong.parts.trimmer.model import TRIMMER
@@ -197,6 +173,7 @@ def run_writing(
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     random = np.random.default_rng(config.seed)
     books = [books[at] for at in random.permutation(len(books))]
+    beside = None if config.beside is None else pack_of_model(network, config.beside)
     arms = _Arms.of(network, pack, beside)
     by = made_with(network)
     ids = {name: part.id for name, part in pack.parts.items() if name in (WRITER, KV_WRITER, TRIMMER)}
@@ -205,19 +182,13 @@ def run_writing(
     found: dict[tuple[str, int], list[Said]] = {}
     places = _places(network, tokenizer, books, config.places + 1, arms.layers, random)
     other = arms.written(next(places), config.slots)
-
-    def report() -> WritingReport:
-        count = len(found[NOTHING, 0])
-        return WritingReport(by, ids, plain(config), count, _figures(found), _differences(found, config))
-
-    for number, place in enumerate(places):
+    for number, place in enumerate(places, 1):
         own = arms.written(place, config.slots)
         for key, said in arms.said(place, own, other).items():
             found.setdefault(key, []).append(said)
         other = own
-        known(report())
-        log(f"place {number + 1} of {config.places}")
-    return report()
+        yield WritingReport(by, ids, plain(config), number, figures_of(found, _MEASURES), _differences(found, config))
+        log(f"place {number} of {config.places}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,12 +310,8 @@ class _Arms:
     def _behind_details(self, place: _Place, details: torch.Tensor) -> torch.Tensor:
         """Logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
         assert self.writer is not None
-        opening, closing = (
-            torch.tensor(marks, dtype=torch.int64)
-            for marks in (self.writer.settings.opening, self.writer.settings.closing)
-        )
-        before = torch.cat([place.ids[:SINK_TOKENS], opening])
-        return behind_vectors(self.model, before, details, torch.cat([closing, place.behind[:-1]]), FOLLOWING)
+        sinks, ids = place.ids[:SINK_TOKENS], place.behind[:-1]
+        return said_behind_details(self.writer.settings, self.model, sinks, details, ids, FOLLOWING)
 
 
 def _places(
@@ -385,17 +352,6 @@ def _said(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> Sai
     return Said(float(nats), float((teacher.exp() * (teacher - said)).sum(dim=-1).mean()))
 
 
-def _figures(found: Mapping[tuple[str, int], Sequence[Said]]) -> dict[str, dict[str, dict[str, float]]]:
-    figures: dict[str, dict[str, dict[str, float]]] = {}
-    for (method, slots), ones in found.items():
-        own: dict[str, float] = {}
-        for measure in ("nats", "kl"):
-            mean, stderr = mean_and_stderr(getattr(one, measure) for one in ones)
-            own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
-        figures.setdefault(method, {})[str(slots)] = own
-    return figures
-
-
 def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: Measuring) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for method, other in PAIRS:
@@ -404,9 +360,8 @@ def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: Measur
             if (method, slots) not in found or beside not in found:
                 continue
             own: dict[str, Any] = {"method": method, "less": other, "slots": slots}
-            for measure in ("nats", "kl"):
+            for measure in _MEASURES:
                 pairs = zip(found[method, slots], found[beside], strict=True)
-                mean, stderr = mean_and_stderr(getattr(a, measure) - getattr(b, measure) for a, b in pairs)
-                own |= {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
+                own |= with_stderr(measure, (getattr(a, measure) - getattr(b, measure) for a, b in pairs))
             steps.append(own)
     return steps

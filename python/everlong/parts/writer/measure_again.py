@@ -20,18 +20,34 @@ from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong.corpora.told import told_blocks
 from everlong.data import Book, shipped_books
 from everlong.eval.log import Log, silent
-from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.statistics import with_stderr
 from everlong.eval.tables import Report, Table
 from everlong.models.pack import Pack
 from everlong.models.provenance import made_with
 from everlong.models.releases import cache_argument
 from everlong.models.soft import among, behind_vectors, embedded, frozen
 from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
-from everlong.parts.writer.train import told_reads, words_of
-from everlong.text.encoding import decode_text
+from everlong.parts.writer.train import AGAIN, around, told_reads
+from everlong.text.encoding import decode_text, encode
 
 DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
 _FITTING_RATE = 0.02  # of Adam, in sizes of an embedding
+
+
+@dataclasses.dataclass(frozen=True)
+class Pages:
+    """What is said again. ValueError for pages longer than a block."""
+
+    count: int
+    page_tokens: int = 64
+    tokens: Sequence[int] = (4, 8, 16, 32)  # vectors of a page
+    fitted: int = 4  # of the pages, to which vectors are fitted, too
+    steps: int = 200  # of that
+    seed: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.page_tokens <= BLOCK_TOKENS:
+            raise ValueError(f"pages of {self.page_tokens} tokens: expected 1 to {BLOCK_TOKENS}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,40 +96,30 @@ class ReconstructingReport(Report):
 def run_reconstructing(
     model: tuple[Any, Any],
     pack: Pack,
+    pages: Pages,
     *,
-    pages: int,
-    page_tokens: int = 64,
-    tokens: Sequence[int] = (4, 8, 16, 32),
-    fitted: int = 4,
-    steps: int = 200,
     work: pathlib.Path,
     books: Sequence[Book] = (),
-    seed: int = 2,
     log: Log = silent,
 ) -> ReconstructingReport:
-    """`fitted` of the pages have vectors fitted to them, too, in `steps`. States are kept in `work`.
-
-    ValueError for pages longer than a block.
-    """
-    if not 0 < page_tokens <= BLOCK_TOKENS:
-        raise ValueError(f"pages of {page_tokens} tokens: expected 1 to {BLOCK_TOKENS}")
+    """States are kept in `work`."""
     network, tokenizer = model
     writer = WriterNet.of_part(pack.parts[WRITER]).to(network.device)
     pooled = WriterNet.untrained(writer.settings).to(network.device)
     books = list({book.name: book for book in (*books, *shipped_books())}.values())
     found: dict[tuple[str, int], list[Again]] = {}
     reading = as_it_reads(pack.parts[WRITER], network)
-    drawn = pages_of(network, tokenizer, writer, books, pages, work, seed, page_tokens=page_tokens)
+    drawn = pages_of(network, tokenizer, writer, books, pages, work)
     for number, page in enumerate(drawn):
         embeddings = embedded(network, page.ids)
-        for count in tokens:
+        for count in pages.tokens:
             with torch.no_grad():
                 own = {
                     DETAILS: writer.details(page.states, embeddings, count),
                     POOLED: pooled.details(page.states, embeddings, count),
                 }
-            if number < fitted:
-                own[FITTED] = fit_vectors(writer, network, tokenizer, page, own[POOLED], steps)
+            if number < pages.fitted:
+                own[FITTED] = fit_vectors(writer, network, tokenizer, page, own[POOLED], pages.steps)
             for name, vectors in own.items():
                 with reading() if name == DETAILS else contextlib.nullcontext():
                     said = said_again(writer, network, tokenizer, page, vectors)
@@ -121,30 +127,22 @@ def run_reconstructing(
         log(f"page {number + 1} of {len(drawn)}")
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for (name, count), ones in found.items():
-        rouge, stderr = mean_and_stderr(one.rouge for one in ones)
         figures.setdefault(name, {})[str(count)] = {
             "same": sum(one.same for one in ones) / len(ones),
-            "ROUGE-L": rouge,
-            "ROUGE-L stderr": stderr if len(ones) > 1 else 0.0,
+            **with_stderr("ROUGE-L", (one.rouge for one in ones)),
             "codes": sum(one.code for one in ones) / len(ones),
             "pages": len(ones),
         }
-    return ReconstructingReport(made_with(network), pack.parts[WRITER].id, len(drawn), page_tokens, steps, figures)
+    part = pack.parts[WRITER]
+    return ReconstructingReport(made_with(network), part.id, len(drawn), pages.page_tokens, pages.steps, figures)
 
 
 def pages_of(
-    model: Any,
-    tokenizer: Any,
-    writer: WriterNet,
-    books: Sequence[Book],
-    count: int,
-    work: pathlib.Path,
-    seed: int,
-    *,
-    page_tokens: int = 64,
+    model: Any, tokenizer: Any, writer: WriterNet, books: Sequence[Book], wanted: Pages, work: pathlib.Path
 ) -> list[Page]:
     """Pages around a code, one of a block."""
-    blocks = told_blocks(tokenizer, books, texts=count, split="test", seed=seed)
+    page_tokens = wanted.page_tokens
+    blocks = told_blocks(tokenizer, books, texts=wanted.count, split="test", seed=wanted.seed)
     pages = []
     for one in told_reads(model, tokenizer, blocks, writer.settings.layers, work):
         ids = one.block.ids[SINK_TOKENS:]
@@ -158,21 +156,15 @@ def pages_of(
             own = slice(first, first + page_tokens)
             pages.append(Page(one.block.ids[:SINK_TOKENS], ids[own], one.states[own], asked.answers[0]))
             break
-        if len(pages) == count:
+        if len(pages) == wanted.count:
             break
     return pages
-
-
-def _around(writer: WriterNet, tokenizer: Any, page: Page) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids before and behind the vectors."""
-    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.settings.opening, writer.settings.closing))
-    return torch.cat([page.sinks, opening]), torch.cat([closing, words_of(tokenizer).again])
 
 
 @torch.no_grad()
 def said_again(writer: WriterNet, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
     """Int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
-    before, behind = _around(writer, tokenizer, page)
+    before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     cache = DynamicCache(config=model.config)
     given: dict[str, Any] = {"inputs_embeds": among(model, before, vectors[None], behind)}
     said: list[torch.Tensor] = []
@@ -187,7 +179,7 @@ def fit_vectors(
     writer: WriterNet, model: Any, tokenizer: Any, page: Page, start: torch.Tensor, steps: int
 ) -> torch.Tensor:
     """[N, E]: from `start`, by Adam on the cross entropy of the page, each token behind the right ones."""
-    before, behind = _around(writer, tokenizer, page)
+    before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     vectors = start.detach().clone().float().requires_grad_()
     optimizer = torch.optim.Adam([vectors], lr=_FITTING_RATE * float(writer.reader.embedding_scale))
     ids = page.ids.to(model.device)

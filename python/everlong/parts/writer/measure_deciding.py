@@ -137,7 +137,7 @@ def decided(writer: WriterNet, model: Any, tokenizer: Any, one: ToldRead, detail
         for kind in KINDS:
             reply = encode(tokenizer, f" {rationale(asked, kind)}")
             ids = torch.cat([own.prompt, reply[:-1]])
-            said = said_behind_details(writer, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))[0]
+            said = said_behind_details(writer.settings, model, one.block.ids[:SINK_TOKENS], details, ids, len(reply))[0]
             likely[kind] = float(said.log_softmax(dim=-1).gather(-1, reply[:, None].to(said.device)).mean())
         named = KINDS[int(verdict.argmax())]
         found.append(Decided(asked.kind, float(odds(verdict)), named, max(KINDS, key=likely.__getitem__)))

@@ -43,8 +43,8 @@ from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, maps_
 from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
 from everlong.training.evicted import EvictedRead, read_evicted, said_of
-from everlong.training.loop import Learned, LoopSettings, Losses, Progress, Told, learn, unwrapped
-from everlong.training.run import Run, before_and_after
+from everlong.training.loop import Learned, LoopSettings, Losses, Progress, learn, unwrapped
+from everlong.training.run import Run, before_and_after, two_splits
 from everlong.training.told import told_states
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _HELD_OUT_PLACES = 16
 _SETTLED_PLACES = 6
 _SETTLED_DECAY = 0.1
 _DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
-_AGAIN = "The same again:\n\n"
+AGAIN = "The same again:\n\n"  # what the model is told before a text that is to be said again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,61 +98,12 @@ class Training(LoopSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class Words:
-    """What the model is told behind D, as ids [n] int64."""
-
-    again: torch.Tensor  # before a text that is to be said again
-
-
-def words_of(tokenizer: Any) -> Words:
-    return Words(encode(tokenizer, _AGAIN))
-
-
-@dataclasses.dataclass(frozen=True)
 class ToldRead:
     """A block with questions, as it was read. Blocks of one place have the same questions in the same order."""
 
     block: Record
     states: torch.Tensor  # [BLOCK_TOKENS, width] bf16
     exercises: tuple[Exercise, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedBefore:
-    """A writer that a training goes on from, and the maps that read its D."""
-
-    writer: WriterNet
-    lora: LowRankMaps | None
-
-    def into(self, writer: WriterNet, lora: LowRankMaps | None) -> None:
-        """Its weights become those of another, which may decide where it did not. ValueError for one of another shape,
-        or of other maps.
-        """
-        own = self.writer.settings
-        if own.reader != writer.settings.reader or (own.opening, own.closing) != (
-            writer.settings.opening,
-            writer.settings.closing,
-        ):
-            raise ValueError(
-                f"what was begun is a writer of {own.reader}, asked for is one of {writer.settings.reader}"
-            )
-        missing, strange = writer.load_state_dict(self.writer.state_dict(), strict=False)
-        if strange or any(not name.startswith("decider.") for name in missing):
-            raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
-        if (lora is None) != (self.lora is None):
-            raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
-        if lora is not None and self.lora is not None:
-            if lora.settings != self.lora.settings:
-                raise ValueError(f"its maps are of {self.lora.settings}, asked for are {lora.settings}")
-            lora.load_state_dict(self.lora.state_dict())
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedWriter:
-    writer: WriterNet
-    lora: LowRankMaps | None  # of `Training.lora`
-    learned: Learned
-    settled: Learned | None  # of the decision, once D was; None where there is none
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
@@ -171,14 +122,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     trimmer = None if run.pack is None else trimmer_of(run.pack)
     if begun is not None:
         training = dataclasses.replace(training, rising=0.0)
-    return train_on(
-        run,
-        texts,
-        training,
-        told,
-        trimmer=trimmer,
-        begun=begun,
-    )
+    return train_on(run, texts, training, told, trimmer=trimmer, begun=begun)
 
 
 def train_on(
@@ -198,8 +142,7 @@ def train_on(
     would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
     called again with the same arguments. ValueError where there is nothing to train on or to hold out.
     """
-    before = None if begun is None else TrainedBefore(WriterNet.of_part(begun), maps_of(begun))
-    layers = training.layers or (() if before is None else before.writer.settings.layers)
+    layers = training.layers or (() if begun is None else WriterNet.of_part(begun).settings.layers)
     layers = layers or (trimmer.settings.layers if trimmer else run.layers((), _DEPTHS))
     reads = read_evicted(run.model, texts, layers, run.work / "streams", progress=run.progress)
     embedding_size = run.model.get_input_embeddings().weight.shape[-1]
@@ -214,28 +157,10 @@ def train_on(
             run.model, run.tokenizer, blocks, layers, run.work / f"told-{number}", progress=run.progress
         )
     ]
-    words, points = words_of(run.tokenizer), run.work / "checkpoint"
-    trainer = WriterTrainer(
-        run.model,
-        reads,
-        config,
-        training,
-        words,
-        asked,
-        trimmer=trimmer,
-        begun=before,
-        checkpoints=points,
-        progress=run.check,
-    )
-    trained = trainer.train()
-    made = run.made(
-        training,
-        trained.learned,
-        {"held out, in nats a token": before_and_after(trained.learned)},
-        **said_of(texts),
-    )
-    if trained.settled is not None:
-        made["decisions"] = {"steps": trained.settled.steps, "log": list(trained.settled.log)}
+    trained, learned, settled = WriterTrainer(run, reads, config, training, asked, trimmer, begun).train()
+    made = run.made(training, learned, {"held out, in nats a token": before_and_after(learned)}, **said_of(texts))
+    if settled is not None:
+        made["decisions"] = {"steps": settled.steps, "log": list(settled.log)}
     if begun is not None:
         made["begun with"] = {"id": begun.id, **{key: begun.made[key] for key in _OF_BEGUN if key in begun.made}}
     return {WRITER: trained.writer.part_with(trained.lora, made)}
@@ -272,89 +197,71 @@ class _Learning(torch.nn.Module):
         return found
 
 
+@dataclasses.dataclass
 class WriterTrainer:
     """One training over streams that were read; ValueError without any to train on or to hold out."""
 
-    def __init__(
-        self,
-        model: Any,
-        reads: Sequence[EvictedRead],
-        config: WriterSettings,
-        training: Training,
-        words: Words,
-        told: Sequence[ToldRead] = (),
-        *,
-        trimmer: TrimmerNet | None = None,
-        begun: TrainedBefore | None = None,
-        checkpoints: pathlib.Path | None = None,
-        progress: Told | None = None,
-    ) -> None:
-        """It goes on from what was `begun` where that is given, else from what a `trimmer` would keep."""
-        self._model, self._config, self._training, self._words = model, config, training, words
-        self._trimmer, self._begun = trimmer, begun
-        self._told, self._told_fit = ([one for one in told if one.block.split == split] for split in ("train", "fit"))
-        self._checkpoints, self._progress = checkpoints, progress
-        self._train = [read for read in reads if read.text.split == "train"]
-        self._fit = [read for read in reads if read.text.split == "fit"]
-        if not self._train or not self._fit:
-            raise ValueError("a writer is trained on some texts and stopped by others; one of the two has none")
-        self._opening, self._closing = (
-            torch.tensor(ids, dtype=torch.int64) for ids in (config.opening, config.closing)
-        )
+    run: Run
+    reads: Sequence[EvictedRead]
+    config: WriterSettings
+    training: Training
+    told: Sequence[ToldRead] = ()
+    trimmer: TrimmerNet | None = None  # it begins with what this would keep
+    begun: PackPart | None = None  # or goes on from this
 
-    def train(self) -> TrainedWriter:
-        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
-        training, model = self._training, self._model
-        writer = WriterNet.untrained(self._config, training.seed)
+    def __post_init__(self) -> None:
+        self._train, self._fit = two_splits(
+            "a writer is trained on some texts", self.reads, lambda read: read.text.split
+        )
+        self._told, self._told_fit = (
+            [one for one in self.told if one.block.split == split] for split in ("train", "fit")
+        )
+        self._model, self._again_ids = self.run.model, encode(self.run.tokenizer, AGAIN)
+
+    def train(self) -> tuple[_Learning, Learned, Learned | None]:
+        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads. The
+        last is of the decision, once D was settled; None where there is none.
+        """
+        training, model = self.training, self._model
+        writer = WriterNet.untrained(self.config, training.seed)
         lora = None
         if training.lora:
             settings = MapSettings(training.lora, _LORA_SCALE)
             lora = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(model.device)
-        if self._begun is None:
-            normalise(writer.reader, model, self._train)
-            if self._trimmer is not None:
-                writer.count_as(self._trimmer, training.sharpness)
+        if self.begun is not None:
+            _go_on_from(self.begun, writer, lora)
         else:
-            self._begun.into(writer, lora)
-        with frozen(model), _checkpointed(model, training.gradient_checkpointing), _at_work(lora, model):
+            normalise(writer.reader, model, self._train)
+            if self.trimmer is not None:
+                writer.count_as(self.trimmer, training.sharpness)
+        learning, points = _Learning(writer, lora), self.run.work / "checkpoint"
+        reading = contextlib.nullcontext() if lora is None else AttachedMaps(lora, model).at_work()
+        with frozen(model), _checkpointed(model, training.gradient_checkpointing), reading:
             learned = learn(
-                _Learning(writer, lora),
-                self._lesson,
-                self._held_out,
-                training,
-                checkpoints=self._checkpoints,
-                progress=self._progress,
+                learning, self._lesson, self._held_out, training, checkpoints=points, progress=self.run.check
             )
-        best = _Learning(WriterNet(self._config), lora)
-        best.load_state_dict(learned.state)
-        settled = self._settle(best.writer.eval()) if self._told and training.why else None
-        return TrainedWriter(best.writer.eval(), best.lora, learned, settled)
+        writer.eval()
+        return learning, learned, self._settle(writer) if self._told and training.why else None
 
     def _settle(self, writer: WriterNet) -> Learned:
         """The decision alone goes on learning, of D that is settled and made once: as many as a memory has."""
-        training, decider = self._training, writer.decider
+        training, decider = self.training, writer.decider
         assert decider is not None
         with torch.no_grad():
             of_train, of_fit = (
-                torch.cat([self._details_of_told(writer, [one], self._config.tokens).bfloat16() for one in told])
-                if told
-                else torch.zeros(0)
+                [self._details_of_told(writer, [one], self.config.tokens).bfloat16() for one in told]
                 for told in (self._told, self._told_fit)
             )
-        fit = [(at, self._told_fit[at : at + len(KINDS)]) for at in range(0, len(self._told_fit), len(KINDS))]
-
-        def loss_of(told: Sequence[ToldRead], details: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
-            rows = [len(KINDS) * place + at for place in places for at in range(len(KINDS))]
-            return decided_loss(writer, self._model, [told[row] for row in rows], details[rows].float())
+        fit = [slice(at, at + len(KINDS)) for at in range(0, len(of_fit), len(KINDS))]
 
         def lesson(wrapped: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
             places = random.permutation(len(self._told) // len(KINDS))[:_SETTLED_PLACES]
-            loss = loss_of(self._told, of_train, places.tolist())
-            said.setdefault("decided", []).append(float(loss.detach()))
-            return loss
+            rows = [len(KINDS) * place + at for place in places.tolist() for at in range(len(KINDS))]
+            told, details = [self._told[row] for row in rows], torch.cat([of_train[row] for row in rows])
+            return said.told("decided", decided_loss(writer, self._model, told, details.float()))
 
         def held_out(wrapped: Any) -> float:
-            found = [misjudged(writer, self._model, one, of_fit[at : at + len(one)]) for at, one in fit]
+            found = [misjudged(writer, self._model, self._told_fit[own], torch.cat(of_fit[own])) for own in fit]
             return sum(found) / max(1, len(found))
 
         settling = LoopSettings(
@@ -365,11 +272,9 @@ class WriterTrainer:
             seed=training.seed,
             threads=training.threads,
         )
-        points = None if self._checkpoints is None else self._checkpoints.with_name("decisions")
+        points = self.run.work / "decisions"
         with frozen(self._model):
-            learned = learn(decider, lesson, held_out, settling, checkpoints=points, progress=self._progress)
-        decider.load_state_dict(learned.state)
-        return learned
+            return learn(decider, lesson, held_out, settling, checkpoints=points, progress=self.run.check)
 
     # --- a step
 
@@ -378,28 +283,24 @@ class WriterTrainer:
         for.
         """
         yield self._one_of_three(writer, number, random, said)
-        if self._told and self._training.why:
-            tokens = int(random.choice(self._training.decided))
+        if self._told and self.training.why:
+            tokens = int(random.choice(self.training.decided))
             loss = self._decided(writer, self._drawn(self._told, _DECIDED_PLACES, random), tokens, random)
-            said.setdefault("decided", []).append(float(loss.detach()))
-            yield loss
+            yield said.told("decided", loss)
 
     def _one_of_three(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
-        training = self._training
+        training = self.training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
         why = training.why if self._told else 0.0
         drawn = random.random() * (1 + training.again + why)
         if drawn >= 1 + training.again:
-            loss = self._why(writer, self._drawn(self._told, 1, random), int(random.choice(training.decided)), random)
-            said.setdefault("why", []).append(float(loss.detach()))
-            return loss
+            three = self._drawn(self._told, 1, random)
+            return said.told("why", self._why(writer, three, int(random.choice(training.decided)), random))
         if drawn >= 1:
             step = number // training.batch
             hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
-            loss = self._again(writer, read, float(hardest ** random.random()), random)
-            said.setdefault("again", []).append(float(loss.detach()))
-            return loss
+            return said.told("again", self._again(writer, read, float(hardest ** random.random()), random))
         blocks = int(random.integers(1, BLOCKS + 1))
         strange = int(random.choice(training.distractors))
         other = self._train[int(random.integers(len(self._train)))]
@@ -408,8 +309,7 @@ class WriterTrainer:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             details.insert(0, self._details(writer, other, chosen, tokens, random))
         divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1), training.following)
-        said.setdefault("KL", []).append(float(divergence.detach()))
-        return divergence + training.cross_entropy * entropy
+        return said.told("KL", divergence) + training.cross_entropy * entropy
 
     def _drawn(self, told: Sequence[ToldRead], places: int, random: np.random.Generator) -> list[ToldRead]:
         """Three blocks of each of so many places, or of all that there are."""
@@ -432,11 +332,9 @@ class WriterTrainer:
         details = self._details_of_told(writer, three, tokens)
         longest = max(len(one.reply) for one in exercises)
         replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
-        behind = torch.stack(
-            [torch.cat([self._closing, one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)]
-        )
-        before = torch.cat([three[0].block.ids[:SINK_TOKENS], self._opening])
-        logits = behind_vectors(self._model, before, details, behind, longest + 1)
+        ids = torch.stack([torch.cat([one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)])
+        sinks = three[0].block.ids[:SINK_TOKENS]
+        logits = said_behind_details(self.config, self._model, sinks, details, ids, longest + 1)
         return torch.stack(
             [
                 torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
@@ -448,12 +346,8 @@ class WriterTrainer:
         self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
         """D [blocks, N, E]."""
-        states = torch.stack([one.states for one in blocks]).to(self._model.device)
-        embeddings = torch.stack([embedded(self._model, one.block.ids[SINK_TOKENS:]) for one in blocks])
-        if random is not None:
-            states, embeddings = self._perturbed(states, embeddings, random)
-        found: torch.Tensor = writer(states, embeddings, tokens)
-        return found
+        states, ids = torch.stack([one.states for one in blocks]), torch.stack([one.block.ids for one in blocks])
+        return self._made(writer, states, ids[:, SINK_TOKENS:], tokens, random)
 
     def _details(
         self,
@@ -463,40 +357,39 @@ class WriterTrainer:
         tokens: int,
         random: np.random.Generator | None = None,
     ) -> torch.Tensor:
-        """D [1, blocks * N, E] of some blocks of a text; with `random` some of its tokens are missing."""
-        states = read.states(max(blocks) + 1)[list(blocks)].to(self._model.device)
+        """D [1, blocks * N, E] of some blocks of a text."""
+        states = read.states(max(blocks) + 1)[list(blocks)]
         ids = read.text.ids[SINK_TOKENS : SINK_TOKENS + BLOCKS * BLOCK_TOKENS].view(BLOCKS, -1)[list(blocks)]
-        embeddings = embedded(self._model, ids)
-        if random is not None:
-            states, embeddings = self._perturbed(states, embeddings, random)
-        found: torch.Tensor = writer(states, embeddings, tokens)
-        return found.flatten(0, 1)[None]
+        return self._made(writer, states, ids, tokens, random).flatten(0, 1)[None]
 
-    def _perturbed(
-        self, states: torch.Tensor, embeddings: torch.Tensor, random: np.random.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Blocks [B, BLOCK_TOKENS, ...] without some of their tokens, the same in each."""
-        if self._training.missing <= 0:
-            return states, embeddings
-        count = BLOCK_TOKENS - int(random.integers(int(self._training.missing * 2 * BLOCK_TOKENS) + 1))
-        kept = torch.from_numpy(np.sort(random.permutation(BLOCK_TOKENS)[:count]))
-        return states[:, kept], embeddings[:, kept]
+    def _made(
+        self, writer: Any, states: torch.Tensor, ids: torch.Tensor, tokens: int, random: np.random.Generator | None
+    ) -> torch.Tensor:
+        """D [B, N, E] of blocks' states [B, BLOCK_TOKENS, width] and ids; with `random` some of their tokens are
+        missing, the same in each.
+        """
+        states, embeddings = states.to(self._model.device), embedded(self._model, ids)
+        if random is not None and self.training.missing > 0:
+            count = BLOCK_TOKENS - int(random.integers(int(self.training.missing * 2 * BLOCK_TOKENS) + 1))
+            kept = torch.from_numpy(np.sort(random.permutation(BLOCK_TOKENS)[:count]))
+            states, embeddings = states[:, kept], embeddings[:, kept]
+        found: torch.Tensor = writer(states, embeddings, tokens)
+        return found
 
     def _behind(
         self, read: EvictedRead, blocks: int, details: torch.Tensor, following: int = FOLLOWING
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ids = read.text.behind(blocks)[: following + 1]
-        before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
-        logits = behind_vectors(self._model, before, details, torch.cat([self._closing, ids[:-1]]), following)
-        said = logits[0].log_softmax(dim=-1)
-        entropy = -said.gather(-1, ids[1:, None].to(said.device)).mean()
-        return read.taught(blocks).divergence(said), entropy
+        logits = said_behind_details(
+            self.config, self._model, read.text.ids[:SINK_TOKENS], details, ids[:-1], following
+        )
+        return read.taught(blocks).losses(logits[0], ids[1:])
 
     def _again(self, writer: Any, read: EvictedRead, ratio: float, random: np.random.Generator) -> torch.Tensor:
         """Cross entropy of pages behind D of their own, or of a stretch behind D of its block, a vector for `ratio`
         tokens. As many pages as come to so many tokens, of one length.
         """
-        length = int(random.choice(self._training.pages))
+        length = int(random.choice(self.training.pages))
         count = max(1, _AGAIN_TOKENS // length)
         vectors = min(length, max(1, round(length / ratio)))
         most = BLOCKS * BLOCK_TOKENS - length
@@ -505,10 +398,9 @@ class WriterTrainer:
         own = read.text.ids[SINK_TOKENS:]
         states = read.states().flatten(0, 1)[rows].to(self._model.device)
         details = writer(states, embedded(self._model, own[rows]), vectors)
-        before = torch.cat([read.text.ids[:SINK_TOKENS], self._opening])
-        told = torch.cat([self._closing, self._words.again])[None].expand(count, -1)
         ids = own[rows]
-        logits = behind_vectors(self._model, before, details, torch.cat([told, ids[:, :-1]], dim=1), length)
+        told = torch.cat([self._again_ids[None].expand(count, -1), ids[:, :-1]], dim=1)
+        logits = said_behind_details(self.config, self._model, read.text.ids[:SINK_TOKENS], details, told, length)
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(logits.device))
 
     # --- between steps
@@ -517,7 +409,7 @@ class WriterTrainer:
         """KL behind all blocks and behind half of them, of texts that nothing is trained on; and what either head is
         away from its own, counted as it is trained.
         """
-        training = self._training
+        training = self.training
         found = [
             float(self._behind(read, blocks, self._details(writer, read, range(blocks), tokens))[0])
             for read in self._fit
@@ -540,8 +432,23 @@ class WriterTrainer:
         return score
 
 
-def _at_work(lora: LowRankMaps | None, model: Any) -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext() if lora is None else AttachedMaps(lora, model).at_work()
+def _go_on_from(begun: PackPart, writer: WriterNet, lora: LowRankMaps | None) -> None:
+    """Give a writer, which may decide where what was `begun` did not, and its maps the weights of that. ValueError for
+    one of another shape, or of other maps.
+    """
+    before, maps = WriterNet.of_part(begun), maps_of(begun)
+    own, wanted = before.settings, writer.settings
+    if (own.reader, own.opening, own.closing) != (wanted.reader, wanted.opening, wanted.closing):
+        raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {wanted.reader}")
+    missing, strange = writer.load_state_dict(before.state_dict(), strict=False)
+    if strange or any(not name.startswith("decider.") for name in missing):
+        raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
+    if (lora is None) != (maps is None):
+        raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
+    if lora is not None and maps is not None:
+        if lora.settings != maps.settings:
+            raise ValueError(f"its maps are of {maps.settings}, asked for are {lora.settings}")
+        lora.load_state_dict(maps.state_dict())
 
 
 def verdicts_of(
@@ -593,11 +500,17 @@ def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details:
 
 
 def said_behind_details(
-    writer: WriterNet, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
+    settings: WriterSettings, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
 ) -> torch.Tensor:
-    """`behind_vectors` of D [B, n, E] between its marks."""
-    opening, closing = (torch.tensor(m, dtype=torch.int64) for m in (writer.settings.opening, writer.settings.closing))
-    return behind_vectors(model, torch.cat([sinks, opening]), details, torch.cat([closing, ids]), rows)
+    """`behind_vectors` of D [B, n, E] between its marks; ids [T] or [B, T]."""
+    before, behind = around(settings, sinks, ids)
+    return behind_vectors(model, before, details, behind, rows)
+
+
+def around(settings: WriterSettings, sinks: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids before D, and those behind it [T] or [B, T], with its marks."""
+    opening, closing = (torch.tensor(marks, dtype=torch.int64) for marks in (settings.opening, settings.closing))
+    return torch.cat([sinks, opening]), torch.cat([closing.expand(*ids.shape[:-1], -1), ids], dim=-1)
 
 
 @contextlib.contextmanager
