@@ -40,23 +40,9 @@ def dtypes_that_a_model_was_loaded_in(monkeypatch: pytest.MonkeyPatch) -> list[s
 
 
 def run_in(folder: Path) -> None:
-    evidence.run_and_report(
-        "vt",
-        model="tiny",
-        settings=(),
-        baselines=("window",),
-        lengths="",
-        count=0,
-        quick=True,
-        out=folder,
-        plot=False,
-        seed=0,
-        corpus=None,
-        chat_template_kwargs="",
-        dtype="",
-        device="",
-        as_json=False,
-    )
+    command = get_command(evidence.eval_app)
+    typed = ["vt", "--model", "tiny", "--baseline", "window", "--quick", "--out", str(folder)]
+    command(typed, standalone_mode=False)
 
 
 def test_a_needle_goes_on_in_the_dtype_that_it_began_in(tmp_path: Path, asked_for: list[str | None]) -> None:

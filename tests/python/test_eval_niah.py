@@ -22,10 +22,10 @@ from everlong.eval.niah import (
     ask_haystack,
     ask_kept,
     plan_haystack,
-    print_niah,
     summarise,
 )
 from everlong.eval.statistics import wilson_interval
+from everlong.eval.tables import print_report
 from everlong.memory import Memory
 from everlong.models.provenance import made_with
 from tiny_models import TINY_MEMORY, byte_tokenizer, tiny_model
@@ -244,7 +244,7 @@ def test_same_seed_same_questions() -> None:
 def test_printing_says_the_rates() -> None:
     console = Console(width=120, record=True, file=io.StringIO())
     report = evaluate(Reader(forgets=("UUID",)))
-    print_niah(report, console)
+    print_report(report, console)
     text = console.export_text()
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
     rows = {name: cells for name, *cells in lines}

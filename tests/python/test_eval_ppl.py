@@ -18,7 +18,8 @@ from everlong.cli.app import app
 from everlong.data import books_in
 from everlong.eval import ppl
 from everlong.eval.by_position import BIN_TOKENS, means_by_position
-from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, print_ppl, run_ppl
+from everlong.eval.ppl import POLICIES, PplConfig, full_attention_losses, run_ppl
+from everlong.eval.tables import print_report
 from everlong.models.provenance import made_with
 from tiny_models import TINY_MEMORY, WINDOW, byte_tokenizer, tiny_model, tiny_text_model
 
@@ -76,14 +77,14 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
         assert report.recovered_fraction["mean"] is None
 
     console = Console(record=True, width=100, file=io.StringIO())
-    print_ppl(report, console)
+    print_report(report, console)
     assert f"{report.window:.3f}" in console.export_text()
 
     one = run_ppl(
         (tiny_model(), byte_tokenizer()), dataclasses.replace(config, places=1), corpus=corpus, memory_config=MEMORY
     )
     assert json.loads(json.dumps(one.to_dict(), allow_nan=False))["codec_loss"]["stderr"] is None
-    print_ppl(one, console)
+    print_report(one, console)
 
 
 def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -109,7 +110,7 @@ def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, 
         alone = report.places[-1].window - report.places[-1].kept[kind]
         assert gains["stderr"] == pytest.approx(abs(by_book[0] - alone) / 2)
     console = Console(record=True, width=100, file=io.StringIO())
-    print_ppl(report, console)
+    print_report(report, console)
     assert "64 kept tokens: random" in console.export_text()
     assert run_ppl(model, config, corpus=corpus, memory_config=MEMORY, out=tmp_path) == report
     with pytest.raises(ValueError, match="together, or neither"):

@@ -7,18 +7,18 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
-    from everlong.memory.where import Where
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -42,34 +42,15 @@ System = Annotated[
     str | None, typer.Option(help="A system message before the question, where there is a chat template.")
 ]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
-Sources = Annotated[list[str] | None, typer.Option("--source", help="Recall from this source only; or from several.")]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="Recall only what has this tag; or all of several.")]
-After = Annotated[str, typer.Option(help="Recall only what was read after that: 2026-11-21, or 7d, 12h, 30m ago.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set", "--memory-config", help="A setting of MemoryConfig: search.groups=2; or a .json or .toml file of them."
     ),
 ]
-Device = Annotated[
-    str, typer.Option(help="Where the model computes: cuda:1, cpu; by default a GPU that it fits, else the CPU.")
-]
-Dtype = Annotated[
-    str, typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, on a GPU its own.")
-]
 ChatTemplateKwargs = Annotated[
     str, typer.Option(help='Variables of the tokenizer\'s chat template, as JSON: {"enable_thinking": false}.')
 ]
-Roles = Annotated[
-    list[str] | None,
-    typer.Option("--role", help="Recall only what was read, asked or said; may be given several times."),
-]
-Origin = Annotated[
-    str, typer.Option(help="Recall only what was read from there: a path as `inspect` lists it, of two of one name.")
-]
-HappenedAfter = Annotated[str, typer.Option(help="Recall only what is told of after that: read --happened.")]
-HappenedBefore = Annotated[str, typer.Option(help="Recall only what is told of before that.")]
-Before = Annotated[str, typer.Option(help="Recall only what was read before that.")]
 
 
 def print_json(value: Any) -> None:
@@ -82,37 +63,17 @@ def print_json_line(value: Any) -> None:
     print(json.dumps(_finite(value), default=str, allow_nan=False), flush=True)
 
 
+def line_by_line(console: Console) -> Callable[[str], None]:
+    """A log that prints what it is told as it is: no markup, a line a line."""
+    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {key: _finite(one) for key, one in value.items()}
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def where_of(
-    sources: list[str] | None,
-    tags: list[str] | None,
-    after: str,
-    before: str,
-    roles: list[str] | None = None,
-    origin: str = "",
-    happened_after: str = "",
-    happened_before: str = "",
-) -> Where:
-    """What the options --source, --tag, --after, --before, --role, --origin and --happened-... name."""
-    from everlong.memory.where import Role, Where, parse_time
-
-    return Where(
-        sources or (),
-        tags or (),
-        parse_time(after) if after else None,
-        parse_time(before) if before else None,
-        cast("list[Role] | None", roles or None),
-        origin or None,
-        parse_time(happened_after) if happened_after else None,
-        parse_time(happened_before) if happened_before else None,
-    )
 
 
 def on_device(device: str) -> dict[str, Any]:
@@ -149,27 +110,6 @@ def set_config(settings: Sequence[str] | None) -> MemoryConfig:
     from everlong.config import MemoryConfig
 
     return MemoryConfig().with_settings(memory_settings(settings or ()))
-
-
-def load_configured(
-    model: str,
-    settings: Sequence[str] | None,
-    *,
-    text_alone: bool = False,
-    dtype: str | None = None,
-    device: str = "",
-) -> tuple[tuple[Any, Any], MemoryConfig]:
-    """A model with its tokenizer, and the config that fits it, and a memory of text alone, with what was set.
-
-    `dtype` by its name; None: the faster one here.
-    """
-    from everlong.cli.settings import memory_settings
-    from everlong.frame.serve import configured
-    from everlong.models import load
-
-    set_config(settings)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model, dtype, **on_device(device))
-    return (network, tokenizer), configured(network, memory_settings(settings or ()), text_alone=text_alone)
 
 
 def model_of(memory: Path) -> str:

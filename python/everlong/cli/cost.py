@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, line_by_line, print_json
+from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
 
 if TYPE_CHECKING:
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@grouped
 def bench(
+    *,
     model: Model = DEFAULT_MODEL,
     tokens: Annotated[int, typer.Option(help="Tokens of books that are read, in rounds of whole chunks.")] = 4096,
     sizes: Annotated[
         str, typer.Option(help="Tokens in the memory, where it is decoded and asked: 10000,100000 or 10K,1M.")
     ] = "10000,100000",
-    dtype: Dtype = "",
-    device: Device = "",
+    machine: Machine,
     as_json: Json = False,
 ) -> None:
     """Measure what a memory costs with this model on this machine, beside transformers alone.
@@ -37,23 +39,17 @@ def bench(
     """
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
-    from everlong.models import load
 
     lengths = parse_lengths(sizes)  # what is wrong is told before a model is loaded
-    network, tokenizer = load(model, dtype or None, **on_device(device))
+    network, tokenizer = machine.load(model)
     with working("reading, asking and decoding", enabled=sys.stderr.isatty()):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
 
 
 def print_report(report: BenchReport, console: Console) -> None:
-    made = report.made_with
-    console.print(
-        f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    made, say = report.made_with, line_by_line(console)
+    say(f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}")
     read = report.reading
     table = Table(title=f"what a memory costs with {escape(report.model)}")
     table.add_column("")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,21 +11,16 @@ import typer
 from rich.console import Console
 
 from everlong.cli.app import (
-    DEFAULT_MODEL,
     ChatTemplateKwargs,
-    Device,
-    Dtype,
     Json,
-    Model,
-    Settings,
     app,
-    load_configured,
+    line_by_line,
     on_device,
     parse_chat_template_kwargs,
     print_json,
 )
-from everlong.cli.from_dataclass import with_parameters
-from everlong.cli.parts import MeasuredParts, line_by_line
+from everlong.cli.options import Corpus, Evaluated, Machine, grouped
+from everlong.cli.parts import MeasuredParts
 from everlong.corpora.tasks import SUITES, TASKS
 
 
@@ -48,14 +40,11 @@ eval_app = typer.Typer(
 )
 app.add_typer(eval_app, name="eval")
 
-Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
-Corpus = Annotated[
-    Path | None, typer.Option(help="More books, where the shipped ones are too short: a folder of .txt or a tar.xz.")
-]
-
 
 @app.command()
+@grouped
 def demo(
+    *,
     tokens: Annotated[
         int | None, typer.Option(help="Tokens of books to read, all of them; by default 250,000, cut to --minutes.")
     ] = None,
@@ -64,8 +53,7 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for memory, report and picture.")] = Path("runs/demo"),
     corpus: Corpus = None,
-    dtype: Dtype = "",
-    device: Device = "",
+    machine: Machine,
     as_json: Json = False,
 ) -> None:
     """A real model reads books that it cannot hold, and answers from them."""
@@ -77,16 +65,18 @@ def demo(
         out=out,
         corpus=corpus,
         console=Console(quiet=as_json),
-        dtype=dtype or None,
-        **on_device(device),
+        dtype=machine.dtype or None,
+        **on_device(machine.device),
     )
     if as_json:
         print_json(report.to_dict())
 
 
 @eval_app.command("niah")
+@grouped
 def eval_niah(
-    model: Model = DEFAULT_MODEL,
+    *,
+    on: Evaluated,
     tokens: Annotated[int | None, typer.Option(help="Longest haystack; 32,768 by default.")] = None,
     lengths: Annotated[str, typer.Option(help="Where to ask, ascending: 32K,128K; instead of --tokens.")] = "",
     facts: Annotated[int, typer.Option(help="Facts of each kind at each length.")] = 10,
@@ -97,21 +87,16 @@ def eval_niah(
             "facts that are asked for in other words."
         ),
     ] = "",
-    seed: Seed = 0,
-    corpus: Corpus = None,
     keep: Annotated[
         Path | None, typer.Option(help="Keep the memory of every length here, to ask again at once.")
     ] = None,
-    settings: Settings = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
-    dtype: Dtype = "",
-    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.answers import dtype_of
-    from everlong.eval.niah import READ_AS, NiahConfig, print_niah, run_niah
+    from everlong.eval.niah import READ_AS, NiahConfig, run_niah
+    from everlong.eval.tables import print_report
 
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
@@ -119,60 +104,56 @@ def eval_niah(
     config = NiahConfig(
         lengths=stops,
         facts_per_kind=facts,
-        seed=seed,
+        seed=on.seed,
         tokens=stops[-1] if stops else tokens or 32_768,
         chat_template_kwargs=parse_chat_template_kwargs(chat_template_kwargs),
     )
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     errors = Console(stderr=True)
-    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(keep, READ_AS), device=device)
+    network, memory_config = on.load_as_begun(keep, READ_AS)
     report = run_niah(
         network,
         config,
         memory_config=memory_config,
-        corpus=corpus,
+        corpus=on.corpus,
         keep=keep,
         log=line_by_line(errors),
         progress=errors.is_terminal,
     )
-    print_json(report.to_dict()) if as_json else print_niah(report, Console())
+    print_json(report.to_dict()) if as_json else print_report(report, Console())
 
 
 @eval_app.command("ppl")
+@grouped
 def eval_ppl(
-    model: Model = DEFAULT_MODEL,
+    *,
+    on: Evaluated,
     places: Annotated[int, typer.Option(help="Places in books that are scored.")] = 8,
-    corpus: Corpus = None,
     kept: Annotated[int, typer.Option(help='Slots of a zone "kept", one frame for each Trimmer that there is.')] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder of what is known so far; a run goes on there.")] = None,
-    seed: Seed = 0,
-    settings: Settings = None,
-    dtype: Dtype = "",
-    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
-    from everlong.eval.answers import dtype_of
-    from everlong.eval.ppl import FILE, PplConfig, print_ppl, run_ppl, trimmers_for
+    from everlong.eval.ppl import FILE, PplConfig, run_ppl, trimmers_for
+    from everlong.eval.tables import print_report
 
-    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(out, FILE), device=device)
+    network, memory_config = on.load_as_begun(out, FILE)
     report = run_ppl(
         network,
-        PplConfig(places=places, kept_tokens=kept, kept_by=trimmers_for(network[0]) if kept else (), seed=seed),
-        corpus=corpus,
+        PplConfig(places=places, kept_tokens=kept, kept_by=trimmers_for(network[0]) if kept else (), seed=on.seed),
+        corpus=on.corpus,
         memory_config=memory_config,
         out=out,
         log=line_by_line(Console(stderr=True)),
     )
-    print_json(report.to_dict()) if as_json else print_ppl(report, Console())
+    print_json(report.to_dict()) if as_json else print_report(report, Console())
 
 
 def run_and_report(
     suite: str,
     *,
-    model: Model = DEFAULT_MODEL,
-    settings: Settings = None,
+    on: Evaluated,
     baselines: Annotated[
         list[str] | None,
         typer.Option("--baseline", help="Compare with NAME or NAME:setting=value; again for more."),
@@ -182,16 +163,11 @@ def run_and_report(
     quick: Annotated[bool, typer.Option(help="A first look, in minutes.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of memory, answers, report; a run goes on there.")] = None,
     plot: Annotated[bool, typer.Option(help="Draw the report's pictures into the folder.")] = False,
-    seed: Seed = 0,
-    corpus: Corpus = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
-    dtype: Dtype = "",
-    device: Device = "",
     as_json: Json = False,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
     from everlong.cli.settings import parse_lengths
-    from everlong.eval.answers import dtype_of
     from everlong.eval.baselines import baseline_of
     from everlong.eval.report import markdown, print_suite
     from everlong.eval.suite import DEFAULT_BASELINES, FILE, QUICK_BASELINES, SuiteConfig, run_suite
@@ -199,7 +175,7 @@ def run_and_report(
 
     config = SuiteConfig.quick(suite) if quick else SuiteConfig(suites=(suite,))
     variables = parse_chat_template_kwargs(chat_template_kwargs)
-    config = dataclasses.replace(config, seed=seed, chat_template_kwargs=variables)
+    config = dataclasses.replace(config, seed=on.seed, chat_template_kwargs=variables)
     if lengths:
         config = dataclasses.replace(config, lengths=parse_lengths(lengths))
     if count:
@@ -211,15 +187,16 @@ def run_and_report(
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
     console = Console(stderr=as_json)
-    network, memory_config = load_configured(model, settings, dtype=dtype or dtype_of(folder, FILE), device=device)
+    log = line_by_line(console)
+    network, memory_config = on.load_as_begun(folder, FILE)
     report = run_suite(
         network,
         config,
         chosen,
         out=folder,
         memory_config=memory_config,
-        corpus=corpus,
-        log=line_by_line(console),
+        corpus=on.corpus,
+        log=log,
         progress=console.is_terminal,
     )
     file = folder / "report.json"
@@ -229,24 +206,18 @@ def run_and_report(
         print_json(report)
     else:
         print_suite(report, console)
-        console.print(f"report: {file}", markup=False, soft_wrap=True)
+        log(f"report: {file}")
     if plot:
         from everlong.pictures import draw_report
 
         for picture in draw_report(report, folder):
-            console.print(f"picture: {picture}", markup=False, soft_wrap=True)
-
-
-def _suite_command(suite: str) -> Callable[..., None]:
-    """`everlong eval SUITE`."""
-    parameters = list(inspect.signature(run_and_report, eval_str=True).parameters.values())
-    return with_parameters(functools.partial(run_and_report, suite), parameters[1:])
+            log(f"picture: {picture}")
 
 
 for _name in (*SUITES, *TASKS):
     _tasks = ", ".join(task.name for task in SUITES.get(_name, ()))
     _help = f"The tasks {_tasks}." if _tasks else TASKS[_name].__doc__
-    eval_app.command(_name, help=_help, hidden=_name in TASKS)(_suite_command(_name))
+    eval_app.command(_name, help=_help, hidden=_name in TASKS)(grouped(run_and_report, _name))
 
 
 @app.command("plot")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from everlong.cli.app import Json, app, print_json
+from everlong.cli.app import Json, app, line_by_line, print_json
 
 _SHOWN_SOURCES = 2
 
@@ -93,22 +93,18 @@ def _topic_of(belongs: dict[int, list[int]], id: int) -> int | None:
 
 
 def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
+    say = line_by_line(console)
     if report["nodes"] == 0:
-        console.print(
-            f"{folder}: no graph; a reading with --set archive.graph=true grows one", markup=False, soft_wrap=True
-        )
+        say(f"{folder}: no graph; a reading with --set archive.graph=true grows one")
         return
     levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
-    console.print(
+    say(
         f"{folder}: {report['blocks']:,} blocks, days: {len(report['days']):,}, topics: {levels}; "
-        f"{report['edges']:,} edges",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{report['edges']:,} edges"
     )
     if report["entities"]:
         names = ", ".join(f"{name} {count:,}" for name, count in report["entities"].items())
-        console.print(f"named most: {names}", highlight=False, markup=False, soft_wrap=True)
+        say(f"named most: {names}")
     if not report["largest"]:
         return
     table = Table()

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, app, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
+from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
 
 if TYPE_CHECKING:
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 
 
 @app.command()
+@grouped
 def doctor(
+    *,
     model: Annotated[str, typer.Argument(help="Name or path; smollm2 is the embedded default.")] = DEFAULT_MODEL,
-    dtype: Dtype = "",
-    device: Device = "",
+    machine: Machine,
     tokens: Annotated[int, typer.Option(help="Tokens of text that are computed both ways.")] = 512,
     as_json: Json = False,
 ) -> None:
@@ -30,9 +32,8 @@ def doctor(
     Exit code 1 when the model is refused or something that must be exact is not.
     """
     from everlong.doctor import examine
-    from everlong.models import load
 
-    network, tokenizer = load(model, dtype or None, **on_device(device))
+    network, tokenizer = machine.load(model)
     with working(f"{tokens} tokens, computed in every way", enabled=sys.stderr.isatty()):
         report = examine(network, tokenizer, name=model, tokens=tokens)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())

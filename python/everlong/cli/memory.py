@@ -15,26 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from everlong.cli.app import (
-    After,
-    Before,
     ChatTemplateKwargs,
-    Device,
-    Dtype,
-    HappenedAfter,
-    HappenedBefore,
     Json,
     KeptModel,
     Length,
     MemoryFolder,
-    Origin,
     OwnLength,
-    Roles,
-    Settings,
-    Sources,
     System,
-    Tags,
     app,
-    load_configured,
+    line_by_line,
     model_for,
     model_of,
     on_device,
@@ -42,8 +31,8 @@ from everlong.cli.app import (
     print_json,
     print_json_line,
     set_config,
-    where_of,
 )
+from everlong.cli.options import Configured, Within, grouped
 from everlong.cli.questions import ask_all, questions_in
 from everlong.generation.progress import working
 from everlong.memory.readings import pieces_of
@@ -59,7 +48,9 @@ _CONVERSATION = "conversation"  # what is shown for the source "", of what was s
 
 
 @app.command()
+@grouped
 def read(
+    *,
     files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
     memory: MemoryFolder,
     model: KeptModel = "",
@@ -69,9 +60,7 @@ def read(
         str, typer.Option(help="When what it tells of happened: 2024-05-03, or 7d, 12h, 30m ago.")
     ] = "",
     again: Annotated[bool, typer.Option(help="Read a file anew that was read before and has not changed.")] = False,
-    settings: Settings = None,
-    device: Device = "",
-    dtype: Dtype = "",
+    loading: Configured,
     as_json: Json = False,
 ) -> None:
     """Read text files into a memory, which is made if it is not there.
@@ -82,7 +71,7 @@ def read(
     when = parse_time(happened) if happened else None
     for file in files:
         pieces_of(file)  # what is no text is told before a memory is made
-    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
+    with _attached(loading, model_for(memory, model), memory) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
@@ -99,13 +88,13 @@ def read(
 
 
 @app.command()
+@grouped
 def rebuild(
+    *,
     old: Annotated[Path, typer.Argument(help="Folder of the memory to make anew.", exists=True, file_okay=False)],
     memory: MemoryFolder,
     model: KeptModel = "",
-    settings: Settings = None,
-    device: Device = "",
-    dtype: Dtype = "",
+    loading: Configured,
     as_json: Json = False,
 ) -> None:
     """Make a memory anew for another model of the same tokenizer, from what another one read.
@@ -113,7 +102,7 @@ def rebuild(
     Every block is read again, and keeps its name, tags, role and time. A rebuilding that was interrupted goes on where
     it stopped when the same command is given again.
     """
-    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
+    with _attached(loading, model_for(memory, model), memory) as mm:
         report = mm.rebuild(old, progress=not as_json and sys.stderr.isatty())
     if as_json:
         print_json(dataclasses.asdict(report))
@@ -124,7 +113,9 @@ def rebuild(
 
 
 @app.command()
+@grouped
 def ask(
+    *,
     memory: MemoryFolder,
     question: Annotated[str | None, typer.Argument(help="In quotes, as you would ask it.")] = None,
     questions: Annotated[
@@ -149,18 +140,9 @@ def ask(
         ),
     ] = None,
     no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
-    source: Sources = None,
-    tag: Tags = None,
-    after: After = "",
-    before: Before = "",
-    role: Roles = None,
-    origin: Origin = "",
-    happened_after: HappenedAfter = "",
-    happened_before: HappenedBefore = "",
-    settings: Settings = None,
+    within: Within,
+    loading: Configured,
     chat_template_kwargs: ChatTemplateKwargs = "",
-    device: Device = "",
-    dtype: Dtype = "",
     as_json: Json = False,
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
@@ -174,13 +156,13 @@ def ask(
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
     listed = questions_in(questions) if questions is not None else []
-    where = where_of(source, tag, after, before, role, origin, happened_after, happened_before)
+    where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # with a model named, too: a question makes no memory
-    host_bytes = set_config(settings).archive.host_bytes
+    host_bytes = set_config(loading.settings).archive.host_bytes
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
-        _attached(model or kept, opened, settings, device, dtype) as mm,
+        _attached(loading, model or kept, opened) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
         if question is None:
@@ -203,14 +185,12 @@ def ask(
         print(f"\n[nothing came back: {why}]")
 
 
-def _attached(model: str, memory: Path | Memory, settings: list[str] | None, device: str, dtype: str) -> MemoryModel:
+def _attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
     from everlong.generation.memory_model import MemoryModel
 
-    if not settings:
-        return MemoryModel.from_pretrained(model, memory, dtype=dtype or None, **on_device(device))
-    (network, tokenizer), config = load_configured(
-        model, settings, text_alone=_text_alone(memory), device=device, dtype=dtype or None
-    )
+    if not loading.settings:
+        return MemoryModel.from_pretrained(model, memory, dtype=loading.dtype or None, **on_device(loading.device))
+    (network, tokenizer), config = loading.load_configured(model, text_alone=_text_alone(memory))
     return MemoryModel(network, tokenizer, memory, config)
 
 
@@ -253,23 +233,16 @@ def doubt(confidence: float | None) -> str:
 
 
 @app.command()
+@grouped
 def chat(
+    *,
     memory: MemoryFolder,
     model: KeptModel = "",
     max_new_tokens: Length = 256,
     system: System = None,
-    source: Sources = None,
-    tag: Tags = None,
-    after: After = "",
-    before: Before = "",
-    role: Roles = None,
-    origin: Origin = "",
-    happened_after: HappenedAfter = "",
-    happened_before: HappenedBefore = "",
-    settings: Settings = None,
+    within: Within,
+    loading: Configured,
     chat_template_kwargs: ChatTemplateKwargs = "",
-    device: Device = "",
-    dtype: Dtype = "",
     timeline: Annotated[
         Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
     ] = None,
@@ -283,7 +256,7 @@ def chat(
     ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it; answers are decoded
     by the model's own settings. A memory that is not there is made, with the embedded model by default.
     """
-    where = where_of(source, tag, after, before, role or ["read", "said"], origin, happened_after, happened_before)
+    where = within.where("read", "said")
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")
@@ -291,7 +264,7 @@ def chat(
         from everlong.pictures import require_matplotlib
 
         require_matplotlib()
-    with _attached(model_for(memory, model), memory, settings, device, dtype) as mm:
+    with _attached(loading, model_for(memory, model), memory) as mm:
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
@@ -447,7 +420,7 @@ def inspect(
 
 
 def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
-    geometry, stats = report["geometry"], report["stats"]
+    geometry, stats, say = report["geometry"], report["stats"], line_by_line(console)
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
     kept = "text alone" if text_alone else f"{payload} of KV ({geometry['codec']})"
@@ -455,22 +428,16 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
         kept += f", {stats['detail_bytes'] / 1e6:,.1f} MB of Detail Tokens"
     if stats["kept_bytes"] > 0:
         kept += f", {stats['kept_bytes'] / 1e6:,.1f} MB of chosen tokens"
-    console.print(
+    say(
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
-        f"{kept}, {disk} on disk",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{kept}, {disk} on disk"
     )
     heads = report["retrieval_heads"]
     named = "not calibrated yet" if heads is None else "retrieval heads " + ", ".join(f"{a}.{b}" for a, b in heads)
     shape = f"{geometry['layers']} layers, {geometry['kv_heads']} KV heads of {geometry['head_dim']}; {named}"
-    console.print(
+    say(
         f"model {report['model'] or 'without a name'}: "
-        f"{'any of its tokenizer' if text_alone else shape}; pages of {geometry['page_tokens']} tokens",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{'any of its tokenizer' if text_alone else shape}; pages of {geometry['page_tokens']} tokens"
     )
     table = Table()
     table.add_column("source")
@@ -483,10 +450,7 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     console.print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]
-        console.print(
+        say(
             f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
-            f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+            f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
         )

@@ -17,9 +17,10 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, Settings, load_configured, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, line_by_line, print_json
 from everlong.cli.field_comments import docstring_in
 from everlong.cli.from_dataclass import command_of, parameter, parameters_of, settings_of
+from everlong.cli.options import Configured, Machine, parameters_in, taken
 from everlong.errors import EverlongError
 
 Out = Annotated[Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")]
@@ -118,11 +119,6 @@ def checked(console: Console) -> Callable[[int, dict[str, float]], None]:
     return said
 
 
-def line_by_line(console: Console) -> Callable[[str], None]:
-    """A log that prints what it is told as it is: no markup, a line a line."""
-    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
 def print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
     console.print(head, highlight=False, soft_wrap=True)
     for name, found in made["figures"].items():
@@ -139,12 +135,10 @@ def _training_of(part: str, says: str) -> Any:
         parameter("pack", Pack, "auto"),
         parameter("work", Work, Path("runs", part.replace("_", "-"))),
         parameter("out", Out, None),
-        parameter("dtype", Dtype, ""),
-        parameter("device", Device, ""),
+        *parameters_in(Machine),
     ]  # fmt: skip
 
     def train(as_json: bool, **given: Any) -> None:
-        from everlong.models import load
         from everlong.models.pack import pack_folder_of, pack_for, pack_of
         from everlong.training.run import Run
 
@@ -154,7 +148,7 @@ def _training_of(part: str, says: str) -> Any:
             made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
             _say(made, "the memory", console, as_json=as_json)
             return
-        network, tokenizer = load(given["model"], given["dtype"] or None, **on_device(given["device"]))
+        network, tokenizer = taken(Machine, given).load(given["model"])
         found = None if given["pack"] == "none" else pack_for(network, given["pack"])
         run = Run(network, tokenizer, given["work"], found, told(console), checked(console))
         pack = pack_of(network, module.train(run, training))
@@ -178,25 +172,23 @@ def _measuring_of(part: str, says: str) -> Any:
     """`everlong eval PART`; a pack and settings of a memory may be named where it asks for them."""
     module = part_list.module(part, "measure")
     asks = inspect.signature(module.measure).parameters
-    common = [parameter("model", Model, DEFAULT_MODEL), parameter("dtype", Dtype, ""), parameter("device", Device, "")]
+    machine = Configured if "config" in asks else Machine
+    common = [parameter("model", Model, DEFAULT_MODEL), *parameters_in(machine)]
     if "pack" in asks:
         common.append(parameter("pack", Pack, "auto"))
-    if "config" in asks:
-        common.append(parameter("settings", Settings, None))
 
     def measure(as_json: bool, **given: Any) -> None:
         from everlong.eval.tables import print_report
-        from everlong.models import load
 
         measuring = settings_of(module.Measuring, given)
         how: dict[str, Any] = {"log": line_by_line(Console(stderr=True))}
         if "pack" in asks:
             how["pack"] = None if given["pack"] == "none" else given["pack"]
-        where = {"dtype": given["dtype"] or None, "device": given["device"]}
-        if "config" in asks:
-            loaded, how["config"] = load_configured(given["model"], given["settings"], **where)
+        where = taken(machine, given)
+        if isinstance(where, Configured):
+            loaded, how["config"] = where.load_configured(given["model"])
         else:
-            loaded = load(given["model"], where["dtype"], **on_device(given["device"]))
+            loaded = where.load(given["model"])
         report = module.measure(loaded, measuring, **how)
         print_json(report.to_dict()) if as_json else print_report(report, Console())
 

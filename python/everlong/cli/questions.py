@@ -103,6 +103,7 @@ def _parsed(line: bytes) -> Any:
 
 def _question_of(value: Any) -> FileQuestion:
     from everlong.corpora.facts import states
+    from everlong.text.prompt import require_unicode
 
     if not isinstance(value, dict):
         raise ValueError('expected an object such as {"question": "..."}')
@@ -117,7 +118,7 @@ def _question_of(value: Any) -> FileQuestion:
         raise ValueError(f"answer is {answer!r}, expected text with a letter or a digit")
     asked = FileQuestion(question, _names(given, "source"), _names(given, "tags"), answer)
     for text in (question, *asked.source, *asked.tags):
-        _require_unicode(text)
+        require_unicode(text)
     return asked
 
 
@@ -127,9 +128,3 @@ def _names(given: Mapping[str, Any], field: str) -> tuple[str, ...]:
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise ValueError(f"{field} is {names!r}, expected a name or a list of names")
     return tuple(listed)
-
-
-def _require_unicode(text: str) -> None:
-    from everlong.text.prompt import require_unicode
-
-    require_unicode(text)

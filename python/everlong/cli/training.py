@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Device, Dtype, Json, Model, app, on_device, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.options import Machine, grouped
 from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
 
 train_app = typer.Typer(
@@ -25,7 +26,9 @@ def train() -> None:
 
 
 @train_app.command("all")
+@grouped
 def train_all(
+    *,
     model: Model = DEFAULT_MODEL,
     text: Annotated[
         list[Path] | None, typer.Option(help="Books, author--title.txt; by default those that are shipped.")
@@ -46,12 +49,10 @@ def train_all(
     seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
     work: Work = Path("runs/pack"),
     out: Out = None,
-    dtype: Dtype = "",
-    device: Device = "",
+    machine: Machine,
     as_json: Json = False,
 ) -> None:
     """One part after the other. A run that was cut short goes on, and trains no part again that is done."""
-    from everlong.models import load
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
     from everlong.training.whole_pack import ToTrain, train_parts
@@ -69,7 +70,7 @@ def train_all(
         training = module.Training(**{what: value for what, value in given.items() if what in own})
         there.append(ToTrain(name.replace("_", "-"), training, module.train))
         by_default += [there[-1].name] if getattr(module, "BY_DEFAULT", False) else []
-    network, tokenizer = load(model, dtype or None, **on_device(device))
+    network, tokenizer = machine.load(model)
     before = pack_for(network)
     folder = out or pack_folder_of(weights_fingerprint(network))
     trained = train_parts(

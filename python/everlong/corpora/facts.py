@@ -12,7 +12,7 @@ import itertools
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeVar, get_args
 
 from everlong.corpora import words
@@ -107,28 +107,34 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
 
     Words are not shared between keys while the lists last. Raises ValueError when a kind runs out of keys.
     """
-    rng = picks(seed, "facts")
-    draw = _Draw(rng)
-    makers: dict[Kind, Callable[[], Fact]] = {
-        "pass-key": draw.pass_key,
-        "uuid": draw.uuid,
-        "name": draw.name,
-        "best-thing": draw.best_thing,
-        "quote": draw.quote,
-        "paraphrase": draw.paraphrase,
-        "association": draw.association,
-    }
+    draw = _Draw(picks(seed, "facts"))
     for kind in kinds:
-        if kind not in makers:
-            raise ValueError(f"no fact kind {kind!r}; there are {', '.join(makers)}")
+        if kind not in get_args(Kind):
+            raise ValueError(f"no fact kind {kind!r}; there are {', '.join(get_args(Kind))}")
     facts = []
     for kind in kinds:
         for number in range(per_kind):
             try:
-                facts.append(makers[kind]())
+                facts.append(draw.fact(kind))
             except StopIteration:
                 raise ValueError(f"only {number} facts of kind {kind!r} have distinct keys") from None
     return list(planted_together(facts))
+
+
+# Of kinds whose key and answer are drawn: what is stated, what is asked, and the tokens that an answer may take.
+_FORMS: dict[Kind, tuple[str, str, int]] = {
+    "pass-key": ("The pass key for the {key} is {answer}.", "What is the pass key for the {key}?", 24),
+    "uuid": (
+        "The UUID of the {key} is {answer}. Remember it: {answer} is the UUID of the {key}.",
+        "What is the UUID of the {key}?",
+        56,
+    ),
+    "name": ("The home city of {key} is {answer}.", "What is the home city of {key}?", 24),
+    "best-thing": ("The best thing to do in {key} is to {answer}.", "What is the best thing to do in {key}?", 40),
+    "quote": ('{key} always used to say: "{sentence}"', "What did {key} always use to say?", 40),
+}
+_PASTIME = (words.PASTIMES, words.SPOTS)
+_SAYING = (words.SAYING_SUBJECTS, words.SAYING_VERBS, words.SAYING_OBJECTS)
 
 
 def _shuffled(rng: random.Random, items: Sequence[T]) -> Iterator[T]:
@@ -151,76 +157,29 @@ class _Draw:
         self._paraphrased = _shuffled(rng, PARAPHRASED)
         self._associated = _shuffled(rng, ASSOCIATED)
 
-    def pass_key(self) -> Fact:
-        key = next(self._things)
-        number = self._number()
-        return Fact(
-            kind="pass-key",
-            key=key,
-            statement=f"The pass key for the {key} is {number}.",
-            question=f"What is the pass key for the {key}?",
-            answer=number,
-            max_new_tokens=24,
-        )
+    def fact(self, kind: Kind) -> Fact:
+        """StopIteration where there are no more keys."""
+        if kind == "paraphrase":
+            return paraphrased(*next(self._paraphrased))
+        if kind == "association":
+            return paraphrased(*next(self._associated), kind=kind)
+        key, answer = self._key_and_answer(kind)
+        statement, question, room = _FORMS[kind]
+        said = {"key": key, "answer": answer, "sentence": f"{answer[0].upper()}{answer[1:]}."}
+        return Fact(kind, key, statement.format(**said), question.format(**said), answer, room)
 
-    def uuid(self) -> Fact:
-        key = next(self._things)
-        value = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        # A small model drops a letter that its tokenizer joined to the space before it.
-        value = f"{self._rng.randrange(1, 10)}{value[1:]}"
-        return Fact(
-            kind="uuid",
-            key=key,
-            statement=f"The UUID of the {key} is {value}. Remember it: {value} is the UUID of the {key}.",
-            question=f"What is the UUID of the {key}?",
-            answer=value,
-            max_new_tokens=56,
-        )
-
-    def name(self) -> Fact:
-        person = next(self._people)
-        city = next(self._homes)
-        return Fact(
-            kind="name",
-            key=person,
-            statement=f"The home city of {person} is {city}.",
-            question=f"What is the home city of {person}?",
-            answer=city,
-            max_new_tokens=24,
-        )
-
-    def best_thing(self) -> Fact:
-        city = next(self._visited)
-        thing = f"{self._rng.choice(words.PASTIMES)} {self._rng.choice(words.SPOTS)}"
-        return Fact(
-            kind="best-thing",
-            key=city,
-            statement=f"The best thing to do in {city} is to {thing}.",
-            question=f"What is the best thing to do in {city}?",
-            answer=thing,
-            max_new_tokens=40,
-        )
-
-    def quote(self) -> Fact:
-        person = next(self._people)
-        subject, verb, thing = (
-            self._rng.choice(part) for part in (words.SAYING_SUBJECTS, words.SAYING_VERBS, words.SAYING_OBJECTS)
-        )
-        saying = f"{subject} {verb} {thing}"
-        return Fact(
-            kind="quote",
-            key=person,
-            statement=f'{person} always used to say: "{saying[0].upper()}{saying[1:]}."',
-            question=f"What did {person} always use to say?",
-            answer=saying,
-            max_new_tokens=40,
-        )
-
-    def paraphrase(self) -> Fact:
-        return paraphrased(*next(self._paraphrased))
-
-    def association(self) -> Fact:
-        return paraphrased(*next(self._associated), kind="association")
+    def _key_and_answer(self, kind: Kind) -> tuple[str, str]:
+        if kind == "pass-key":
+            return next(self._things), self._number()
+        if kind == "uuid":
+            key, value = next(self._things), str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+            # A small model drops a letter that its tokenizer joined to the space before it.
+            return key, f"{self._rng.randrange(1, 10)}{value[1:]}"
+        if kind == "name":
+            return next(self._people), next(self._homes)
+        of_a_city = kind == "best-thing"
+        key = next(self._visited if of_a_city else self._people)
+        return key, " ".join(self._rng.choice(part) for part in (_PASTIME if of_a_city else _SAYING))
 
     def _number(self) -> str:
         while True:

@@ -15,19 +15,19 @@ import dataclasses
 import math
 import pathlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from everlong.config import MemoryConfig, name_of
 from everlong.data import Book, books_in, shipped_books
 from everlong.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong.eval.by_position import means_by_position
 from everlong.eval.gold import prefilled
+from everlong.eval.log import Log, silent
 from everlong.eval.statistics import mean_and_stderr
+from everlong.eval.tables import Report, Table
 from everlong.frame.room import check_room
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
@@ -40,6 +40,14 @@ from everlong.text.prompt import start_ids
 
 POLICIES: tuple[PerplexityPolicy, ...] = get_args(PerplexityPolicy)
 FILE = "places.jsonl"  # in the folder of a run: the losses, book by book
+_HELD = {
+    "window": "window alone",
+    "random": "window and random pages",
+    "recent": "window and the newest blocks",
+    "prompt": "window and what the newest tokens find",
+    "full": "the model's own window, full attention",
+    "bf16": "what the memory policy finds, archived in bf16",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +107,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class PplReport:
+class PplReport(Report):
     """Perplexities are exp of the mean over places: all places count alike."""
 
     window: float
@@ -122,9 +130,25 @@ class PplReport:
     model: str
     made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self)
+    def tables(self) -> Iterator[Table | str]:
+        """One, and what it comes to."""
+        rows = [[label, f"{getattr(self, key):.3f}"] for key, label in _HELD.items()]
+        slots = f"window and {self.config['kept_tokens']:,} kept tokens"
+        rows += [[f"{slots}: {kind}", f"{perplexity:.3f}"] for kind, perplexity in self.kept.items()]
+        yield Table("", ("the frame holds", "perplexity"), rows)
+        for kind, gains in self.kept_gain.items():
+            told = ", ".join(f"{key} {gain['mean']:+.4f}{_spread(gain['stderr'], 4)}" for key, gain in gains.items())
+            recovered = self.kept_recovered[kind]
+            if recovered["mean"] is not None:
+                told += f"; recovered fraction {recovered['mean']:.2f}{_spread(recovered['stderr'], 2)}"
+            yield f"kept by {kind}, nats a token less than {told}"
+        mean, error = self.recovered_fraction["mean"], self.recovered_fraction["stderr"]
+        gains_nothing = "not defined: the model's own window gains nothing"
+        share = gains_nothing if mean is None else f"{mean:.2f}{_spread(error, 2)}"
+        books = len({place.source for place in self.places})
+        yield f"{self.model}, {len(self.places)} places in {books} books; recovered fraction: {share}"
+        loss, error = self.codec_loss["mean"], self.codec_loss["stderr"]
+        yield f"the archive's codec costs {loss:+.4f}{_spread(error, 4)} nats a token against bf16"
 
 
 def run_ppl(
@@ -134,7 +158,7 @@ def run_ppl(
     corpus: pathlib.Path | None = None,
     memory_config: MemoryConfig | None = None,
     out: pathlib.Path | None = None,
-    log: Callable[[str], None] | None = None,
+    log: Log = silent,
 ) -> PplReport:
     """Score places spread over the books of `corpus`, or over the shipped ones.
 
@@ -179,10 +203,9 @@ def run_ppl(
             kept_there: dict[str, float] = {kind: means.pop(_kept_key(kind)) for kind in config.kept_by}
             places.append(Place(part.book.name, first, **means, kept=kept_there))
             losses_of.append(losses)
-            if log is not None:
-                named = {**means, **{_kept_key(kind): nll for kind, nll in kept_there.items()}}
-                told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in named.items())
-                log(f"{part.book.name} at {first:,}: {told}")
+            named = {**means, **{_kept_key(kind): nll for kind, nll in kept_there.items()}}
+            told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in named.items())
+            log(f"{part.book.name} at {first:,}: {told}")
     made = kept.made_with if kept is not None else [made_with(network)]
     return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
 
@@ -365,38 +388,6 @@ def full_attention_losses(
     _, logits = prefilled(model, context + scored, keep=len(scored))
     targets = torch.tensor(scored[1:], dtype=torch.int64, device=logits.device)
     return torch.nn.functional.cross_entropy(logits[:-1], targets, reduction="none")
-
-
-def print_ppl(report: PplReport, console: Console) -> None:
-    """One table."""
-    table = Table()
-    table.add_column("the frame holds")
-    table.add_column("perplexity", justify="right")
-    labels = {
-        "window": "window alone",
-        "random": "window and random pages",
-        "recent": "window and the newest blocks",
-        "prompt": "window and what the newest tokens find",
-        "full": "the model's own window, full attention",
-        "bf16": "what the memory policy finds, archived in bf16",
-    }
-    for key, label in labels.items():
-        table.add_row(label, f"{getattr(report, key):.3f}")
-    for kind, perplexity in report.kept.items():
-        table.add_row(f"window and {report.config['kept_tokens']:,} kept tokens: {kind}", f"{perplexity:.3f}")
-    console.print(table)
-    for kind, gains in report.kept_gain.items():
-        told = ", ".join(f"{key} {gain['mean']:+.4f}{_spread(gain['stderr'], 4)}" for key, gain in gains.items())
-        recovered = report.kept_recovered[kind]
-        if recovered["mean"] is not None:
-            told += f"; recovered fraction {recovered['mean']:.2f}{_spread(recovered['stderr'], 2)}"
-        console.print(f"kept by {kind}, nats a token less than {told}")
-    mean, error = report.recovered_fraction["mean"], report.recovered_fraction["stderr"]
-    share = "not defined: the model's own window gains nothing" if mean is None else f"{mean:.2f}{_spread(error, 2)}"
-    books = len({place.source for place in report.places})
-    console.print(f"{report.model}, {len(report.places)} places in {books} books; recovered fraction: {share}")
-    loss, error = report.codec_loss["mean"], report.codec_loss["stderr"]
-    console.print(f"the archive's codec costs {loss:+.4f}{_spread(error, 4)} nats a token against bf16")
 
 
 def _spread(error: float | None, digits: int) -> str:

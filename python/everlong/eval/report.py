@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from everlong.corpora.tasks import Task
+from everlong.corpora.tasks import FAMILIES, Task
 from everlong.eval.answers import AnswerFile
 from everlong.eval.plan import Asked, Plan
 from everlong.eval.statistics import mean_interval
@@ -65,7 +65,13 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
         },
         # Of reading, and of preparing and asking the baselines here.
         "seconds": round(math.fsum([*asked_seconds, *(row["seconds"] for row in [*read, *prepared])]), 1),
-        "tasks": {task.name: {"family": task.family, "about": (type(task).__doc__ or "").strip()} for task in tasks},
+        "tasks": {
+            task.name: {
+                "family": next(name for name, tasks_of in FAMILIES.items() if task in tasks_of),
+                "about": (type(task).__doc__ or "").strip(),
+            }
+            for task in tasks
+        },
         "lengths": lengths,
         "baselines": {
             baseline: {

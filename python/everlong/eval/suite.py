@@ -86,7 +86,7 @@ def run_suite(
     out: pathlib.Path,
     memory_config: MemoryConfig | None = None,
     corpus: pathlib.Path | None = None,
-    log: Log | None = None,
+    log: Log = silent,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Read and ask what `out` does not have yet; return the report as plain values (`everlong.eval.report`).
@@ -99,7 +99,6 @@ def run_suite(
     from everlong.models import dtype_name, resolve
 
     config = config if config is not None else SuiteConfig()
-    say = log if log is not None else silent
     named = tuple(baselines) not in (DEFAULT_BASELINES, QUICK_BASELINES)
     tasks = list({task.name: task for name in config.suites for task in tasks_of(name)}.values())
     chosen = [(one if isinstance(one, str) else spec_of(one), one) for one in baselines]
@@ -110,7 +109,16 @@ def run_suite(
     books = gather_books(int(config.lengths[-1] * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model, dtype_of(out, FILE))
     tokenizer = with_template_variables(tokenizer, config.chat_template_kwargs)
-    rivals = _suited(rivals, network, tokenizer, memory_config, say, named=named)
+    suited = []
+    for spec, baseline in rivals:
+        try:
+            baseline.check(network, tokenizer, memory_config or default_config(network))
+        except (ValueError, UnsupportedModelError) as error:
+            if named:
+                raise
+            log(f"{spec} is left out: {error}")
+        else:
+            suited.append((spec, baseline))
 
     def plan_of(books: list[Book]) -> Plan:
         gold, seed = config.gold_tokens, config.seed
@@ -119,48 +127,19 @@ def run_suite(
     plan = make_of_enough(books, corpus, plan_of)
     settings = {
         "model": name,
-        "suites": list(config.suites),
-        "lengths": list(config.lengths),
-        "count": config.count,
-        "gold_tokens": config.gold_tokens,
-        "seed": config.seed,
-        "chat_template_kwargs": dict(config.chat_template_kwargs),
+        **dataclasses.asdict(config),
         "memory": None if memory_config is None else deciding(memory_config.to_dict()),
         "dtype": dtype_name(network.dtype),
         "questions": _digest(plan.questions),
     }
     check_room(network, memory_config, plan.tokens, out / READING)
     answers = AnswerFile(out / FILE, settings, made_with(network))
+    run = _Run(network, tokenizer, memory_config, plan, out, answers, log)
     with profiles_in(out / PROFILES):
-        _read(network, tokenizer, memory_config, plan, out, answers, say, progress=progress)
+        run.read(progress=progress)
         for length in config.lengths:
-            questions = [asked for asked in plan.questions if asked.length == length]
-            _ask(network, tokenizer, memory_config, plan, questions, rivals, out, answers, say, named=named)
-    return summarise(answers, plan, [spec for spec, _ in rivals], tasks)
-
-
-def _suited(
-    rivals: Sequence[tuple[str, Baseline]],
-    network: Any,
-    tokenizer: Any,
-    config: MemoryConfig | None,
-    say: Log,
-    *,
-    named: bool,
-) -> list[tuple[str, Baseline]]:
-    """Those that go with this model and memory; ValueError for another one that was named."""
-    config = config if config is not None else default_config(network)
-    suited = []
-    for spec, baseline in rivals:
-        try:
-            baseline.check(network, tokenizer, config)
-        except (ValueError, UnsupportedModelError) as error:
-            if named:
-                raise
-            say(f"{spec} is left out: {error}")
-        else:
-            suited.append((spec, baseline))
-    return suited
+            run.ask(length, suited, named=named)
+    return summarise(answers, plan, [spec for spec, _ in suited], tasks)
 
 
 def _digest(questions: Sequence[Asked]) -> str:
@@ -168,48 +147,103 @@ def _digest(questions: Sequence[Asked]) -> str:
     return digest([[asked.id, *(getattr(asked.question, name) for name in _DECIDING_A_REPLY)] for asked in questions])
 
 
-def _read(
-    network: Any,
-    tokenizer: Any,
-    config: MemoryConfig | None,
-    plan: Plan,
-    out: pathlib.Path,
-    answers: AnswerFile,
-    say: Log,
-    *,
-    progress: bool,
-) -> None:
-    """Read what the memory in `out` does not have yet; leave a fork of it at every length."""
-    there = [length for length in plan.read_at if fork_of(out, length).exists()]
-    if there:  # each begins as the longest does
-        _require_same_text(fork_of(out, there[-1]), plan.texts[: plan.read_at[there[-1]]], tokenizer)
-    missing = [length for length in plan.read_at if length not in there]
-    if not missing:
-        return
-    with MemoryModel(network, tokenizer, out / READING, config) as mm:
-        if mm.stream_tokens > plan.tokens or not holds_text(mm.memory.core, tokenizer, plan.texts, mm.stream_tokens):
-            raise ValueError(f"{out / READING} holds another text (books, tasks): name another folder with --out")
-        done = 0
-        for length, texts in plan.read_at.items():
-            for part in plan.texts[done:texts]:
-                if mm.stream_tokens >= part.end:
-                    continue  # by an earlier run
-                begin, started = mm.stream_tokens, time.perf_counter()
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What is read and asked in a folder."""
+
+    network: Any
+    tokenizer: Any
+    config: MemoryConfig | None
+    plan: Plan
+    out: pathlib.Path
+    answers: AnswerFile
+    say: Log
+
+    def read(self, *, progress: bool) -> None:
+        """Read what the memory in `out` does not have yet; leave a fork of it at every length."""
+        plan, out, tokenizer = self.plan, self.out, self.tokenizer
+        there = [length for length in plan.read_at if fork_of(out, length).exists()]
+        if there:  # each begins as the longest does
+            _require_same_text(fork_of(out, there[-1]), plan.texts[: plan.read_at[there[-1]]], tokenizer)
+        missing = [length for length in plan.read_at if length not in there]
+        if not missing:
+            return
+        with self.memory_in(out / READING) as mm:
+            tokens = mm.stream_tokens
+            if tokens > plan.tokens or not holds_text(mm.memory.core, tokenizer, plan.texts, tokens):
+                raise ValueError(f"{out / READING} holds another text (books, tasks): name another folder with --out")
+            done = 0
+            for length, texts in plan.read_at.items():
+                for part in plan.texts[done:texts]:
+                    if mm.stream_tokens >= part.end:
+                        continue  # by an earlier run
+                    begin, started = mm.stream_tokens, time.perf_counter()
+                    try:
+                        report = mm.read(part.text, source=part.source, progress=progress)
+                    finally:  # what was read before an interruption took its time, too
+                        seconds = time.perf_counter() - started
+                        self.answers.add(kind="read", tokens=mm.stream_tokens - begin, seconds=seconds)
+                    if mm.stream_tokens != part.end:
+                        raise ValueError(f"{out / READING} holds another text: name another folder with --out")
+                    if report.tokens >= 1_000:
+                        self.say(
+                            f"read {part.source}: {mm.stream_tokens:,} tokens so far, "
+                            f"{report.tokens / max(report.seconds, 1e-9):,.0f} a second"
+                        )
+                done = texts
+                if length in missing:
+                    keep_fork(mm.memory, fork_of(out, length))
+
+    def memory_in(self, folder: pathlib.Path) -> MemoryModel:
+        return MemoryModel(self.network, self.tokenizer, folder, self.config)
+
+    def ask(self, length: int, rivals: Sequence[tuple[str, Baseline]], *, named: bool) -> None:
+        """Ask every baseline what it has not answered yet, at one length."""
+        answers = self.answers
+        questions = [asked for asked in self.plan.questions if asked.length == length]
+        open_questions: dict[str, list[Asked]] = {}
+        for spec, _ in rivals:
+            answered = {row["id"] for row in answers.find(kind="answer", baseline=spec)}
+            open_questions[spec] = [asked for asked in questions if asked.id not in answered]
+        if not any(open_questions.values()):
+            return
+        with self.memory_in(fork_of(self.out, length)) as mm, metered(self.network) as meter:
+            reading = Reading(mm, self.plan.texts[: self.plan.read_at[length]])
+            for spec, baseline in rivals:
+                if not open_questions[spec]:
+                    continue
+                self.say(f"{length:,} tokens, {spec}: {len(open_questions[spec])} questions")
+                before, started = meter.prefilled, time.monotonic()
                 try:
-                    report = mm.read(part.text, source=part.source, progress=progress)
-                finally:  # what was read before an interruption took its time, too
-                    seconds = time.perf_counter() - started
-                    answers.add(kind="read", tokens=mm.stream_tokens - begin, seconds=seconds)
-                if mm.stream_tokens != part.end:
-                    raise ValueError(f"{out / READING} holds another text: name another folder with --out")
-                if report.tokens >= 1_000:
-                    say(
-                        f"read {part.source}: {mm.stream_tokens:,} tokens so far, "
-                        f"{report.tokens / max(report.seconds, 1e-9):,.0f} a second"
+                    baseline.prepare(reading)
+                except CannotAskError as error:
+                    if named:
+                        raise
+                    self.say(f"{spec} is left out: {error}")
+                    continue
+                if not answers.find(kind="prepared", baseline=spec, length=length):
+                    answers.add(
+                        kind="prepared",
+                        baseline=spec,
+                        length=length,
+                        seconds=time.monotonic() - started,
+                        prefilled=meter.prefilled - before,
+                        bytes=baseline.held_bytes(),
                     )
-            done = texts
-            if length in missing:
-                keep_fork(mm.memory, fork_of(out, length))
+                for asked in open_questions[spec]:
+                    before, started = meter.prefilled, time.monotonic()
+                    reply = baseline.answer(asked)
+                    answers.add(
+                        kind="answer",
+                        baseline=spec,
+                        id=asked.id,
+                        reply=reply.text,
+                        seconds=time.monotonic() - started,
+                        prefilled=meter.prefilled - before,
+                        context=sum(end - begin for begin, end in reply.recalled),
+                        covered=asked.covered(reply.recalled),
+                    )
+                baseline.release()
 
 
 def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:
@@ -221,64 +255,3 @@ def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: A
         tokens = memory.core.stream_end(0)
         if tokens < texts[-1].end or not holds_text(memory.core, tokenizer, texts, tokens):
             raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")
-
-
-def _ask(
-    network: Any,
-    tokenizer: Any,
-    config: MemoryConfig | None,
-    plan: Plan,
-    questions: Sequence[Asked],
-    rivals: Sequence[tuple[str, Baseline]],
-    out: pathlib.Path,
-    answers: AnswerFile,
-    say: Log,
-    *,
-    named: bool,
-) -> None:
-    """Ask every baseline what it has not answered yet, at one length."""
-    length = questions[0].length
-    texts = plan.texts[: plan.read_at[length]]
-    open_questions: dict[str, list[Asked]] = {}
-    for spec, _ in rivals:
-        answered = {row["id"] for row in answers.find(kind="answer", baseline=spec)}
-        open_questions[spec] = [asked for asked in questions if asked.id not in answered]
-    if not any(open_questions.values()):
-        return
-    with MemoryModel(network, tokenizer, fork_of(out, length), config) as mm, metered(network) as meter:
-        reading = Reading(mm, texts)
-        for spec, baseline in rivals:
-            if not open_questions[spec]:
-                continue
-            say(f"{length:,} tokens, {spec}: {len(open_questions[spec])} questions")
-            before, started = meter.prefilled, time.monotonic()
-            try:
-                baseline.prepare(reading)
-            except CannotAskError as error:
-                if named:
-                    raise
-                say(f"{spec} is left out: {error}")
-                continue
-            if not answers.find(kind="prepared", baseline=spec, length=length):
-                answers.add(
-                    kind="prepared",
-                    baseline=spec,
-                    length=length,
-                    seconds=time.monotonic() - started,
-                    prefilled=meter.prefilled - before,
-                    bytes=baseline.held_bytes(),
-                )
-            for asked in open_questions[spec]:
-                before, started = meter.prefilled, time.monotonic()
-                reply = baseline.answer(asked)
-                answers.add(
-                    kind="answer",
-                    baseline=spec,
-                    id=asked.id,
-                    reply=reply.text,
-                    seconds=time.monotonic() - started,
-                    prefilled=meter.prefilled - before,
-                    context=sum(end - begin for begin, end in reply.recalled),
-                    covered=asked.covered(reply.recalled),
-                )
-            baseline.release()

@@ -18,7 +18,7 @@ Rates = Mapping[str, float]  # by column, and where it has an interval by "colum
 class Table:
     """Cells as they are shown: figures with their errors."""
 
-    title: str
+    title: str  # "" without one
     columns: Sequence[str]  # the first one says what rows are
     rows: Sequence[Sequence[str]]
 

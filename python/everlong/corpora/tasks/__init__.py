@@ -6,16 +6,16 @@ from everlong.corpora.tasks import babi, dialogue, infinite, ruler
 from everlong.corpora.tasks.draw import Draw
 from everlong.corpora.tasks.question import Document, Question, Task
 
-__all__ = ["SUITES", "TASKS", "Document", "Draw", "Question", "Task", "tasks_of"]
+__all__ = ["FAMILIES", "SUITES", "TASKS", "Document", "Draw", "Question", "Task", "tasks_of"]
 
-TASKS: dict[str, Task] = {task.name: task for family in (ruler, infinite, babi, dialogue) for task in family.TASKS}
-SUITES: dict[str, tuple[Task, ...]] = {
+FAMILIES: dict[str, tuple[Task, ...]] = {
     "ruler": ruler.TASKS,
     "infinite": infinite.TASKS,
     "babi": babi.TASKS,
     "dialogue": dialogue.TASKS,
-    "all": tuple(TASKS.values()),
 }
+TASKS: dict[str, Task] = {task.name: task for tasks in FAMILIES.values() for task in tasks}
+SUITES: dict[str, tuple[Task, ...]] = {**FAMILIES, "all": tuple(TASKS.values())}
 
 
 def tasks_of(name: str) -> tuple[Task, ...]:

@@ -11,7 +11,7 @@ import dataclasses
 from typing import ClassVar
 
 from everlong.corpora.tasks.draw import Draw
-from everlong.corpora.tasks.question import Question
+from everlong.corpora.tasks.question import Question, Task
 
 PLACES = (
     "bathroom",
@@ -46,17 +46,13 @@ def _other_story(draw: Draw) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneFact:
+class OneFact(Task):
     """Where is a person, who went from room to room? The last move answers."""
 
     name: ClassVar[str] = "babi_1"
-    family: ClassVar[str] = "babi"
     moves: int = 3
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person = draw.person()
         places = draw.rng.sample(PLACES, self.moves)
         moves = tuple(_went(person, place) for place in places)
@@ -72,16 +68,12 @@ class OneFact:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoFacts:
+class TwoFacts(Task):
     """Where is a thing? Who picked it up, and that person's last move answer together."""
 
     name: ClassVar[str] = "babi_2"
-    family: ClassVar[str] = "babi"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person, thing = draw.person(), draw.thing()
         places = draw.rng.sample(PLACES, 3)
         before, *after = (_went(person, place) for place in places)
@@ -98,16 +90,12 @@ class TwoFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class ThreeFacts:
+class ThreeFacts(Task):
     """Where was a thing before a room? Who picked it up, and the order of that person's two moves answer together."""
 
     name: ClassVar[str] = "babi_3"
-    family: ClassVar[str] = "babi"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person, thing = draw.person(), draw.thing()
         places = draw.rng.sample(PLACES, 4)
         before, *after = (_went(person, place) for place in places)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from everlong.corpora import words
 from everlong.corpora.tasks.draw import Draw
-from everlong.corpora.tasks.question import Document, Question
+from everlong.corpora.tasks.question import Document, Question, Task
 
 _CITY = rf"\b(?:{'|'.join(words.CITIES)})\b"
 _ROOM = 24
@@ -52,16 +52,12 @@ def _days(draw: Draw, count: int) -> list[datetime.date]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fact:
+class Fact(Task):
     """Said once, in one session."""
 
     name: ClassVar[str] = "dialogue_fact"
-    family: ClassVar[str] = "dialogue"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person, (city,) = draw.person(), draw.cities(1)
         said = f"My sister lives in {city} now."
         session = _Session(person, _days(draw, 1)[0])
@@ -76,16 +72,12 @@ class Fact:
 
 
 @dataclasses.dataclass(frozen=True)
-class OfSession:
+class OfSession(Task):
     """Said in two sessions with different answers; one of them is named, and only that is searched."""
 
     name: ClassVar[str] = "dialogue_session"
-    family: ClassVar[str] = "dialogue"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person, cities = draw.person(), draw.cities(2)
         sessions = [_Session(person, day) for day in _days(draw, 2)]
         said = [f"I am packing for a trip to {city}." for city in cities]
@@ -105,16 +97,12 @@ class OfSession:
 
 
 @dataclasses.dataclass(frozen=True)
-class Update:
+class Update(Task):
     """Said in one session and corrected in a later one; what holds now is asked for."""
 
     name: ClassVar[str] = "dialogue_update"
-    family: ClassVar[str] = "dialogue"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         person, (old, new) = draw.person(), draw.cities(2)
         said = (f"My office is in {old}.", f"My office has moved to {new}.")
         documents = [

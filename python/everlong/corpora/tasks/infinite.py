@@ -9,22 +9,18 @@ from typing import ClassVar
 
 from everlong.corpora.patterns import NUMBER, UUID
 from everlong.corpora.tasks.draw import Draw, table_tokens
-from everlong.corpora.tasks.question import Document, Question
+from everlong.corpora.tasks.question import Document, Question, Task
 
 
-class _StatedNumber:
+class _StatedNumber(Task):
     """A number that the text says twice."""
 
-    family: ClassVar[str] = "infinite"
     max_new_tokens: ClassVar[int]
     subject: ClassVar[str]  # of `key`
     statement: ClassVar[str]  # with the subject and its value
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw.thing(), self._value(draw)) for _ in range(count)]
-
-    def _question(self, key: str, value: str) -> Question:
-        subject = self.subject.format(key=key)
+    def question(self, length: int, draw: Draw) -> Question:
+        subject, value = self.subject.format(key=draw.thing()), self._value(draw)
         return Question(
             text=f"What is the {subject}?",
             answers=(value,),
@@ -61,11 +57,10 @@ class NumberString(_StatedNumber):
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyValue:
+class KeyValue(Task):
     """A JSON object of UUIDs; the value of one key is asked for. All questions ask the same object."""
 
     name: ClassVar[str] = "kv_retrieval"
-    family: ClassVar[str] = "infinite"
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
         pairs: dict[str, str] = {}

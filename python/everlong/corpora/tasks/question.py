@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from everlong.corpora.tasks.draw import Draw
 
@@ -51,15 +51,18 @@ class Question:
         return [found for found in _candidates(self.candidates, reply) if found not in named]
 
 
-class Task(Protocol):
+class Task:
     """A generator of questions: a frozen dataclass whose fields are its settings."""
 
     name: ClassVar[str]
-    family: ClassVar[str]
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
         """`count` questions for a text of `length` tokens; the same for the same state of `draw`."""
-        ...
+        return [self.question(length, draw) for _ in range(count)]
+
+    def question(self, length: int, draw: Draw) -> Question:
+        """One of them, for a task whose questions have nothing in common."""
+        raise NotImplementedError
 
 
 def _candidates(pattern: str, text: str) -> list[str]:

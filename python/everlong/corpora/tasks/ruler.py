@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from everlong.corpora import words
 from everlong.corpora.patterns import LONG_NUMBER, NUMBER, UUID
 from everlong.corpora.tasks.draw import Draw, own_tokens, table_tokens
-from everlong.corpora.tasks.question import Document, Question
+from everlong.corpora.tasks.question import Document, Question, Task
 
 _NOISE = "The wind is cold. The road is long. The night is quiet. We walk on. Round the hill and home again."
 _MAGIC_DIGITS = 7
@@ -47,16 +47,12 @@ def _what_is(kind: Value, key: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahSingleNoise:
+class NiahSingleNoise(Task):
     """One needle in noise that repeats itself."""
 
     name: ClassVar[str] = "niah_single_1"
-    family: ClassVar[str] = "ruler"
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(length, draw) for _ in range(count)]
-
-    def _question(self, length: int, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         key, value = draw.thing(), draw.number(_MAGIC_DIGITS)
         needle = _magic("number", key, value)
         lines = draw.fill(own_tokens(length), itertools.repeat(_NOISE), " ")
@@ -72,18 +68,14 @@ class NiahSingleNoise:
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahSingleBook:
+class NiahSingleBook(Task):
     """One needle in books, a number."""
 
     name: ClassVar[str] = "niah_single_2"
-    family: ClassVar[str] = "ruler"
     value: ClassVar[Value] = "number"
     others: ClassVar[int] = 0  # needles of the same kind that are planted for each and never asked for
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         keys = [draw.thing() for _ in range(1 + self.others)]
         values = [_value(self.value, draw) for _ in keys]
         stated = [_magic(self.value, key, value) for key, value in zip(keys, values, strict=True)]
@@ -114,11 +106,10 @@ class NiahMultikey(NiahSingleBook):
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahMultikeyLines:
+class NiahMultikeyLines(Task):
     """A text of needles only, one line a key; all questions ask the same text."""
 
     name: ClassVar[str] = "niah_multikey_2"
-    family: ClassVar[str] = "ruler"
     value: ClassVar[Value] = "number"
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
@@ -157,17 +148,13 @@ class NiahMultikeyUuids(NiahMultikeyLines):
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahMultivalue:
+class NiahMultivalue(Task):
     """One key with four values; all of them are asked for."""
 
     name: ClassVar[str] = "niah_multivalue"
-    family: ClassVar[str] = "ruler"
     values: int = 4
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         key = draw.thing()
         values = tuple(draw.number(_MAGIC_DIGITS) for _ in range(self.values))
         return Question(
@@ -180,17 +167,13 @@ class NiahMultivalue:
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahMultiquery:
+class NiahMultiquery(Task):
     """Four keys asked for in one question."""
 
     name: ClassVar[str] = "niah_multiquery"
-    family: ClassVar[str] = "ruler"
     keys: int = 4
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         keys = [draw.thing() for _ in range(self.keys)]
         values = tuple(draw.number(_MAGIC_DIGITS) for _ in keys)
         return Question(
@@ -203,17 +186,13 @@ class NiahMultiquery:
 
 
 @dataclasses.dataclass(frozen=True)
-class VariableTracking:
+class VariableTracking(Task):
     """A chain of assignments; which variables have the value at its beginning?"""
 
     name: ClassVar[str] = "vt"
-    family: ClassVar[str] = "ruler"
     hops: int = 4
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(draw) for _ in range(count)]
-
-    def _question(self, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         value = draw.number(5)
         names = [draw.variable() for _ in range(self.hops + 1)]
         chain = [f"VAR {names[0]} = {value}."]
@@ -228,19 +207,15 @@ class VariableTracking:
 
 
 @dataclasses.dataclass(frozen=True)
-class CommonWords:
+class CommonWords(Task):
     """A numbered list, mostly of words that come once or twice, and of ten that come more often: which are they?"""
 
     name: ClassVar[str] = "cwe"
-    family: ClassVar[str] = "ruler"
     common: int = 10
     repeats: int = 3  # of a common word at least
     rare: int = 5  # other words in the list for each of the common ones: its head is no answer
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(length, draw) for _ in range(count)]
-
-    def _question(self, length: int, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         every = words.NOUNS + words.ADJECTIVES + words.VERBS
         vocabulary = draw.rng.sample(every, len(every))
         common, rare = vocabulary[: self.common], vocabulary[self.common :]
@@ -262,19 +237,15 @@ class CommonWords:
 
 
 @dataclasses.dataclass(frozen=True)
-class FrequentWords:
+class FrequentWords(Task):
     """A coded text whose words are as frequent as rank to the power -2: which are the three most frequent?"""
 
     name: ClassVar[str] = "fwe"
-    family: ClassVar[str] = "ruler"
     asked: int = 3
     alpha: float = 2.0
     different: int = 20
 
-    def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        return [self._question(length, draw) for _ in range(count)]
-
-    def _question(self, length: int, draw: Draw) -> Question:
+    def question(self, length: int, draw: Draw) -> Question:
         vocabulary = [draw.code_word() for _ in range(self.different)]
         total = len(draw.fill(own_tokens(length), itertools.cycle(vocabulary), " "))
         shares = [rank**-self.alpha for rank in range(1, self.different + 1)]

@@ -63,9 +63,9 @@ class Baseline(abc.ABC):
     def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:  # noqa: B027  # most go with any
         """Before anything is read: ValueError where it does not go with this model or a memory of this config."""
 
-    @abc.abstractmethod
     def prepare(self, reading: Reading) -> None:
         """Do what is done once for a text, before the first question. Raises MissingPackageError."""
+        self._reading = reading
 
     @abc.abstractmethod
     def answer(self, asked: Asked) -> Reply:

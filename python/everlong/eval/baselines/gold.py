@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
+from everlong.eval.baselines.base import Baseline, Reply, generation_of
 from everlong.eval.gold import answer_from_passage
 from everlong.eval.plan import Asked
 
@@ -13,9 +13,6 @@ from everlong.eval.plan import Asked
 @dataclasses.dataclass
 class Gold(Baseline):
     name: ClassVar[str] = "gold"
-
-    def prepare(self, reading: Reading) -> None:
-        self._reading = reading
 
     def answer(self, asked: Asked) -> Reply:
         question, reading = asked.question, self._reading

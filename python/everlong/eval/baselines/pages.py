@@ -23,9 +23,6 @@ class RandomPages(Baseline):
     name: ClassVar[str] = "random"
     seed: int = 0
 
-    def prepare(self, reading: Reading) -> None:
-        self._reading = reading
-
     def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
         seed, budget = self.seed + zlib.crc32(asked.id.encode()), page_budget(self._reading)

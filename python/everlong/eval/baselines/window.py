@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from everlong.eval.baselines.base import Baseline, Reading, Reply, generation_of
+from everlong.eval.baselines.base import Baseline, Reply, generation_of
 from everlong.eval.plan import Asked
 
 
 @dataclasses.dataclass
 class Window(Baseline):
     name: ClassVar[str] = "window"
-
-    def prepare(self, reading: Reading) -> None:
-        self._reading = reading
 
     def answer(self, asked: Asked) -> Reply:
         mm = self._reading.mm

@@ -7,7 +7,7 @@ MemoryModel without recall.
 """
 
 from everlong.eval.niah.config import NiahConfig
-from everlong.eval.niah.report import Asked, NiahReport, Share, print_niah, summarise
+from everlong.eval.niah.report import Asked, NiahReport, Share, summarise
 from everlong.eval.niah.run import READ_AS, ask_haystack, ask_kept, plan_haystack, run_niah
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "ask_haystack",
     "ask_kept",
     "plan_haystack",
-    "print_niah",
     "run_niah",
     "summarise",
 ]

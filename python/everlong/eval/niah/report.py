@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from everlong.corpora.facts import Kind
 from everlong.eval.niah.config import NiahConfig
 from everlong.eval.statistics import rate
+from everlong.eval.tables import Report, Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
-class NiahReport:
+class NiahReport(Report):
     accuracy: float
     oracle_accuracy: float
     window_accuracy: float | None
@@ -67,16 +65,34 @@ class NiahReport:
     seconds: dict[str, float]
     made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self)
-
     @property
     def longest(self) -> int:
         return max(asked.length for asked in self.questions)
 
     def at_longest(self) -> tuple[Asked, ...]:
         return tuple(asked for asked in self.questions if asked.length == self.longest)
+
+    def tables(self) -> Iterator[Table | str]:
+        """By kind and by length."""
+        for by, shares in (("kind of fact", self.by_kind), ("haystack, tokens", self.by_length)):
+            columns = (by, "asked", "gold text alone", "window alone", "everlong", "95 %", "group recalled")
+            rows = [
+                [
+                    f"{int(label):,}" if label.isdigit() else label,
+                    str(share.n),
+                    _percent(share.oracle_accuracy),
+                    _percent(share.window_accuracy),
+                    _percent(share.accuracy),
+                    f"{share.low:.0%} - {share.high:.0%}",
+                    _percent(share.recall_at_k),
+                ]
+                for label, share in shares.items()
+            ]
+            yield Table("", columns, rows)
+        yield (
+            f"{self.model}: {self.tokens:,} tokens read in {self.seconds['read']:.0f} s, "
+            f"{len(self.questions)} questions, {self.seconds['total']:.0f} s in all"
+        )
 
 
 def summarise(
@@ -136,30 +152,6 @@ def _share(asked: Sequence[Asked]) -> Share:
         oracle_accuracy=rate(one.oracle_right for one in asked).rate,
         window_accuracy=rate(window).rate if window else None,
         recall_at_k=rate(one.recalled_rank is not None for one in asked).rate,
-    )
-
-
-def print_niah(report: NiahReport, console: Console) -> None:
-    """Tables by kind and by length."""
-    for title, shares in (("kind of fact", report.by_kind), ("haystack, tokens", report.by_length)):
-        table = Table(title=None)
-        table.add_column(title)
-        for heading in ("asked", "gold text alone", "window alone", "everlong", "95 %", "group recalled"):
-            table.add_column(heading, justify="right")
-        for label, share in shares.items():
-            table.add_row(
-                f"{int(label):,}" if label.isdigit() else label,
-                str(share.n),
-                _percent(share.oracle_accuracy),
-                _percent(share.window_accuracy),
-                _percent(share.accuracy),
-                f"{share.low:.0%} - {share.high:.0%}",
-                _percent(share.recall_at_k),
-            )
-        console.print(table)
-    console.print(
-        f"{report.model}: {report.tokens:,} tokens read in {report.seconds['read']:.0f} s, "
-        f"{len(report.questions)} questions, {report.seconds['total']:.0f} s in all"
     )
 
 

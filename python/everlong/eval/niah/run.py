@@ -38,7 +38,7 @@ def run_niah(
     memory_config: MemoryConfig | None = None,
     corpus: pathlib.Path | None = None,
     keep: pathlib.Path | None = None,
-    log: Log | None = None,
+    log: Log = silent,
     progress: bool = False,
 ) -> NiahReport:
     """Plant, read and ask. `model` is a name or path to load, or (model, tokenizer).
@@ -114,21 +114,20 @@ def ask_haystack(
     config: NiahConfig,
     *,
     name: str = "",
-    log: Log | None = None,
+    log: Log = silent,
     progress: bool = False,
 ) -> NiahReport:
     """Read the parts in turn and ask at every checkpoint. Nothing asked or answered enters the memory."""
     from everlong.models import dtype_name
 
-    say = log if log is not None else silent
     started = time.monotonic()
-    asking = _Asking(haystack, config, say)
+    asking = _Asking(haystack, config, log)
     read_seconds = 0.0
     done = 0
     for number, parts in enumerate(haystack.checkpoints):
         for part in haystack.parts[done:parts]:
             asking.begins.append(mm.stream_tokens or part.begin)
-            read_seconds += _read(mm, part, say, progress=progress)
+            read_seconds += _read(mm, part, log, progress=progress)
         done = parts
         asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
@@ -145,7 +144,7 @@ def ask_kept(
     keep: pathlib.Path,
     *,
     name: str = "",
-    log: Log | None = None,
+    log: Log = silent,
     progress: bool = False,
 ) -> NiahReport:
     """Read on in `keep`/reading.everlong, keep a fork at every checkpoint, then ask each fork.
@@ -155,7 +154,6 @@ def ask_kept(
     """
     from everlong.models import dtype_name
 
-    say = log if log is not None else silent
     started = time.monotonic()
     read_seconds = 0.0
     folders = [fork_of(keep, haystack.parts[parts - 1].end) for parts in haystack.checkpoints]
@@ -167,10 +165,10 @@ def ask_kept(
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
                 for part in haystack.parts[:parts]:
                     if part.end > mm.stream_tokens:
-                        read_seconds += _read(mm, part, say, progress=progress)
+                        read_seconds += _read(mm, part, log, progress=progress)
                 if not folder.exists():
                     keep_fork(mm.memory, folder)
-    asking = _Asking(haystack, config, say, [part.begin for part in haystack.parts])
+    asking = _Asking(haystack, config, log, [part.begin for part in haystack.parts])
     memory: dict[str, Any] = {}
     dtype = ""
     for number, folder in enumerate(folders):
@@ -246,23 +244,48 @@ class _Asking:
         chosen = _needles_asked(haystack, config, number)
         self.say(f"asking {len(chosen)} questions at {length:,} tokens")
         for needle in chosen:
-            part = haystack.parts[needle.part]
             kept = self.answers.find(length=length, question=needle.fact.question) if self.answers else []
             if kept:
                 self.asked.append(_asked_before(kept[0]))
                 continue
-            one = _ask(
-                mm,
-                needle,
-                shift=self.begins[needle.part] - part.begin,
-                length=length,
-                config=config,
-                oracle_reply=self._oracle(mm, needle),
-                with_window=last or config.window_at_every_length,
-            )
+            one = self._ask(mm, needle, length, with_window=last or config.window_at_every_length)
             self.asked.append(one)
             if self.answers:
                 self.answers.add(**dataclasses.asdict(one))
+
+    def _ask(self, mm: MemoryModel, needle: Needle, length: int, *, with_window: bool) -> Asked:
+        fact = needle.fact
+        config, oracle_reply = self.config, self._oracle(mm, needle)
+        shift = self.begins[needle.part] - self.haystack.parts[needle.part].begin
+        span = (needle.begin + shift, needle.end + shift)
+        generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
+        generation["chat_template_kwargs"] = config.chat_template_kwargs
+        window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
+        started = time.monotonic()
+        answer = mm.generate(fact.question, **generation)
+        seconds = time.monotonic() - started
+        groups = tuple((recall.span[0], recall.span[1]) for recall in answer.recalled)
+        holding = [rank for rank, (first, last) in enumerate(groups, 1) if first <= span[0] and span[1] <= last]
+        depth = needle.depth(length)
+        return Asked(
+            kind=fact.kind,
+            key=fact.key,
+            question=fact.question,
+            answer=fact.answer,
+            length=length,
+            depth=depth,
+            depth_bin=min(int(depth * config.depths), config.depths - 1),
+            span=span,
+            reply=answer.text,
+            right=fact.accept(answer.text),
+            recalled_rank=holding[0] if holding else None,
+            groups=groups,
+            oracle_reply=oracle_reply,
+            oracle_right=fact.accept(oracle_reply),
+            window_reply=window_reply,
+            window_right=None if window_reply is None else fact.accept(window_reply),
+            seconds=seconds,
+        )
 
     def _oracle(self, mm: MemoryModel, needle: Needle) -> str:
         """The model's own reply to the gold text alone; one that was asked before is not asked again."""
@@ -295,45 +318,3 @@ def _one_a_depth(needles: Iterable[Needle], length: int, depths: int) -> list[Ne
         if number not in best or distance < best[number][0]:
             best[number] = (distance, needle)
     return [best[number][1] for number in sorted(best)]
-
-
-def _ask(
-    mm: MemoryModel,
-    needle: Needle,
-    *,
-    shift: int,
-    length: int,
-    config: NiahConfig,
-    oracle_reply: str,
-    with_window: bool,
-) -> Asked:
-    fact = needle.fact
-    span = (needle.begin + shift, needle.end + shift)
-    generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
-    generation["chat_template_kwargs"] = config.chat_template_kwargs
-    window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
-    started = time.monotonic()
-    answer = mm.generate(fact.question, **generation)
-    seconds = time.monotonic() - started
-    groups = tuple((recall.span[0], recall.span[1]) for recall in answer.recalled)
-    holding = [rank for rank, (first, last) in enumerate(groups, 1) if first <= span[0] and span[1] <= last]
-    depth = needle.depth(length)
-    return Asked(
-        kind=fact.kind,
-        key=fact.key,
-        question=fact.question,
-        answer=fact.answer,
-        length=length,
-        depth=depth,
-        depth_bin=min(int(depth * config.depths), config.depths - 1),
-        span=span,
-        reply=answer.text,
-        right=fact.accept(answer.text),
-        recalled_rank=holding[0] if holding else None,
-        groups=groups,
-        oracle_reply=oracle_reply,
-        oracle_right=fact.accept(oracle_reply),
-        window_reply=window_reply,
-        window_right=None if window_reply is None else fact.accept(window_reply),
-        seconds=seconds,
-    )

@@ -1,0 +1,140 @@
+"""Options that commands share, in groups: a command takes a dataclass, and is typed with its fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
+
+import typer
+
+from everlong.cli.app import DEFAULT_MODEL, Model, Settings, on_device, set_config
+from everlong.cli.from_dataclass import parameter, with_parameters
+from everlong.cli.settings import memory_settings
+
+if TYPE_CHECKING:
+    from everlong.config import MemoryConfig
+    from everlong.memory.where import Role, Where
+
+T = TypeVar("T")
+
+
+def grouped(function: Callable[..., None], *first: Any) -> Callable[..., None]:
+    """The function as typer takes it: a parameter that is a dataclass is typed with that one's fields.
+
+    What is known of its first parameters is not typed.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[len(first) :]
+    groups: dict[str, Any] = {one.name: one.annotation for one in own if dataclasses.is_dataclass(one.annotation)}
+
+    def call(**given: Any) -> None:
+        made = {name: taken(group, given) for name, group in groups.items()}
+        function(*first, **given, **made)
+
+    listed = [parameters_in(one.annotation) if one.name in groups else [one] for one in own]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for some in listed for one in some]
+    command = with_parameters(call, parameters)
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def parameters_in(group: type) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(group, include_extras=True)
+    return [parameter(field.name, hints[field.name], field.default) for field in dataclasses.fields(group)]
+
+
+def taken(group: type[T], given: dict[str, Any]) -> T:
+    """The group with its fields, which are taken out of what was given."""
+    return group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]
+
+
+Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
+Corpus = Annotated[
+    Path | None, typer.Option(help="More books, where the shipped ones are too short: a folder of .txt or a tar.xz.")
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Where and in what a model computes."""
+
+    dtype: Annotated[
+        str,
+        typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, on a GPU its own."),
+    ] = ""
+    device: Annotated[
+        str, typer.Option(help="Where the model computes: cuda:1, cpu; by default a GPU that it fits, else the CPU.")
+    ] = ""
+
+    def load(self, model: str, dtype: str | None = None) -> tuple[Any, Any]:
+        """The model with its tokenizer; in `dtype` unless another is named, None: the faster one here."""
+        from everlong.models import load
+
+        return load(model, self.dtype or dtype, **on_device(self.device))
+
+
+@dataclasses.dataclass(frozen=True)
+class Configured(Machine):
+    """The same, and how a memory is set."""
+
+    settings: Settings = None
+
+    def load_configured(
+        self, model: str, dtype: str | None = None, *, text_alone: bool = False
+    ) -> tuple[tuple[Any, Any], MemoryConfig]:
+        """The same, and the config that fits the model, and a memory of text alone, with what was set."""
+        from everlong.frame.serve import configured
+
+        set_config(self.settings)  # what is wrong is told before a model is loaded
+        network, tokenizer = self.load(model, dtype)
+        config = configured(network, memory_settings(self.settings or ()), text_alone=text_alone)
+        return (network, tokenizer), config
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated(Configured):
+    """What is measured, on what."""
+
+    model: Model = DEFAULT_MODEL
+    seed: Seed = 0
+    corpus: Corpus = None
+
+    def load_as_begun(self, folder: Path | None, file: str) -> tuple[tuple[Any, Any], MemoryConfig]:
+        """In the dtype that a run whose answers are in that file of the folder began in, unless another is named."""
+        from everlong.eval.answers import dtype_of
+
+        return self.load_configured(self.model, dtype_of(folder, file))
+
+
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """What may be recalled."""
+
+    source: Annotated[list[str] | None, typer.Option(help="Recall from this source only; or from several.")] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Recall only what has this tag; or all of several.")] = None
+    after: Annotated[
+        str, typer.Option(help="Recall only what was read after that: 2026-11-21, or 7d, 12h, 30m ago.")
+    ] = ""
+    before: Annotated[str, typer.Option(help="Recall only what was read before that.")] = ""
+    role: Annotated[
+        list[str] | None, typer.Option(help="Recall only what was read, asked or said; may be given several times.")
+    ] = None
+    origin: Annotated[
+        str,
+        typer.Option(help="Recall only what was read from there: a path as `inspect` lists it, of two of one name."),
+    ] = ""
+    happened_after: Annotated[str, typer.Option(help="Recall only what is told of after that: read --happened.")] = ""
+    happened_before: Annotated[str, typer.Option(help="Recall only what is told of before that.")] = ""
+
+    def where(self, *roles: Role) -> Where:
+        """ValueError for what is no time and no role; with `roles` unless some are named."""
+        from everlong.memory.where import Where, parse_time
+
+        times = (self.after, self.before, self.happened_after, self.happened_before)
+        after, before, happened_after, happened_before = (parse_time(time) if time else None for time in times)
+        named = cast("list[Role] | None", self.role or roles or None)
+        sources, tags = self.source or (), self.tag or ()
+        return Where(sources, tags, after, before, named, self.origin or None, happened_after, happened_before)
