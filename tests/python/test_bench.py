@@ -61,11 +61,11 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     require_figures(report)
     fitting = everlong.MemoryConfig.fitting(2048)
     assert report.reading.chunk_tokens == fitting.frame.chunk_tokens
-    assert report.reading.span_tokens == fitting.sink_tokens + fitting.rolling_tokens
+    assert report.reading.span_tokens == fitting.frame.sink_tokens + fitting.frame.rolling_tokens
     assert report.reading.tokens == 1_536  # whole chunks
     assert (report.model, report.dtype, report.made_with) == ("tiny", "float32", made_with(model))
     # k and v of 3 layers, 2 heads of 16, and cos and sin.
-    assert report.frame_bytes == (2048 + fitting.sink_tokens) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
+    assert report.frame_bytes == (2048 + fitting.frame.sink_tokens) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
     assert 2 * 3 * 2 * 16 < report.disk_token_bytes < 10 * 2 * 3 * 2 * 16  # e4m3, and what stands around it
     assert hooks(model) == unhooked
     assert model.config._attn_implementation == attention

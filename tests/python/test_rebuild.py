@@ -144,10 +144,11 @@ def test_by_command(tmp_path: Path) -> None:
         tiny_model(seed=seed).save_pretrained(tmp_path / name)
         tokenizer: transformers.PreTrainedTokenizerFast = byte_tokenizer()
         tokenizer.save_pretrained(tmp_path / name)
-    names = ("frame_tokens", "recalled_tokens", "rolling_tokens", "evict_tokens", "block_tokens", "chunk_tokens")
-    settings = [f"--set={name}={getattr(SMALL, name)}" for name in names]
+    names = ("tokens", "recalled_tokens", "rolling_tokens", "evict_tokens", "chunk_tokens")
+    settings = [f"--set=frame.{name}={getattr(SMALL.frame, name)}" for name in names]
+    settings.append(f"--set=archive.block_tokens={SMALL.archive.block_tokens}")
     command = ["rebuild", str(tmp_path / "old"), "-d", str(tmp_path / "new"), "-m", str(tmp_path / "second")]
-    result = CliRunner().invoke(app, [*command, *settings, "--set=index=lexical"], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*command, *settings, "--set=search.index=lexical"], catch_exceptions=False)
     assert result.exit_code == 0
     with Memory.open(tmp_path / "old", read_only=True) as old, Memory.open(tmp_path / "new", read_only=True) as new:
         assert ids_of(new) == ids_of(old)

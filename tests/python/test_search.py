@@ -39,8 +39,9 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
         monkeypatch.setattr(mm.memory, "core", Spy())
         for length in (MOST_QUERY_TOKENS, 3 * MOST_QUERY_TOKENS):
             question = mm._encode(text[100 : 100 + length])
-            tapped = mm.searcher.tap(Prompt(question, slice(0, length)))
-            search(mm.frame, tapped, mm.config)
+            prompt = Prompt(question, slice(0, length))
+            tapped = mm.searcher.tap(prompt)
+            search(mm.frame, prompt, tapped, mm.config)
             idf = core.idf(tapped.token_ids)
             rows = sorted(sorted(range(length), key=lambda row: -idf[row])[:MOST_QUERY_TOKENS])
             assert asked[-1]["token_ids"].tolist() == tapped.token_ids[rows].tolist()
