@@ -47,7 +47,7 @@ def main() -> None:
     pack = pack_of_model(model, "auto")
     if not {KV_WRITER, TRIMMER} <= set(pack.parts):
         raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
-    config = KvWriterNet.of_part(pack.parts[KV_WRITER]).config
+    config = KvWriterNet.of_part(pack.parts[KV_WRITER]).settings
     writer = Written(pack, torch.device("cpu"), frozenset({"kept", "tombstone"}))
     tokens = options.block
     layers = writer.needs.hidden_layers
