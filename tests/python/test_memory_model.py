@@ -614,7 +614,7 @@ def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(everlong.frame.frame.Frame, "__init__", noted)
-        patched.setattr(everlong.retrieval.searcher, "load_profile", fail)
+        patched.setattr(everlong.retrieval.heads, "load_profile", fail)
         with pytest.raises(RuntimeError, match="no profile"):
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL)
     assert all(not module._forward_hooks for module in model.modules())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,15 +36,15 @@ MIN_CALIBRATION_PAGES = 64
 class RetrievalHeads:
     """Used by the frame's thread alone."""
 
-    def __init__(self, frame: Frame, tokenizer: Any, prints: Fingerprint, search: Callable[[], SearchConfig]) -> None:
-        """`search`: the settings as they are then."""
-        self._frame, self._tokenizer, self._prints, self._search = frame, tokenizer, prints, search
+    def __init__(self, frame: Frame, tokenizer: Any, prints: Fingerprint, search: SearchConfig) -> None:
+        self._frame, self._tokenizer, self._prints = frame, tokenizer, prints
+        self.search = search  # other settings hold from the next question on
         self._core = frame.memory.core
         # Those in use; None before the first question, or while the memory is too small to tell.
         self.profile = self._fitting(load_profile(self._core))
         # Whose keys the index holds, and how.
         self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
-        if "heads" in search().index:
+        if "heads" in search.index:
             if self.profile is None:
                 self._use_earlier_profile()
             else:
@@ -70,7 +70,7 @@ class RetrievalHeads:
             frame,
             ask,
             lambda ids: decode_text(self._tokenizer, ids),
-            heads=self._search().retrieval_heads,
+            heads=self.search.retrieval_heads,
             query_distance=self._query_distance,
             seed=seed,
         )
@@ -81,7 +81,7 @@ class RetrievalHeads:
 
     def look_if_due(self) -> None:
         """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
-        if "heads" not in self._search().index:
+        if "heads" not in self.search.index:
             return
         if self.profile is not None and self._searched_by != self._to_search_by(self.profile):
             self._search_by(self.profile)
@@ -95,11 +95,11 @@ class RetrievalHeads:
 
     @property
     def _query_distance(self) -> int:
-        distance, window = self._search().query_distance, self._frame.served.window
+        distance, window = self.search.query_distance, self._frame.served.window
         return distance if window is None else min(distance, window // 4)
 
     def _use_earlier_profile(self) -> None:
-        heads = self._search().retrieval_heads
+        heads = self.search.retrieval_heads
         known = self._fitting(load_model_profile(self._prints, heads=heads, query_distance=self._query_distance))
         if known is not None:
             self._use_profile(known)
@@ -114,12 +114,12 @@ class RetrievalHeads:
     def _use_profile(self, profile: IndexProfile) -> None:
         keep_profile(self._core, profile)
         self.profile = profile
-        if "heads" in self._search().index:
+        if "heads" in self.search.index:
             self._search_by(profile)
 
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, where the model computes."""
-        search = self._search()
+        search = self.search
         self._core.set_retrieval_heads(
             profile.heads,
             keys=search.heads_keys,
@@ -129,4 +129,4 @@ class RetrievalHeads:
         self._searched_by = self._to_search_by(profile)
 
     def _to_search_by(self, profile: IndexProfile) -> tuple[IndexProfile, HeadsKeys, int]:
-        return profile, self._search().heads_keys, self._search().heads_device_bytes
+        return profile, self.search.heads_keys, self.search.heads_device_bytes

@@ -62,9 +62,9 @@ class Searcher:
         self._core = frame.memory.core
         self._tokenizer = tokenizer
         self._boundaries = TextBoundaries(tokenizer)
-        self.config = config  # another one holds from the next question on
+        self._config = config
         self.prints = prints
-        self.heads = RetrievalHeads(frame, tokenizer, prints, lambda: self.config.search)
+        self.heads = RetrievalHeads(frame, tokenizer, prints, config.search)
         self.citing = Citing(frame, tokenizer)
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
@@ -89,6 +89,15 @@ class Searcher:
             if config.frame.kept_tokens > 0 and config.answer.recall_mode == "kept":
                 older = OlderKept(self._core, config, frame.parts)
                 self._fill_older_blocks(older.tensors, older.needs, older.missing)
+
+    @property
+    def config(self) -> MemoryConfig:
+        """Another one holds from the next question on."""
+        return self._config
+
+    @config.setter
+    def config(self, config: MemoryConfig) -> None:
+        self._config, self.heads.search = config, config.search
 
     def _tag_by_model(self) -> None:
         """In the background, every block that the model was not asked about."""
