@@ -97,6 +97,7 @@ class _Progress:
     read_until: int
     recall_counts: object
     cooldown_until: int
+    kept: object  # a question alone may move who is kept
 
 
 @contextlib.contextmanager
@@ -325,7 +326,7 @@ class Frame(abc.ABC):
 
     def _progress(self) -> _Progress:
         os = self.os
-        return _Progress(os.stream_end, os.archived_until, os.read_until, os.recall_counts, os.cooldown_until)
+        return _Progress(os.stream_end, os.archived_until, os.read_until, os.recall_counts, os.cooldown_until, os.kept)
 
     def _note(self) -> None:
         keep_checkpoint(self.memory.core, Checkpoint.of(self.os, self._state()))
