@@ -84,9 +84,8 @@ std::shared_ptr<NeuralInvertedIndex> Dnii(int32_t dimension, const std::string& 
 
 // pybind11 takes what a function gives it for a class's own holder, and that is the shared pointer here.
 template <class Index>
-std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const std::filesystem::path& file),
-                              const std::string& file) {
-  return ValueOrRaise(Unlocked([&] { return load(file); }));
+std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::string& file) {
+  return ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); }));
 }
 
 template <class Number>
@@ -226,7 +225,7 @@ void BindIndex(py::module_& module) {
       .def(
           "save",
           [](const VectorIndex& self, const std::string& file) {
-            RaiseIfError(Unlocked([&] { return self.Save(file); }));
+            RaiseIfError(Unlocked([&] { return self.Save(std::filesystem::path(file)); }));
           },
           py::arg("file"))
       .def_property_readonly("dimension", &VectorIndex::dimension)

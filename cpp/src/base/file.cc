@@ -1,18 +1,22 @@
 #include "everlong/base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
+#include <iterator>
+#include <memory>
 #include <system_error>
 #include <vector>
 
@@ -21,32 +25,113 @@ namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
+constexpr mode_t kFileMode = 0600;
 constexpr mode_t kOwnerAlone = 0700;
 constexpr mode_t kProcessDefault = 0777;  // less the umask
 
-// What the system calls a folder that a path of one name lies in.
-std::filesystem::path Named(const std::filesystem::path& folder) { return folder.empty() ? "." : folder; }
+// Kernels before 5.6, and sandboxes that do not know the call, have none.
+int OpenAt2(int folder, const char* name, const open_how& how) {
+  return static_cast<int>(::syscall(SYS_openat2, folder, name, &how, sizeof how));
+}
+
+// The same, one component after the other, none of which is a link.
+UniqueFd OpenByComponent(int folder, const std::string& name, int flags) {
+  const std::filesystem::path path(name);
+  UniqueFd above;
+  auto component = path.begin();
+  for (auto next = std::next(component); next != path.end(); ++component, ++next) {
+    above = UniqueFd(::openat(above.get() >= 0 ? above.get() : folder, component->c_str(),
+                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (above.get() < 0) return above;
+  }
+  return UniqueFd(::openat(above.get() >= 0 ? above.get() : folder, component->c_str(), flags, kFileMode));
+}
+
+UniqueFd OpenBeneath(int folder, const std::string& name, int flags) {
+  open_how how = {};
+  // A pipe of that name is not waited for.
+  how.flags = static_cast<uint64_t>(flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  how.mode = (flags & O_CREAT) != 0 ? kFileMode : 0;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV | RESOLVE_NO_MAGICLINKS;
+  UniqueFd file(OpenAt2(folder, name.c_str(), how));
+  if (file.get() >= 0 || (errno != ENOSYS && errno != EPERM)) return file;
+  return OpenByComponent(folder, name, static_cast<int>(how.flags));
+}
+
+bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names names) {
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot look at", path, errno);
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    return CorruptError("'" + path.string() + "' is neither a file nor a folder");
+  }
+  if ((flags & O_DIRECTORY) == 0 && S_ISDIR(status.st_mode)) return CorruptError("'" + path.string() + "' is a folder");
+  if (Writes(flags) && names == Names::kOne && status.st_nlink > 1) {
+    return CorruptError("'" + path.string() + "' has another name, too, and is not written: it may be another's file");
+  }
+  return OkStatus();
+}
+
+Status OpenError(const FilePath& path, int flags, int error_number) {
+  if (error_number == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
+  if (error_number == ENOENT) return NotFoundError("no file '" + path.string() + "'");
+  if (path.beneath() && (error_number == ELOOP || error_number == EXDEV)) {
+    return CorruptError("'" + path.string() + "' is or lies behind a link or on another file system: not followed");
+  }
+  return ErrnoError("cannot open", path, error_number);
+}
+
+// For calls that take a folder's descriptor and a name in it: no link leads to the folder.
+struct NameInFolder {
+  UniqueFd opened;  // where the folder is not the path's own
+  int folder = AT_FDCWD;
+  std::string name;
+};
+
+Result<NameInFolder> InFolder(const FilePath& path) {
+  NameInFolder in{.opened = UniqueFd(), .folder = path.folder(), .name = path.name()};
+  const size_t slash = in.name.rfind('/');
+  if (!path.beneath() || slash == std::string::npos) return in;
+  in.opened = OpenBeneath(in.folder, in.name.substr(0, slash), O_RDONLY | O_DIRECTORY);
+  if (in.opened.get() < 0) return OpenError(path.parent(), O_RDONLY, errno);
+  in.folder = in.opened.get();
+  in.name.erase(0, slash + 1);
+  return in;
+}
+
+// kNotFound for what is not there; beneath an opened folder of a link itself.
+Status StatOf(const FilePath& path, struct stat& status) {
+  EVERLONG_ASSIGN_OR_RETURN(const NameInFolder in, InFolder(path));
+  if (::fstatat(in.folder, in.name.c_str(), &status, path.beneath() ? AT_SYMLINK_NOFOLLOW : 0) == 0) return OkStatus();
+  if (errno == ENOENT || errno == ENOTDIR) return NotFoundError("no file '" + path.string() + "'");
+  return ErrnoError("cannot look at", path, errno);
+}
 
 // A folder and those above it that are not there, each durable in the one that holds it.
-Status MakeFolders(const std::filesystem::path& folder, mode_t mode) {
-  std::error_code error;
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return OkStatus();
-  const std::filesystem::path parent = folder.parent_path();
+Status MakeFolders(const FilePath& folder, mode_t mode) {
+  if (folder.path().empty()) return OkStatus();
+  EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(folder));
+  if (kind == FileKind::kFolder) return OkStatus();
+  const FilePath parent = folder.parent();
   // "a/" and "a/." are "a", and have no other parent than it has.
-  if (!folder.has_filename() || folder.filename() == ".") return MakeFolders(parent, mode);
+  const std::string name = folder.filename();
+  if (name.empty() || name == ".") return MakeFolders(parent, mode);
   EVERLONG_RETURN_IF_ERROR(MakeFolders(parent, kProcessDefault));
-  if (::mkdir(folder.c_str(), mode) != 0) {
+  EVERLONG_ASSIGN_OR_RETURN(const NameInFolder in, InFolder(folder));
+  if (::mkdirat(in.folder, in.name.c_str(), mode) != 0) {
     const int error_number = errno;
-    const bool made_meanwhile = error_number == EEXIST && std::filesystem::is_directory(folder, error);
+    const Result<FileKind> now = KindOf(folder);
+    const bool made_meanwhile = error_number == EEXIST && now.ok() && *now == FileKind::kFolder;
     if (!made_meanwhile) return ErrnoError("cannot create folder", folder, error_number);
   }
   return SyncFolder(parent);
 }
 
-Status WriteAndRename(const std::filesystem::path& path, const std::filesystem::path& temporary,
-                      std::span<const std::byte> bytes) {
+Status WriteAndRename(const FilePath& path, const FilePath& temporary, std::span<const std::byte> bytes) {
+  EVERLONG_RETURN_IF_ERROR(RemoveFile(temporary));
   {
-    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(temporary, O_RDWR | O_CREAT | O_EXCL));
     EVERLONG_RETURN_IF_ERROR(WriteAt(file, temporary, 0, std::span(&bytes, 1)));
     EVERLONG_RETURN_IF_ERROR(SyncFile(file, temporary));
   }
@@ -55,32 +140,62 @@ Status WriteAndRename(const std::filesystem::path& path, const std::filesystem::
 
 }  // namespace
 
-void UniqueFd::Reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
-Status ErrnoError(std::string_view action, const std::filesystem::path& path, int error_number) {
+Status ErrnoError(std::string_view action, const FilePath& path, int error_number) {
   return IoError(std::string(action) + " '" + path.string() +
                  "': " + std::error_code(error_number, std::generic_category()).message());
 }
 
-Result<UniqueFd> OpenFile(const std::filesystem::path& path, int flags) {
-  UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC, 0600));
-  if (file.get() >= 0) return file;
-  if (errno == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
-  if (errno == ENOENT) return NotFoundError("no file '" + path.string() + "'");
-  return ErrnoError("cannot open", path, errno);
+Result<UniqueFd> OpenFile(const FilePath& path, int flags, Names names) {
+  if (!path.beneath()) {
+    UniqueFd file(::open(path.name().c_str(), flags | O_CLOEXEC, kFileMode));
+    if (file.get() < 0) return OpenError(path, flags, errno);
+    return file;
+  }
+  // Emptied once it is known to be ours.
+  UniqueFd file = OpenBeneath(path.folder(), path.name(), flags & ~O_TRUNC);
+  if (file.get() < 0) return OpenError(path, flags, errno);
+  EVERLONG_RETURN_IF_ERROR(RequirePlain(file, path, flags, names));
+  if ((flags & O_TRUNC) != 0 && ::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot empty", path, errno);
+  return file;
 }
 
-Result<int64_t> FileSize(const UniqueFd& file, const std::filesystem::path& path) {
+Result<FileKind> KindOf(const FilePath& path) {
+  struct stat status = {};
+  const Status looked = StatOf(path, status);
+  if (looked.code() == StatusCode::kNotFound) return FileKind::kNone;
+  EVERLONG_RETURN_IF_ERROR(looked);
+  if (S_ISREG(status.st_mode)) return FileKind::kFile;
+  return S_ISDIR(status.st_mode) ? FileKind::kFolder : FileKind::kOther;
+}
+
+bool Exists(const FilePath& path) {
+  const Result<FileKind> kind = KindOf(path);
+  return kind.ok() && *kind != FileKind::kNone;
+}
+
+Result<std::vector<std::string>> NamesIn(const FilePath& folder) {
+  std::vector<std::string> names;
+  Result<UniqueFd> opened = OpenFile(folder, O_RDONLY | O_DIRECTORY);
+  if (opened.status().code() == StatusCode::kNotFound) return names;
+  EVERLONG_RETURN_IF_ERROR(opened.status());
+  // The stream closes its descriptor, and moves that one's place in the folder.
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(::fcntl(opened->get(), F_DUPFD_CLOEXEC, 0)), ::closedir);
+  if (stream == nullptr) return ErrnoError("cannot list", folder, errno);
+  for (errno = 0; const dirent* const entry = ::readdir(stream.get()); errno = 0) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return ErrnoError("cannot list", folder, errno);
+  return names;
+}
+
+Result<int64_t> FileSize(const UniqueFd& file, const FilePath& path) {
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot get the size of", path, errno);
   return static_cast<int64_t>(status.st_size);
 }
 
-Result<int64_t> ReadAt(const UniqueFd& file, const std::filesystem::path& path, int64_t offset,
-                       std::span<std::byte> out) {
+Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offset, std::span<std::byte> out) {
   size_t done = 0;
   while (done < out.size()) {
     const ssize_t count =
@@ -93,7 +208,7 @@ Result<int64_t> ReadAt(const UniqueFd& file, const std::filesystem::path& path, 
   return static_cast<int64_t>(done);
 }
 
-Status WriteAt(const UniqueFd& file, const std::filesystem::path& path, int64_t offset,
+Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,
                std::span<const std::span<const std::byte>> pieces) {
   size_t piece = 0;   // first piece that is not written whole
   size_t within = 0;  // bytes of it that are
@@ -122,15 +237,14 @@ Status WriteAt(const UniqueFd& file, const std::filesystem::path& path, int64_t 
   return OkStatus();
 }
 
-Status SyncFile(const UniqueFd& file, const std::filesystem::path& path) {
+Status SyncFile(const UniqueFd& file, const FilePath& path) {
   if (::fsync(file.get()) != 0) return ErrnoError("cannot make durable", path, errno);
   return OkStatus();
 }
 
-Status SyncFolder(const std::filesystem::path& folder) {
-  const std::filesystem::path name = Named(folder);
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(name, O_RDONLY | O_DIRECTORY));
-  return SyncFile(handle, name);
+Status SyncFolder(const FilePath& folder) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(folder, O_RDONLY | O_DIRECTORY));
+  return SyncFile(handle, folder);
 }
 
 Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path) {
@@ -140,40 +254,63 @@ Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path) {
   return absolute;
 }
 
-Status MakeFolder(const std::filesystem::path& folder) { return MakeFolders(folder, kOwnerAlone); }
+Status MakeFolder(const FilePath& folder) { return MakeFolders(folder, kOwnerAlone); }
 
-Status ReplaceFile(const std::filesystem::path& path, const std::filesystem::path& temporary,
-                   std::span<const std::byte> bytes) {
+Status ReplaceFile(const FilePath& path, const FilePath& temporary, std::span<const std::byte> bytes) {
   Status replaced = WriteAndRename(path, temporary, bytes);
   if (!replaced.ok()) static_cast<void>(RemoveFile(temporary));
   return replaced;
 }
 
-Status RenameFile(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (std::rename(from.c_str(), to.c_str()) != 0) return ErrnoError("cannot replace", to, errno);
-  return SyncFolder(to.parent_path());
-}
-
-Status RemoveFile(const std::filesystem::path& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoError("cannot remove", path, errno);
-  return OkStatus();
-}
-
-Status RemoveFiles(const std::filesystem::path& folder,
-                   const std::function<bool(const std::filesystem::path& name)>& goes) {
-  std::error_code error;
-  std::filesystem::directory_iterator entry(Named(folder), error);
-  if (error == std::errc::no_such_file_or_directory) return OkStatus();
-  std::vector<std::filesystem::path> going;
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (goes(entry->path().filename())) going.push_back(entry->path());
+Status RenameFile(const FilePath& from, const FilePath& to) {
+  EVERLONG_ASSIGN_OR_RETURN(const NameInFolder source, InFolder(from));
+  EVERLONG_ASSIGN_OR_RETURN(const NameInFolder target, InFolder(to));
+  if (::renameat(source.folder, source.name.c_str(), target.folder, target.name.c_str()) != 0) {
+    return ErrnoError("cannot replace", to, errno);
   }
-  if (error) return ErrnoError("cannot list", folder, error.value());
-  for (const std::filesystem::path& path : going) EVERLONG_RETURN_IF_ERROR(RemoveFile(path));
+  return SyncFolder(to.parent());
+}
+
+Status RemoveFile(const FilePath& path) {
+  const Result<NameInFolder> in = InFolder(path);
+  if (in.status().code() == StatusCode::kNotFound) return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(in.status());
+  if (::unlinkat(in->folder, in->name.c_str(), 0) != 0 && errno != ENOENT) {
+    return ErrnoError("cannot remove", path, errno);
+  }
   return OkStatus();
 }
 
-Status EraseRange(const UniqueFd& file, const std::filesystem::path& path, int64_t begin, int64_t end) {
+Status RemoveFiles(const FilePath& folder, const std::function<bool(std::string_view name)>& goes) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  for (const std::string& name : names) {
+    if (goes(name)) EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / name));
+  }
+  return OkStatus();
+}
+
+void RemoveAll(const FilePath& folder) {
+  const Result<std::vector<std::string>> names = NamesIn(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const FilePath path = folder / name;
+    const Result<FileKind> kind = KindOf(path);
+    if (kind.ok() && *kind == FileKind::kFolder) {
+      RemoveAll(path);
+    } else {
+      static_cast<void>(RemoveFile(path));
+    }
+  }
+  // The opened folder itself goes by its path, and only as long as that leads to it.
+  if (folder.beneath() && folder.name() == ".") {
+    if (folder.IsStillThere()) ::rmdir(folder.path().c_str());
+    return;
+  }
+  const Result<NameInFolder> in = InFolder(folder);
+  if (in.ok()) ::unlinkat(in->folder, in->name.c_str(), AT_REMOVEDIR);
+}
+
+Status EraseRange(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end) {
   if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin) == 0) return OkStatus();
   if (errno != EOPNOTSUPP && errno != ENOSYS) return ErrnoError("cannot erase a part of", path, errno);
   // A file system without holes: zeros take the place of the bytes.
@@ -187,24 +324,43 @@ Status EraseRange(const UniqueFd& file, const std::filesystem::path& path, int64
   return OkStatus();
 }
 
-Result<int64_t> AllocatedBytes(const std::filesystem::path& path) {
+Result<int64_t> AllocatedBytes(const FilePath& path) {
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) {
-    if (errno == ENOENT) return 0;
-    return ErrnoError("cannot get the size of", path, errno);
-  }
+  const Status looked = StatOf(path, status);
+  if (looked.code() == StatusCode::kNotFound) return 0;
+  EVERLONG_RETURN_IF_ERROR(looked);
   constexpr int64_t kBlockBytes = 512;  // whatever the file system's own block size
   return int64_t{status.st_blocks} * kBlockBytes;
 }
 
-Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& path) {
+FileStamp StampOf(const FilePath& path) {
+  struct stat status = {};
+  if (!StatOf(path, status).ok()) return {};
+  return {status.st_size, int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec, status.st_ino};
+}
+
+Result<int64_t> OwnNames(const FilePath& path) {
+  struct stat status = {};
+  EVERLONG_RETURN_IF_ERROR(StatOf(path, status));
+  if (!S_ISREG(status.st_mode)) return CorruptError("'" + path.string() + "' is no file");
+  return static_cast<int64_t>(status.st_nlink);
+}
+
+bool IsNamed(const UniqueFd& file, const FilePath& path) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(file.get(), &opened) == 0 && StatOf(path, named).ok() && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
+}
+
+Result<int64_t> LinkCount(const UniqueFd& file, const FilePath& path) {
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot get the number of names of", path, errno);
   return static_cast<int64_t>(status.st_nlink);
 }
 
-Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
-                 const std::filesystem::path& to_path, int64_t begin, int64_t end) {
+Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
+                 int64_t begin, int64_t end) {
   std::vector<std::byte> buffer;
   for (int64_t at = begin; at < end; at += std::ssize(buffer)) {
     buffer.resize(static_cast<size_t>(std::min(kCopyBytes, end - at)));
@@ -217,13 +373,15 @@ Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, c
   return OkStatus();
 }
 
-Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link) {
+Status CloneFile(const FilePath& from, const FilePath& to, bool may_link) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
   if (::ioctl(target.get(), FICLONE, source.get()) == 0) return SyncFile(target, to);
   if (may_link) {
     EVERLONG_RETURN_IF_ERROR(RemoveFile(to));
-    if (::link(from.c_str(), to.c_str()) == 0) return OkStatus();
+    EVERLONG_ASSIGN_OR_RETURN(const NameInFolder one, InFolder(from));
+    EVERLONG_ASSIGN_OR_RETURN(const NameInFolder other, InFolder(to));
+    if (::linkat(one.folder, one.name.c_str(), other.folder, other.name.c_str(), 0) == 0) return OkStatus();
     EVERLONG_ASSIGN_OR_RETURN(target, OpenFile(to, O_RDWR | O_CREAT | O_EXCL));
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(source, from));
@@ -231,7 +389,7 @@ Status CloneFile(const std::filesystem::path& from, const std::filesystem::path&
   return SyncFile(target, to);
 }
 
-Status LockFile(const UniqueFd& file, const std::filesystem::path& path, LockKind kind) {
+Status LockFile(const UniqueFd& file, const FilePath& path, LockKind kind) {
   int locked = -1;
   do {
     locked = ::flock(file.get(), kind == LockKind::kShared ? LOCK_SH : LOCK_EX);

@@ -3,10 +3,36 @@
 #include <system_error>
 #include <utility>
 
+#include "everlong/base/file.h"
+#include "sqlite_vfs.h"
+
 namespace everlong {
 namespace {
 
 constexpr int kBusyTimeoutMs = 10'000;
+constexpr int kAttached = 1;  // VACUUM attaches one
+constexpr int kMostSqlBytes = 1 << 16;
+
+Status RequireOwn(const FilePath& file) {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t names, OwnNames(file));
+  if (names == 1) return OkStatus();
+  return CorruptError("'" + file.string() + "' has another name, too, and is not opened: it may be another's file");
+}
+
+// `path` as the path of a "file:" URI.
+std::string UriPath(const std::string& path) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string uri = "file:";
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '%' || c == '?' || c == '#') {
+      uri.append({'%', kHex[byte >> 4U], kHex[byte & 15U]});
+    } else {
+      uri.push_back(c);
+    }
+  }
+  return uri;
+}
 
 }  // namespace
 
@@ -87,11 +113,33 @@ std::span<const std::byte> Query::Blob(int column) const {
   return {static_cast<const std::byte*>(blob), static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
 }
 
-Result<Database> Database::Open(const std::string& file_or_uri, int flags, std::string name) {
+Result<Database> Database::Open(const FilePath& file, int flags) {
+  // SQLite itself never opens a link. Opened here and closed again, a file would lose the locks of SQLite's that this
+  // process has on it: it is looked at by name.
+  EVERLONG_RETURN_IF_ERROR(RequireOwn(file));
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Connect(file.SystemPath(), flags, BeneathVfs(), file.string()));
+  database.file_ = file;
+  return database;
+}
+
+Result<Database> Database::OpenUnchanging(const FilePath& file) {
+  EVERLONG_RETURN_IF_ERROR(RequireOwn(file));
+  EVERLONG_ASSIGN_OR_RETURN(Database database,
+                            Connect(UriPath(file.SystemPath()) + "?immutable=1", SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
+                                    BeneathVfs(), file.string()));
+  database.file_ = file;
+  return database;
+}
+
+Result<Database> Database::OpenInRam(std::string name) {
+  return Connect(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr, std::move(name));
+}
+
+Result<Database> Database::Connect(const std::string& file_or_uri, int flags, const char* vfs, std::string name) {
   Database database;
   database.name_ = std::move(name);
   sqlite3* connection = nullptr;
-  const int code = sqlite3_open_v2(file_or_uri.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code = sqlite3_open_v2(file_or_uri.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX, vfs);
   database.connection_.reset(connection);  // to be closed even when opening failed
   if (code != SQLITE_OK) return database.Error(code);
   sqlite3_extended_result_codes(connection, 1);
@@ -99,6 +147,11 @@ Result<Database> Database::Open(const std::string& file_or_uri, int flags, std::
   sqlite3_db_config(connection, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
   sqlite3_db_config(connection, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_db_config(connection, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_limit(connection, SQLITE_LIMIT_ATTACHED, kAttached);
+  sqlite3_limit(connection, SQLITE_LIMIT_TRIGGER_DEPTH, 0);
+  sqlite3_limit(connection, SQLITE_LIMIT_SQL_LENGTH, kMostSqlBytes);
+  EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA cell_size_check = ON"));
   return database;
 }
 

@@ -55,8 +55,7 @@ Result<std::vector<Ranking>> BlockVectorsPart::Rank(const Query& query, const Pa
   return std::vector{std::move(ranking)};
 }
 
-Status BlockVectorsPart::Load(const std::filesystem::path& file, std::span<const SavedBlock> /*blocks*/,
-                              bool /*gaps*/) {
+Status BlockVectorsPart::Load(const FilePath& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) {
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<VectorIndex> loaded, load_(file));
   if (loaded->dimension() != index_->dimension()) return CorruptError("it holds vectors of another size");
   index_ = std::move(loaded);

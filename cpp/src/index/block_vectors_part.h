@@ -2,11 +2,11 @@
 // layer, behind an index of vectors.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <span>
 
+#include "everlong/base/file_path.h"
 #include "everlong/index/part.h"
 #include "everlong/index/vector_index.h"
 
@@ -14,7 +14,7 @@ namespace everlong::index {
 
 class BlockVectorsPart final : public Part {
  public:
-  using LoadIndex = Result<std::unique_ptr<VectorIndex>> (*)(const std::filesystem::path& file);
+  using LoadIndex = Result<std::unique_ptr<VectorIndex>> (*)(const FilePath& file);
 
   // An empty index of Dimension(context), and how one is loaded.
   BlockVectorsPart(const PartContext& context, std::unique_ptr<VectorIndex> index, LoadIndex load);
@@ -31,8 +31,8 @@ class BlockVectorsPart final : public Part {
   bool Has(const BlockEntry& block) const override { return blocks_.contains(block.id); }
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override;
   std::string settings() const override { return std::to_string(Dimension(context_)); }
-  Status Save(const std::filesystem::path& file) const override { return index_->Save(file); }
-  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override;
+  Status Save(const FilePath& file) const override { return index_->Save(file); }
+  Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override;
   int64_t bytes() const override { return index_->bytes(); }
 
  private:

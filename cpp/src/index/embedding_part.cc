@@ -50,8 +50,8 @@ class EmbeddingPart final : public Part {
   }
 
   std::string settings() const override { return vectors_.Settings(); }
-  Status Save(const std::filesystem::path& file) const override { return vectors_.Save(file); }
-  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) override {
+  Status Save(const FilePath& file) const override { return vectors_.Save(file); }
+  Status Load(const FilePath& file, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) override {
     EVERLONG_ASSIGN_OR_RETURN(vectors_, PageVectors::Load(vectors_.options(), file));
     for (const int64_t block : vectors_.Blocks()) {
       if (context_.table.Find(block) == nullptr) vectors_.Remove(block);

@@ -175,7 +175,7 @@ class FlatIndex final : public VectorIndex {
     return vector;
   }
 
-  Status Save(const std::filesystem::path& file) const override {
+  Status Save(const FilePath& file) const override {
     const std::shared_lock reading(guard_);
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     writer.WriteValue(Header{options_.dimension, static_cast<uint32_t>(options_.metric),
@@ -186,7 +186,7 @@ class FlatIndex final : public VectorIndex {
     return writer.Commit();
   }
 
-  static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
+  static Result<std::unique_ptr<VectorIndex>> Load(const FilePath& file) {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
     Header header;
     EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
@@ -266,6 +266,6 @@ class FlatIndex final : public VectorIndex {
 
 std::unique_ptr<VectorIndex> MakeFlatIndex(const FlatOptions& options) { return std::make_unique<FlatIndex>(options); }
 
-Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const std::filesystem::path& file) { return FlatIndex::Load(file); }
+Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const FilePath& file) { return FlatIndex::Load(file); }
 
 }  // namespace everlong::index

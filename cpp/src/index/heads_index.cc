@@ -349,7 +349,7 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
   return hits;
 }
 
-Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32_t> kept) const {
+Status HeadsIndex::Save(const FilePath& file, std::span<const int32_t> kept) const {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
   writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept)});
   writer.WriteAll(std::span(heads_));
@@ -359,8 +359,8 @@ Status HeadsIndex::Save(const std::filesystem::path& file, std::span<const int32
   return writer.Commit();
 }
 
-Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads,
-                                    int32_t head_dim, std::span<const int32_t> ordinals, const HeadsOptions& options) {
+Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
+                                    std::span<const int32_t> ordinals, const HeadsOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "coarse_keys.h"
+#include "everlong/base/file_path.h"
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/heads.h"
@@ -79,11 +79,11 @@ class HeadsIndex {
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
 
   // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
+  [[nodiscard]] Status Save(const FilePath& file, std::span<const int32_t> kept) const;
   // What Save wrote: its pages as `ordinals` [pages in the file] says, ascending; those of -1 are left out. kNotFound,
   // kIoError; kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another
   // number of pages.
-  static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
+  static Result<HeadsIndex> Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
                                  std::span<const int32_t> ordinals, const HeadsOptions& options = {});
 
   [[nodiscard]] int32_t pages() const { return page_sinks_.size(); }

@@ -86,11 +86,9 @@ class HeadsPart final : public Part {
     return settings;
   }
 
-  Status Save(const std::filesystem::path& file) const override {
-    return index_.Save(file, context_.table.LiveOrdinals());
-  }
+  Status Save(const FilePath& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
 
-  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override {
+  Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Keys come in the order of their pages.
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,

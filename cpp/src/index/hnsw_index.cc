@@ -202,7 +202,7 @@ class HnswIndex final : public VectorIndex {
     return vector;
   }
 
-  Status Save(const std::filesystem::path& file) const override {
+  Status Save(const FilePath& file) const override {
     const std::shared_lock reading(guard_);
     if (free_rows_.empty()) return SaveRows(file);
     // A removed row stays as it was until it is used again: none of it may get into a file.
@@ -210,7 +210,7 @@ class HnswIndex final : public VectorIndex {
     return live->SaveRows(file);
   }
 
-  static Result<std::unique_ptr<VectorIndex>> Load(const std::filesystem::path& file) {
+  static Result<std::unique_ptr<VectorIndex>> Load(const FilePath& file) {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
     const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
     Header header;
@@ -386,7 +386,7 @@ class HnswIndex final : public VectorIndex {
     return failed ? CapacityError("no memory for another vector") : OkStatus();
   }
 
-  Status SaveRows(const std::filesystem::path& file) const {
+  Status SaveRows(const FilePath& file) const {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     const size_t count = graph_.cur_element_count;
     writer.WriteValue(Header{options_, graph_.maxlevel_, graph_.enterpoint_node_, static_cast<int64_t>(count)});
@@ -482,6 +482,6 @@ class HnswIndex final : public VectorIndex {
 
 std::unique_ptr<VectorIndex> MakeHnswIndex(const HnswOptions& options) { return std::make_unique<HnswIndex>(options); }
 
-Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const std::filesystem::path& file) { return HnswIndex::Load(file); }
+Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const FilePath& file) { return HnswIndex::Load(file); }
 
 }  // namespace everlong::index

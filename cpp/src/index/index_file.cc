@@ -42,30 +42,31 @@ int64_t IndexBytes(const Tail& tail, int64_t size) {
   return is_tail ? tail.index_bytes : size;
 }
 
-std::filesystem::path TemporaryOf(const std::filesystem::path& file) {
+constexpr int64_t kCheckedAtOnce = int64_t{1} << 20;  // bytes
+constexpr int64_t kAhead = int64_t{1} << 16;          // bytes that are read ahead for small values
+
+FilePath TemporaryOf(const FilePath& file) {
   static std::atomic<uint64_t> next = 0;
-  std::string name = file.string();
-  name.append(".").append(std::to_string(getpid())).append(".").append(std::to_string(next++)).append(kUnfinished);
-  return name;
+  return file + ("." + std::to_string(getpid()) + "." + std::to_string(next++) + std::string(kUnfinished));
 }
 
 }  // namespace
 
-std::string Quoted(const std::filesystem::path& file) {
+std::string Quoted(const FilePath& file) {
   std::string quoted(1, '\'');
   quoted.append(file.string()).append(1, '\'');
   return quoted;
 }
 
-void RemoveUnfinished(const std::filesystem::path& file) {
-  const std::string begin = file.filename().string() + ".";
+void RemoveUnfinished(const FilePath& file) {
+  const std::string begin = file.filename() + ".";
   // One that cannot be removed means nothing to whoever reads.
-  static_cast<void>(RemoveFiles(file.parent_path(), [&begin](const std::filesystem::path& name) {
-    return name.string().starts_with(begin) && name.string().ends_with(kUnfinished);
+  static_cast<void>(RemoveFiles(file.parent(), [&begin](std::string_view name) {
+    return name.starts_with(begin) && name.ends_with(kUnfinished);
   }));
 }
 
-Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
+Result<uint32_t> ChecksumOf(const FilePath& file) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
   uint32_t checksum = 0;
@@ -76,7 +77,7 @@ Result<uint32_t> ChecksumOf(const std::filesystem::path& file) {
   return checksum;
 }
 
-Result<std::optional<Appendix>> ReadAppendix(const std::filesystem::path& file) {
+Result<std::optional<Appendix>> ReadAppendix(const FilePath& file) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
   Tail tail;
@@ -97,10 +98,9 @@ Result<std::optional<Appendix>> ReadAppendix(const std::filesystem::path& file) 
   return std::optional(Appendix{std::move(bytes), tail.checksum});
 }
 
-Status SaveWithAppendix(const std::filesystem::path& file,
-                        const std::function<Status(const std::filesystem::path& file)>& save,
+Status SaveWithAppendix(const FilePath& file, const std::function<Status(const FilePath& file)>& save,
                         std::span<const std::byte> bytes) {
-  const std::filesystem::path temporary = TemporaryOf(file);
+  const FilePath temporary = TemporaryOf(file);
   const auto append = [&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(save(temporary));
     EVERLONG_ASSIGN_OR_RETURN(const uint32_t own, ChecksumOf(temporary));
@@ -118,16 +118,16 @@ Status SaveWithAppendix(const std::filesystem::path& file,
   return saved;
 }
 
-IndexFileWriter::IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, UniqueFd written)
+IndexFileWriter::IndexFileWriter(FilePath file, FilePath temporary, UniqueFd written)
     : file_(std::move(file)), temporary_(std::move(temporary)), written_(std::move(written)) {}
 
 IndexFileWriter::~IndexFileWriter() {
   if (written_.get() >= 0) static_cast<void>(RemoveFile(temporary_));
 }
 
-Result<IndexFileWriter> IndexFileWriter::Create(const std::filesystem::path& file, std::string_view magic) {
-  std::filesystem::path temporary = TemporaryOf(file);
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd created, OpenFile(temporary, O_WRONLY | O_CREAT | O_TRUNC));
+Result<IndexFileWriter> IndexFileWriter::Create(const FilePath& file, std::string_view magic) {
+  FilePath temporary = TemporaryOf(file);
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd created, OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL));
   IndexFileWriter writer(file, std::move(temporary), std::move(created));
   writer.Write(AsBytes(magic));
   return writer;
@@ -150,62 +150,78 @@ Status IndexFileWriter::Commit() {
   return OkStatus();
 }
 
-IndexFileReader::IndexFileReader(std::string name, void* mapping, size_t size)
-    : name_(std::move(name)), mapping_(mapping), size_(size), left_(static_cast<const std::byte*>(mapping), size) {}
-
-IndexFileReader::IndexFileReader(IndexFileReader&& other) noexcept
-    : name_(std::move(other.name_)),
-      mapping_(std::exchange(other.mapping_, nullptr)),
-      size_(other.size_),
-      left_(other.left_) {}
-
-IndexFileReader::~IndexFileReader() {
-  if (mapping_ != nullptr) munmap(mapping_, size_);
-}
-
 Status IndexFileReader::Truncated() const { return CorruptError(Quoted(name_) + " says more than it holds"); }
 
-Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file, std::string_view magic) {
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t bytes, FileSize(opened, file));
-  const auto size = static_cast<size_t>(bytes);
-  void* const mapping = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened.get(), 0) : nullptr;
-  if (mapping == MAP_FAILED) return ErrnoError("cannot read", file, errno);
-  const size_t least = magic.size() + sizeof(uint32_t);
-  if (mapping == nullptr || size < least) {
-    if (mapping != nullptr) munmap(mapping, size);
+Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_view magic) {
+  IndexFileReader reader(file);
+  EVERLONG_ASSIGN_OR_RETURN(reader.file_, OpenFile(file, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(reader.file_, file));
+  uint32_t stored = 0;
+  const auto least = static_cast<int64_t>(magic.size() + sizeof stored);
+  if (size < least) {
     return CorruptError(Quoted(file) + " has " + std::to_string(size) + " bytes, expected at least " +
                         std::to_string(least));
   }
-  IndexFileReader reader(file.string(), mapping, size);
-  if (size >= sizeof(Tail)) {
+  reader.end_ = size;
+  if (size >= static_cast<int64_t>(sizeof(Tail))) {
     Tail tail;
-    std::memcpy(&tail, reader.left_.last(sizeof tail).data(), sizeof tail);
-    reader.left_ = reader.left_.first(static_cast<size_t>(IndexBytes(tail, bytes)));
+    const auto bytes = std::as_writable_bytes(std::span(&tail, 1));
+    EVERLONG_RETURN_IF_ERROR(reader.ReadFile(size - std::ssize(bytes), bytes));
+    reader.end_ = IndexBytes(tail, size);
   }
-  if (reader.left_.size() < least) return reader.Truncated();
-  uint32_t stored = 0;
-  std::memcpy(&stored, reader.left_.last(sizeof stored).data(), sizeof stored);
-  reader.left_ = reader.left_.first(reader.left_.size() - sizeof stored);
-  if (Crc32c(reader.left_) != stored) return CorruptError(Quoted(file) + ": checksum differs");
+  if (reader.end_ < least) return reader.Truncated();
+  reader.end_ -= static_cast<int64_t>(sizeof stored);
+  EVERLONG_RETURN_IF_ERROR(reader.ReadFile(reader.end_, std::as_writable_bytes(std::span(&stored, 1))));
+  uint32_t crc = 0;
+  std::vector<std::byte> piece;
+  for (int64_t at = 0; at < reader.end_; at += std::ssize(piece)) {
+    piece.resize(static_cast<size_t>(std::min(kCheckedAtOnce, reader.end_ - at)));
+    EVERLONG_RETURN_IF_ERROR(reader.ReadFile(at, piece));
+    crc = Crc32c(piece, crc);
+  }
+  if (crc != stored) return CorruptError(Quoted(file) + ": checksum differs");
   EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
 }
 
-Result<IndexFileReader> IndexFileReader::OfAppendix(const std::filesystem::path& file, const Appendix& appendix,
+Result<IndexFileReader> IndexFileReader::OfAppendix(const FilePath& file, const Appendix& appendix,
                                                     std::string_view magic) {
-  IndexFileReader reader(file.string(), nullptr, 0);
-  reader.left_ = appendix.bytes;
+  IndexFileReader reader(file);
+  reader.appendix_ = appendix.bytes;
+  reader.end_ = std::ssize(appendix.bytes);
   EVERLONG_RETURN_IF_ERROR(reader.TakeMagic(magic));
   return reader;
+}
+
+Status IndexFileReader::ReadFile(int64_t at, std::span<std::byte> out) const {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t got, ReadAt(file_, name_, at, out));
+  return got == std::ssize(out) ? OkStatus() : CorruptError(Quoted(name_) + " is cut short");
+}
+
+Status IndexFileReader::Take(std::span<std::byte> out) {
+  if (std::ssize(out) > end_ - at_) return Truncated();
+  if (out.empty()) return OkStatus();
+  if (!appendix_.empty()) {
+    std::ranges::copy(appendix_.subspan(static_cast<size_t>(at_), out.size()), out.begin());
+  } else if (std::ssize(out) >= kAhead) {
+    EVERLONG_RETURN_IF_ERROR(ReadFile(at_, out));
+  } else {
+    if (at_ < ahead_at_ || at_ + std::ssize(out) > ahead_at_ + std::ssize(ahead_)) {
+      ahead_.resize(static_cast<size_t>(std::min(kAhead, end_ - at_)));
+      ahead_at_ = at_;
+      EVERLONG_RETURN_IF_ERROR(ReadFile(at_, ahead_));
+    }
+    std::ranges::copy(std::span(ahead_).subspan(static_cast<size_t>(at_ - ahead_at_), out.size()), out.begin());
+  }
+  at_ += std::ssize(out);
+  return OkStatus();
 }
 
 Status IndexFileReader::TakeMagic(std::string_view magic) {
-  if (left_.size() < magic.size() || std::memcmp(left_.data(), magic.data(), magic.size()) != 0) {
-    return CorruptError(Quoted(name_) + " is of another kind");
-  }
-  left_ = left_.subspan(magic.size());
-  return OkStatus();
+  std::string found(magic.size(), '\0');
+  const Status taken = Take(std::as_writable_bytes(std::span(found)));
+  if (taken.ok() && found == magic) return OkStatus();
+  return CorruptError(Quoted(name_) + " is of another kind");
 }
 
 }  // namespace everlong::index

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/page_filter.h"
@@ -54,11 +54,11 @@ class LexicalIndex {
   void CountInto(TokenStatistics& statistics) const;
 
   // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
+  [[nodiscard]] Status Save(const FilePath& file, std::span<const int32_t> kept) const;
   // What Save wrote, into an index that has nothing: its pages, whose ordinals ascend; those of -1 are left out.
   // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other pages. After a failure the index is
   // of no use any more.
-  Status Load(const std::filesystem::path& file, std::span<const SavedPage> pages);
+  Status Load(const FilePath& file, std::span<const SavedPage> pages);
 
   [[nodiscard]] int64_t bytes() const { return postings_.bytes(); }  // of host memory, about
 

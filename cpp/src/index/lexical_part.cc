@@ -52,11 +52,9 @@ class LexicalPart final : public Part {
                        Ranked(std::move(found.groups), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
-  Status Save(const std::filesystem::path& file) const override {
-    return index_.Save(file, context_.table.LiveOrdinals());
-  }
+  Status Save(const FilePath& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
 
-  Status Load(const std::filesystem::path& file, std::span<const SavedBlock> blocks, bool gaps) override {
+  Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Pages come in their order.
     if (gaps) return CorruptError("it lacks blocks of this memory");
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<SavedPage> pages,

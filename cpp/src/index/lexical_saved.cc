@@ -46,7 +46,7 @@ class Numbers {
 
 }  // namespace
 
-Status LexicalIndex::Save(const std::filesystem::path& file, std::span<const int32_t> kept) const {
+Status LexicalIndex::Save(const FilePath& file, std::span<const int32_t> kept) const {
   std::vector<int32_t> numbers(static_cast<size_t>(pages()), -1);  // of pages, in the file
   for (size_t number = 0; number < kept.size(); ++number) {
     numbers[static_cast<size_t>(kept[number])] = static_cast<int32_t>(number);
@@ -81,7 +81,7 @@ Status LexicalIndex::Save(const std::filesystem::path& file, std::span<const int
   return writer.Commit();
 }
 
-Status LexicalIndex::Load(const std::filesystem::path& file, std::span<const SavedPage> pages) {
+Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
   const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;

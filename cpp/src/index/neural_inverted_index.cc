@@ -126,7 +126,7 @@ class Dnii final : public NeuralInvertedIndex {
     return {row, row + options_.dimension};
   }
 
-  Status Save(const std::filesystem::path& file) const override {
+  Status Save(const FilePath& file) const override {
     const std::shared_lock reading(guard_);
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     Header header;
@@ -157,7 +157,7 @@ class Dnii final : public NeuralInvertedIndex {
     return writer.Commit();
   }
 
-  static Result<std::unique_ptr<NeuralInvertedIndex>> Load(const std::filesystem::path& file) {
+  static Result<std::unique_ptr<NeuralInvertedIndex>> Load(const FilePath& file) {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
     Header header;
     EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
@@ -712,7 +712,7 @@ class Dnii final : public NeuralInvertedIndex {
 
   // --- files
 
-  Status Read(IndexFileReader& reader, const Header& header, const std::filesystem::path& file) {
+  Status Read(IndexFileReader& reader, const Header& header, const FilePath& file) {
     const auto count = At(header.lists);
     const auto wrong = [&file] { return CorruptError(Quoted(file) + ": lists that no index has"); };
     if (count > 0 && reader.left() / count < 2 * Width() * sizeof(float)) return reader.Truncated();
@@ -804,8 +804,6 @@ std::unique_ptr<NeuralInvertedIndex> MakeNeuralInvertedIndex(const NeuralInverte
   return std::make_unique<Dnii>(options);
 }
 
-Result<std::unique_ptr<NeuralInvertedIndex>> LoadNeuralInvertedIndex(const std::filesystem::path& file) {
-  return Dnii::Load(file);
-}
+Result<std::unique_ptr<NeuralInvertedIndex>> LoadNeuralInvertedIndex(const FilePath& file) { return Dnii::Load(file); }
 
 }  // namespace everlong::index

@@ -33,7 +33,7 @@ std::unique_ptr<VectorIndex> MakeIndex(const PageVectorOptions& options) {
   return MakeFlatIndex({.dimension = options.dimension});
 }
 
-Result<std::shared_ptr<VectorIndex>> LoadIndex(VectorSearch search, const std::filesystem::path& file) {
+Result<std::shared_ptr<VectorIndex>> LoadIndex(VectorSearch search, const FilePath& file) {
   if (search == VectorSearch::kDnii) {
     EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<NeuralInvertedIndex> loaded, LoadNeuralInvertedIndex(file));
     return std::shared_ptr<VectorIndex>(std::move(loaded));
@@ -52,7 +52,7 @@ std::string SettingsOf(const PageVectorOptions& options) {
 
 PageVectors::PageVectors(PageVectorOptions options) : options_(std::move(options)), index_(MakeIndex(options_)) {}
 
-Result<PageVectors> PageVectors::Load(PageVectorOptions options, const std::filesystem::path& file) {
+Result<PageVectors> PageVectors::Load(PageVectorOptions options, const FilePath& file) {
   EVERLONG_ASSIGN_OR_RETURN(std::shared_ptr<VectorIndex> loaded, LoadIndex(options.search, file));
   if (loaded->dimension() != options.dimension || loaded->metric() != Metric::kCosine) {
     return CorruptError("'" + file.string() + "' holds vectors of another kind");

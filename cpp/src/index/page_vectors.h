@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
@@ -26,8 +26,8 @@ class PageVectors {
  public:
   explicit PageVectors(PageVectorOptions options);
   // What Save wrote with the same options. As LoadFlatIndex; kCorrupt when the vectors are of another size.
-  static Result<PageVectors> Load(PageVectorOptions options, const std::filesystem::path& file);
-  [[nodiscard]] Status Save(const std::filesystem::path& file) const { return index_->Save(file); }
+  static Result<PageVectors> Load(PageVectorOptions options, const FilePath& file);
+  [[nodiscard]] Status Save(const FilePath& file) const { return index_->Save(file); }
 
   [[nodiscard]] const PageVectorOptions& options() const { return options_; }
   // As Part::AddVectors, at most kMaxPageVectors a page; `block_pages`: how many pages the block has. kAlreadyExists

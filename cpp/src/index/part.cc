@@ -1,9 +1,11 @@
 #include "everlong/index/part.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
-#include <system_error>
 
 #include "everlong/base/check.h"
+#include "everlong/base/file.h"
 
 namespace everlong::index {
 
@@ -23,17 +25,16 @@ std::span<const float> BlockKeys::Page(int32_t page, std::span<const KeyHead> wa
   return room;
 }
 
-Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, std::span<const SavedBlock> blocks,
+Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<const SavedBlock> blocks,
                                             int32_t page_tokens) {
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
-  std::uintmax_t left = error ? 0 : bytes;
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
+  EVERLONG_ASSIGN_OR_RETURN(int64_t left, FileSize(opened, file));
   std::vector<SavedPage> saved;
   saved.reserve(blocks.size());
   for (const SavedBlock& block : blocks) {
     const int64_t pages = (block.tokens - 1) / page_tokens + 1;
-    if (std::cmp_greater(pages, left)) return CorruptError("its list says more than it holds");
-    left -= static_cast<std::uintmax_t>(pages);
+    if (pages > left) return CorruptError("its list says more than it holds");
+    left -= pages;
     for (int64_t page = 0; page < pages; ++page) {
       const auto tokens = static_cast<int32_t>(std::min<int64_t>(page_tokens, block.tokens - page * page_tokens));
       saved.push_back({tokens, block.first_page < 0 ? -1 : block.first_page + static_cast<int32_t>(page)});

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "block_reader.h"
 #include "everlong/base/fair_shared_mutex.h"
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/part.h"
@@ -105,7 +105,7 @@ class IndexSet {
   // caller gave is written without them in one step; where that fails it stays as it was, and the failure says so.
   Status RemoveSavedOfForgotten();
   // Copies what index/ has into the folder of a fork.
-  void CarrySaved(const std::filesystem::path& folder) const;
+  void CarrySaved(const FilePath& folder) const;
 
   // --- thread-safe
   // What was wrong with saved parts, and what parts have to say: a sentence each, once.

@@ -24,7 +24,7 @@ std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
 }
 
 std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
-  const std::optional<std::filesystem::path> folder = store_.folder();
+  const std::optional<FilePath> folder = store_.folder();
   if (!folder) return std::nullopt;
   return SavedIndex(*folder / store::kIndexFolder, std::string(name));
 }
@@ -80,8 +80,7 @@ void IndexSet::MarkUnsaved() {
 Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
   std::vector<CoveredBlock> covered = CoveredBlocks();
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
-  return Saved(kind.name)->Write(part.settings(), covered,
-                                 [&part](const std::filesystem::path& file) { return part.Save(file); });
+  return Saved(kind.name)->Write(part.settings(), covered, [&part](const FilePath& file) { return part.Save(file); });
 }
 
 Status IndexSet::Save() {
@@ -99,7 +98,7 @@ Status IndexSet::Save() {
   return saved;
 }
 
-void IndexSet::CarrySaved(const std::filesystem::path& folder) const {
+void IndexSet::CarrySaved(const FilePath& folder) const {
   for (const IndexPart part : parts_) {
     const std::optional<SavedIndex> saved = index::KindOf(part).saved ? Saved(NameOf(part)) : std::nullopt;
     if (saved) saved->CopyTo(folder / store::kIndexFolder);

@@ -529,7 +529,7 @@ Status Memory::Fork(const std::filesystem::path& folder) {
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
   EVERLONG_RETURN_IF_ERROR(state_->index.Save());
-  return state_->store->Fork(folder, [this](const std::filesystem::path& fork) { state_->index.CarrySaved(fork); });
+  return state_->store->Fork(folder, [this](const FilePath& fork) { state_->index.CarrySaved(fork); });
 }
 
 Status Memory::Export(const std::filesystem::path& file) {

@@ -39,7 +39,7 @@ Status SavedIndex::RemoveOlderList() const {
 
 Result<std::optional<SavedIndex::List>> SavedIndex::ReadList() const {
   Result<std::optional<index::Appendix>> own = index::ReadAppendix(file_);
-  if (own.status().code() == StatusCode::kNotFound && !std::filesystem::exists(list_)) return std::optional<List>();
+  if (own.status().code() == StatusCode::kNotFound && !Exists(list_)) return std::optional<List>();
   EVERLONG_RETURN_IF_ERROR(own.status());
   const bool carried = own->has_value();
   EVERLONG_ASSIGN_OR_RETURN(
@@ -105,28 +105,26 @@ std::string SavedIndex::Settings() const {
   return list.ok() && list->has_value() ? (*list)->settings : std::string();
 }
 
-void SavedIndex::CopyTo(const std::filesystem::path& folder) const {
-  std::error_code error;
-  if (!std::filesystem::exists(file_, error)) return;
-  const SavedIndex copy(folder, file_.filename().string());
+void SavedIndex::CopyTo(const FilePath& folder) const {
+  if (!Exists(file_)) return;
+  const SavedIndex copy(folder, file_.filename());
   // Somebody else's.
-  if (std::filesystem::exists(copy.list_, error) || std::filesystem::exists(copy.file_, error)) return;
-  std::filesystem::create_directories(folder, error);
-  std::filesystem::copy_file(file_, copy.file_, error);
-  if (!error && std::filesystem::exists(list_, error)) std::filesystem::copy_file(list_, copy.list_, error);
-  if (error) copy.Remove();
+  if (Exists(copy.list_) || Exists(copy.file_)) return;
+  Status copied = MakeFolder(folder);
+  if (copied.ok()) copied = CloneFile(file_, copy.file_, false);
+  if (copied.ok() && Exists(list_)) copied = CloneFile(list_, copy.list_, false);
+  if (!copied.ok()) copy.Remove();
 }
 
 void SavedIndex::RemoveUnfinished() const {
-  for (const std::filesystem::path& file : {file_, list_}) index::RemoveUnfinished(file);
+  for (const FilePath& file : {file_, list_}) index::RemoveUnfinished(file);
   static_cast<void>(RemoveOlderList());
 }
 
 void SavedIndex::Remove() const {
   RemoveUnfinished();
-  std::error_code ignored;
-  std::filesystem::remove(list_, ignored);
-  std::filesystem::remove(file_, ignored);
+  static_cast<void>(RemoveFile(list_));
+  static_cast<void>(RemoveFile(file_));
 }
 
 }  // namespace everlong::os

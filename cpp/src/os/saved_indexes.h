@@ -4,12 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/index_file.h"
 
@@ -37,17 +37,16 @@ struct Coverage {
 // it in FOLDER/NAME.blocks.
 class SavedIndex {
  public:
-  SavedIndex(const std::filesystem::path& folder, const std::string& name)
+  SavedIndex(const FilePath& folder, const std::string& name)
       : folder_(folder), file_(folder / name), list_(folder / (name + ".blocks")) {}
 
-  [[nodiscard]] const std::filesystem::path& file() const { return file_; }
+  [[nodiscard]] const FilePath& file() const { return file_; }
 
   // What save(file) writes and the list, in the place of what is there, whole or not at all: `settings` says what else
   // the index was made with.
   template <class Save>
   Status Write(const std::string& settings, std::span<const CoveredBlock> blocks, const Save& save) const {
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
+    EVERLONG_RETURN_IF_ERROR(MakeFolder(folder_));
     EVERLONG_RETURN_IF_ERROR(index::SaveWithAppendix(file_, save, ListBytes(settings, blocks)));
     return RemoveOlderList();
   }
@@ -68,7 +67,7 @@ class SavedIndex {
   [[nodiscard]] std::string Settings() const;
 
   // The same in another folder, if it is here. What could not be copied is not there either: it is made anew.
-  void CopyTo(const std::filesystem::path& folder) const;
+  void CopyTo(const FilePath& folder) const;
 
   // Gone, if it was there, and what a crash left of it.
   void Remove() const;
@@ -88,9 +87,9 @@ class SavedIndex {
   // None when nothing was saved.
   [[nodiscard]] Result<std::optional<List>> ReadList() const;
 
-  std::filesystem::path folder_;
-  std::filesystem::path file_;
-  std::filesystem::path list_;
+  FilePath folder_;
+  FilePath file_;
+  FilePath list_;
 };
 
 }  // namespace everlong::os

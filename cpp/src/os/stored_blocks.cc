@@ -7,7 +7,7 @@
 namespace everlong::os {
 
 std::string NameOf(const store::MemoryStore& store) {
-  const std::optional<std::filesystem::path> folder = store.folder();
+  const std::optional<FilePath> folder = store.folder();
   return folder ? folder->string() : "the memory in RAM";
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/file.h"
 #include "everlong/base/sqlite.h"
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
@@ -84,12 +85,14 @@ class Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> CreateInRam();
   // Makes an empty catalog; `file` must not exist.
-  static Result<std::unique_ptr<Catalog>> Create(const std::filesystem::path& file);
+  static Result<std::unique_ptr<Catalog>> Create(const FilePath& file);
   // kCorrupt names the file. A reader works beside a writer, and without the right to write to the folder.
-  static Result<std::unique_ptr<Catalog>> Open(const std::filesystem::path& file, bool read_only);
+  static Result<std::unique_ptr<Catalog>> Open(const FilePath& file, bool read_only);
 
   // Whether a file has nothing that anybody could miss: it is what a crash left of Create, and no block was ever in it.
-  static bool HoldsNothing(const std::filesystem::path& file);
+  static bool HoldsNothing(const FilePath& file);
+  // The file goes, and what SQLite keeps beside it. No file is no failure.
+  static Status Remove(const FilePath& file);
 
   // The id of the block that comes next: one more than any that was ever given.
   [[nodiscard]] Result<int64_t> NextBlockId();
@@ -153,7 +156,7 @@ class Catalog {
   // The file and its log anew, without what deleted rows left in them. kBusy while a reader uses the log.
   Status Rewrite();
   // A catalog of its own in `file`, which must not exist: as this one is now. Durable on return.
-  Status Snapshot(const std::filesystem::path& file);
+  Status Snapshot(const FilePath& file);
   // Rows are read from the file again.
   void DropKnownRows();
   [[nodiscard]] int64_t known_bytes() const;  // of rows that are kept in RAM, about
@@ -162,9 +165,7 @@ class Catalog {
   // How the file is read when SQLite cannot have its shared files beside it: as one that never changes. `seen` is what
   // the file looked like then; when it looks different the connection is opened anew.
   struct FileState {
-    int64_t size = 0;
-    int64_t modified_ns = 0;
-    uint64_t inode = 0;
+    FileStamp file;
     bool has_wal = false;
     bool operator==(const FileState&) const = default;
   };
@@ -172,8 +173,9 @@ class Catalog {
   // Rows of a block's kv; null where one is missing or damaged.
   using KnownRows = std::shared_ptr<const std::vector<std::shared_ptr<const PageRow>>>;
 
-  explicit Catalog(Database database) : database_(std::move(database)) {}
-  static FileState Look(const std::filesystem::path& file);
+  explicit Catalog(Database database, FilePath file = {}, bool read_only = false)
+      : database_(std::move(database)), file_(std::move(file)), read_only_(read_only) {}
+  static FileState Look(const FilePath& file);
   Status OpenForReading();
   Status Refresh();
   // That it is one; and SQLite's check of its structure.
@@ -209,7 +211,8 @@ class Catalog {
 
   std::mutex mutex_;
   Database database_;
-  std::filesystem::path file_;             // set for a reader
+  FilePath file_;  // none in RAM
+  bool read_only_ = false;
   std::optional<FileState> immutable_as_;  // set while the file is read as one that never changes
   int64_t data_version_ = 0;               // of the rows that are known, for a reader
   mutable std::mutex known_mutex_;         // guards known_; taken after mutex_

@@ -1,6 +1,5 @@
 // A catalog's file: made, opened, checked.
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <string>
 #include <utility>
@@ -104,21 +103,6 @@ Status MakeTables(Database& database) {
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
 
-// `path` as the path of a "file:" URI.
-std::string UriPath(const std::filesystem::path& path) {
-  constexpr std::string_view kHex = "0123456789ABCDEF";
-  std::string uri = "file:";
-  for (const char c : path.string()) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '%' || c == '?' || c == '#') {
-      uri.append({'%', kHex[byte >> 4U], kHex[byte & 15U]});
-    } else {
-      uri.push_back(c);
-    }
-  }
-  return uri;
-}
-
 Status ConfigureWriter(Database& database) {
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = FULL"));
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("PRAGMA journal_mode = WAL"));
@@ -133,8 +117,7 @@ Status ConfigureWriter(Database& database) {
 }  // namespace
 
 Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
-  EVERLONG_ASSIGN_OR_RETURN(Database database,
-                            Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
   // What is deleted is gone at once, without the whole being written anew.
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
@@ -142,42 +125,46 @@ Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& file) {
+Result<std::unique_ptr<Catalog>> Catalog::Create(const FilePath& file) {
   // SQLite gives its log files the mode of the database, and would itself create that readable for others.
   EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
-  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database, Transaction::Kind::kWrite));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
-  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+  return std::unique_ptr<Catalog>(new Catalog(std::move(database), file));
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file, bool read_only) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(file, error);
-  if (status.type() == std::filesystem::file_type::none) return ErrnoError("cannot look at", file, error.value());
-  if (!std::filesystem::is_regular_file(status)) return CorruptError("catalog '" + file.string() + "' is missing");
+Result<std::unique_ptr<Catalog>> Catalog::Open(const FilePath& file, bool read_only) {
+  EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(file));
+  if (kind != FileKind::kFile) return CorruptError("catalog '" + file.string() + "' is missing");
   // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
   // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
   const bool closed = !Look(file).has_wal;
   if (read_only) {
-    std::unique_ptr<Catalog> catalog(new Catalog(Database()));
-    catalog->file_ = file;
+    std::unique_ptr<Catalog> catalog(new Catalog(Database(), file, true));
     EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
     EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
     return catalog;
   }
-  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
-  std::unique_ptr<Catalog> catalog(new Catalog(std::move(database)));
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
+  std::unique_ptr<Catalog> catalog(new Catalog(std::move(database), file));
   EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
   return catalog;
 }
 
-bool Catalog::HoldsNothing(const std::filesystem::path& file) {
+Status Catalog::Remove(const FilePath& file) {
+  for (const char* const suffix : {"", "-journal", "-wal", "-shm"}) {
+    EVERLONG_RETURN_IF_ERROR(RemoveFile(file + suffix));
+  }
+  return OkStatus();
+}
+
+bool Catalog::HoldsNothing(const FilePath& file) {
   const auto count = [&file]() -> Result<int64_t> {
-    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
+    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t tables, SelectNumber(database, kCountTables));
     if (tables == 0) return 0;
     EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database, "PRAGMA application_id"));
@@ -211,27 +198,16 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   return transaction.Commit();
 }
 
-Catalog::FileState Catalog::Look(const std::filesystem::path& file) {
-  FileState state;
-  struct stat status = {};
-  if (::stat(file.c_str(), &status) == 0) {
-    state.size = status.st_size;
-    state.modified_ns = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
-    state.inode = status.st_ino;
-  }
-  state.has_wal = ::stat((file.string() + "-wal").c_str(), &status) == 0;
-  return state;
-}
+Catalog::FileState Catalog::Look(const FilePath& file) { return {StampOf(file), Exists(file + "-wal")}; }
 
 Status Catalog::OpenForReading() {
   const FileState seen = Look(file_);
-  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file_.string(), SQLITE_OPEN_READONLY, file_.string()));
+  EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file_, SQLITE_OPEN_READONLY));
   const Result<int64_t> probe = SelectNumber(database, "PRAGMA schema_version");
   immutable_as_.reset();
   if (!probe.ok() && probe.status().code() == StatusCode::kIoError && !seen.has_wal) {
     // No writer and no right to make the log's files: the file is whole by itself.
-    EVERLONG_ASSIGN_OR_RETURN(database, Database::Open(UriPath(file_) + "?immutable=1",
-                                                       SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, file_.string()));
+    EVERLONG_ASSIGN_OR_RETURN(database, Database::OpenUnchanging(file_));
     immutable_as_ = seen;
   } else if (!probe.ok()) {
     return probe.status();
@@ -271,7 +247,7 @@ Status Catalog::Verify(bool whole_file) {
   } else {
     EVERLONG_ASSIGN_OR_RETURN(const int64_t pages, SelectNumber(database_, "PRAGMA page_count"));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t page_bytes, SelectNumber(database_, "PRAGMA page_size"));
-    const int64_t size = Look(database_.name()).size;
+    const int64_t size = Look(file_).file.size;
     if (size < pages * page_bytes) {
       return CorruptError("catalog '" + database_.name() + "' is cut short: it has " + std::to_string(size) +
                           " bytes, expected " + std::to_string(pages * page_bytes));

@@ -242,7 +242,7 @@ Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<co
   std::vector<std::shared_ptr<const PageRow>> found;
   found.reserve(pages.size());
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!file_.empty()) {
+  if (!!read_only_) {
     // Another process may have forgotten blocks since.
     lock.lock();
     EVERLONG_RETURN_IF_ERROR(Refresh());

@@ -218,14 +218,14 @@ Status Catalog::Rewrite() {
   return BusyError("'" + database_.name() + "': a reader kept the log in use, forgotten rows are still in it: again");
 }
 
-Status Catalog::Snapshot(const std::filesystem::path& file) {
+Status Catalog::Snapshot(const FilePath& file) {
   // SQLite itself would create it readable for others.
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd made, OpenFile(file, O_RDWR | O_CREAT | O_EXCL));
   {
     const std::scoped_lock lock(mutex_);
     EVERLONG_RETURN_IF_ERROR(Refresh());
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSnapshot));
-    EVERLONG_RETURN_IF_ERROR(query.Bind(file.string()).Run());
+    EVERLONG_RETURN_IF_ERROR(query.Bind(file.SystemPath()).Run());
   }
   return SyncFile(made, file);
 }

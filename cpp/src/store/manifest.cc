@@ -128,7 +128,7 @@ class Fields {
   std::string problem_;
 };
 
-Result<std::string> ReadText(const std::filesystem::path& path) {
+Result<std::string> ReadText(const FilePath& path) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   if (size > kMaxManifestBytes) {
@@ -282,8 +282,8 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
   return manifest;
 }
 
-Result<Manifest> ReadManifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifestFile;
+Result<Manifest> ReadManifest(const FilePath& folder) {
+  const FilePath path = folder / kManifestFile;
   Result<std::string> read = ReadText(path);
   if (read.status().code() == StatusCode::kNotFound) {
     return NotFoundError("no memory in '" + folder.string() + "' (there is no " + kManifestFile + ")");
@@ -306,7 +306,7 @@ Result<std::string> ManifestText(const Manifest& manifest) {
   return text;
 }
 
-Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest) {
+Status WriteManifest(const FilePath& folder, const Manifest& manifest) {
   EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(manifest));
   return ReplaceFile(folder / kManifestFile, folder / kManifestTemporary, std::as_bytes(std::span(text)));
 }

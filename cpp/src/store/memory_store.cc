@@ -13,18 +13,18 @@ namespace everlong::store {
 namespace {
 
 // Whether there is anything of that name but an empty folder.
-bool IsTaken(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return false;
-  return !std::filesystem::is_directory(path, error) || !std::filesystem::is_empty(path, error) || error;
+bool IsTaken(const FilePath& path) {
+  const Result<FileKind> kind = KindOf(path);
+  if (!kind.ok() || *kind == FileKind::kNone) return !kind.ok();
+  const Result<std::vector<std::string>> names = NamesIn(path);
+  return *kind != FileKind::kFolder || !names.ok() || !names->empty();
 }
 
 // kAlreadyExists when something in `folder` has a name of ours: a memory, or what is somebody else's. What a crash left
 // of an earlier Create is in nobody's way. The catalog is looked at with `may_open_catalog` alone: that would disturb
 // one who is making a memory there.
-Status RequireFree(const std::filesystem::path& folder, bool may_open_catalog) {
-  std::error_code error;
-  if (std::filesystem::exists(folder / kManifestFile, error) || IsTaken(folder / kSegmentFolder)) {
+Status RequireFree(const FilePath& folder, bool may_open_catalog) {
+  if (Exists(folder / kManifestFile) || IsTaken(folder / kSegmentFolder)) {
     return AlreadyExistsError("there is a memory in '" + folder.string() + "' already");
   }
   const auto taken = [&folder](const std::string& name) {
@@ -35,8 +35,8 @@ Status RequireFree(const std::filesystem::path& folder, bool may_open_catalog) {
     if (IsTaken(folder / ours)) return taken(ours);
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
-  const std::filesystem::path catalog = folder / kCatalogFile;
-  if (!may_open_catalog || !std::filesystem::exists(catalog, error) || Catalog::HoldsNothing(catalog)) {
+  const FilePath catalog = folder / kCatalogFile;
+  if (!may_open_catalog || !Exists(catalog) || Catalog::HoldsNothing(catalog)) {
     return OkStatus();
   }
   return taken(kCatalogFile);
@@ -56,7 +56,7 @@ Status ValidateOptions(const StoreOptions& options) {
 }
 
 // A migration writes the catalog first, so none is older than the manifest says.
-Status RequireSchema(Catalog& catalog, const Manifest& manifest, const std::filesystem::path& folder) {
+Status RequireSchema(Catalog& catalog, const Manifest& manifest, const FilePath& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog.Schema());
   if (schema >= manifest.format_version) return OkStatus();
   return CorruptError("catalog '" + (folder / kCatalogFile).string() + "' has format " + std::to_string(schema) +
@@ -70,18 +70,16 @@ StoreOptions WithHostBytes(StoreOptions options) {
 
 // Folder, lock, empty catalog; no manifest yet.
 Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
-  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path folder, AbsolutePath(given));
-  // Before the lock's file is made there, so that a refusal changes nothing.
-  std::error_code error;
-  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !std::filesystem::exists(folder / kLockFile, error)));
+  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path path, AbsolutePath(given));
   Store::Rooms rooms;
-  rooms.folder_existed = std::filesystem::exists(folder, error);
-  EVERLONG_RETURN_IF_ERROR(MakeFolder(folder));
+  rooms.folder_existed = Exists(path);
+  EVERLONG_RETURN_IF_ERROR(MakeFolder(path));
+  EVERLONG_ASSIGN_OR_RETURN(const FilePath folder, FilePath::Open(path));
+  // Before the lock's file is made there, so that a refusal changes nothing.
+  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !Exists(folder / kLockFile)));
   EVERLONG_ASSIGN_OR_RETURN(WriterLock lock, WriterLock::Acquire(folder));
   EVERLONG_RETURN_IF_ERROR(RequireFree(folder, true));  // another may have been quicker
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / (std::string(kCatalogFile) + suffix)));
-  }
+  EVERLONG_RETURN_IF_ERROR(Catalog::Remove(folder / kCatalogFile));
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Catalog> catalog, Catalog::Create(folder / kCatalogFile));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<SegmentFiles> segments,
@@ -130,15 +128,14 @@ Store::~Store() {
   if (!rooms_.unfinished) return;
   // Without a manifest nobody takes what is left for a memory, so a failure here does no harm. In a folder that was
   // there before nothing but an empty folder had these names (RequireFree).
-  std::error_code error;
   rooms_.catalog.reset();
-  if (rooms_.folder_existed) {
-    std::filesystem::remove_all(*rooms_.folder / kSegmentFolder, error);
-    std::filesystem::remove_all(*rooms_.folder / kOwnFileFolder, error);
-    std::filesystem::remove(*rooms_.folder / kCatalogFile, error);
-  } else {
-    std::filesystem::remove_all(*rooms_.folder, error);
+  if (!rooms_.folder_existed) {
+    RemoveAll(*rooms_.folder);
+    return;
   }
+  RemoveAll(*rooms_.folder / kSegmentFolder);
+  RemoveAll(*rooms_.folder / kOwnFileFolder);
+  static_cast<void>(Catalog::Remove(*rooms_.folder / kCatalogFile));
 }
 
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Create(const std::optional<std::filesystem::path>& folder,
@@ -151,7 +148,10 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Create(const std::optional<std
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::path& given, bool read_only,
                                                        const StoreOptions& options) {
   EVERLONG_RETURN_IF_ERROR(ValidateOptions(options));
-  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path folder, AbsolutePath(given));
+  EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path path, AbsolutePath(given));
+  Result<FilePath> opened = FilePath::Open(path);
+  if (opened.status().code() == StatusCode::kNotFound) return ReadManifest(path).status();
+  EVERLONG_ASSIGN_OR_RETURN(const FilePath folder, std::move(opened));
   Result<Manifest> read = ReadManifest(folder);
   if (read.status().code() == StatusCode::kNotFound && IsTaken(folder / kSegmentFolder)) {
     return CorruptError("memory '" + folder.string() + "' has segments but its " + kManifestFile + " is missing");

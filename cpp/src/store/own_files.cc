@@ -35,14 +35,14 @@ Status OwnFiles::Put(std::string_view name, std::span<const std::byte> bytes) {
     return OkStatus();
   }
   EVERLONG_RETURN_IF_ERROR(MakeFolder(*folder_));
-  return ReplaceFile(Path(name), Path(name).concat(kTemporary), bytes);
+  return ReplaceFile(Path(name), Path(name) + kTemporary, bytes);
 }
 
 Status OwnFiles::RemoveLeftovers() {
   const std::scoped_lock lock(mutex_);
   if (!folder_) return OkStatus();
-  return RemoveFiles(*folder_, [](const std::filesystem::path& name) {
-    return name.extension() == kTemporary && RequireName(name.stem().string()).ok();
+  return RemoveFiles(*folder_, [](std::string_view name) {
+    return name.ends_with(kTemporary) && RequireName(name.substr(0, name.size() - kTemporary.size())).ok();
   });
 }
 
@@ -54,7 +54,7 @@ Result<std::vector<std::byte>> OwnFiles::Get(std::string_view name) const {
     if (found == in_ram_.end()) return NotFoundError("no file \"" + std::string(name) + "\" in this memory");
     return found->second;
   }
-  const std::filesystem::path path = Path(name);
+  const FilePath path = Path(name);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   std::vector<std::byte> bytes(static_cast<size_t>(size));
@@ -70,14 +70,8 @@ Result<std::vector<std::string>> OwnFiles::Names() const {
     for (const auto& [name, bytes] : in_ram_) names.push_back(name);
     return names;
   }
-  std::error_code error;
-  if (!std::filesystem::exists(*folder_, error)) return names;
-  std::filesystem::directory_iterator entry(*folder_, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    std::string name = entry->path().filename().string();
-    if (RequireName(name).ok()) names.push_back(std::move(name));
-  }
-  if (error) return ErrnoError("cannot list", *folder_, error.value());
+  EVERLONG_ASSIGN_OR_RETURN(names, NamesIn(*folder_));
+  std::erase_if(names, [](const std::string& name) { return !RequireName(name).ok(); });
   std::ranges::sort(names);
   return names;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 
 namespace everlong::store {
@@ -21,7 +21,7 @@ namespace everlong::store {
 class OwnFiles {
  public:
   // In RAM, or in a folder, which the first Put makes.
-  explicit OwnFiles(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
+  explicit OwnFiles(std::optional<FilePath> folder) : folder_(std::move(folder)) {}
 
   // Durable on return, whole or not at all. kInvalidArgument for a name that is none (docs/format.md, "Own files").
   Status Put(std::string_view name, std::span<const std::byte> bytes);
@@ -33,9 +33,9 @@ class OwnFiles {
   Status CopyInto(OwnFiles& target) const;
 
  private:
-  [[nodiscard]] std::filesystem::path Path(std::string_view name) const { return *folder_ / name; }
+  [[nodiscard]] FilePath Path(std::string_view name) const { return *folder_ / name; }
 
-  const std::optional<std::filesystem::path> folder_;
+  const std::optional<FilePath> folder_;
   mutable std::mutex mutex_;
   std::map<std::string, std::vector<std::byte>, std::less<>> in_ram_;
 };

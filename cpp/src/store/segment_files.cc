@@ -24,9 +24,9 @@ std::string SegmentFileName(int32_t segment) {
 }
 
 // The number in a segment's file name; 0 for any other name.
-int32_t SegmentNumber(const std::filesystem::path& file) {
-  if (file.extension() != kExtension) return 0;
-  const std::string stem = file.stem().string();
+int32_t SegmentNumber(std::string_view name) {
+  if (!name.ends_with(kExtension)) return 0;
+  const std::string_view stem = name.substr(0, name.size() - kExtension.size());
   int32_t number = 0;
   const auto [end, error] = std::from_chars(stem.data(), stem.data() + stem.size(), number);
   if (error != std::errc() || end != stem.data() + stem.size() || number < 0) return 0;
@@ -46,9 +46,9 @@ std::vector<ByteRange> Gaps(const std::vector<ByteRange>& live, int64_t end) {
 }
 
 // Puts a copy of these ranges of an open file, of `size` bytes, in its place.
-Status ReplaceByCopy(const UniqueFd& file, const std::filesystem::path& path, const std::filesystem::path& temporary,
-                     int64_t size, const std::vector<ByteRange>& live) {
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_TRUNC));
+Status ReplaceByCopy(const UniqueFd& file, const FilePath& path, const FilePath& temporary, int64_t size,
+                     const std::vector<ByteRange>& live) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd copy, OpenFile(temporary, O_RDWR | O_CREAT | O_EXCL));
   if (::ftruncate(copy.get(), size) != 0) return ErrnoError("cannot size", temporary, errno);
   for (const ByteRange& range : live) {
     EVERLONG_RETURN_IF_ERROR(CopyRange(file, path, copy, temporary, range.begin, range.end));
@@ -59,29 +59,32 @@ Status ReplaceByCopy(const UniqueFd& file, const std::filesystem::path& path, co
 
 }  // namespace
 
-Result<std::unique_ptr<SegmentFiles>> SegmentFiles::OpenForWriting(const std::filesystem::path& folder,
-                                                                   int32_t newest_named, int64_t segment_bytes) {
+Result<std::unique_ptr<SegmentFiles>> SegmentFiles::OpenForWriting(const FilePath& folder, int32_t newest_named,
+                                                                   int64_t segment_bytes) {
   auto segments = std::make_unique<SegmentFiles>(folder);
   EVERLONG_RETURN_IF_ERROR(segments->StartWriting(newest_named, segment_bytes));
   return segments;
 }
 
-std::filesystem::path SegmentFiles::Path(int32_t segment) const { return folder_ / SegmentFileName(segment); }
+FilePath SegmentFiles::Path(int32_t segment) const { return folder_ / SegmentFileName(segment); }
 
-Result<std::map<int32_t, std::filesystem::path>> SegmentFiles::Files() const {
-  std::map<int32_t, std::filesystem::path> files;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(folder_, error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (const int32_t number = SegmentNumber(entry->path()); number > 0) files[number] = entry->path();
+Result<std::map<int32_t, FilePath>> SegmentFiles::Files() const {
+  std::map<int32_t, FilePath> files;
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder_));
+  for (const std::string& name : names) {
+    const int32_t number = SegmentNumber(name);
+    if (number == 0) continue;
+    const FilePath file = folder_ / name;
+    // A link or a folder of such a name is no segment.
+    EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(file));
+    if (kind == FileKind::kFile) files[number] = file;
   }
-  if (error) return ErrnoError("cannot list", folder_, error.value());
   return files;
 }
 
 Status SegmentFiles::RemoveLeftovers() const {
-  return RemoveFiles(folder_, [](const std::filesystem::path& name) {
-    return name.extension() == kTemporary && SegmentNumber(name.stem()) > 0;
+  return RemoveFiles(folder_, [](std::string_view name) {
+    return name.ends_with(kTemporary) && SegmentNumber(name.substr(0, name.size() - kTemporary.size())) > 0;
   });
 }
 
@@ -92,7 +95,7 @@ Status SegmentFiles::StartWriting(int32_t newest_named, int64_t segment_bytes) {
   const int32_t newest_file = files.empty() ? 0 : files.rbegin()->first;
   newest_ = std::max(newest_named, newest_file);
   if (newest_file == 0 || newest_file < newest_named) return OkStatus();
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR));
+  EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR, Names::kAny));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, Path(newest_)));
   if (links > 1) return OkStatus();  // a fork reads it too: nothing is added to it
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, Path(newest_)));
@@ -105,7 +108,7 @@ Result<SegmentSpot> SegmentFiles::Append(AppendSource& source) {
   const auto bytes = static_cast<int64_t>(source.bytes());
   const std::vector<std::span<const std::byte>> pieces = source.Pieces();
   if (!active_ || (end_ > 0 && end_ + bytes > segment_bytes_)) EVERLONG_RETURN_IF_ERROR(StartSegment());
-  const std::filesystem::path path = Path(newest_);
+  const FilePath path = Path(newest_);
   if (Status written = WriteAt(*active_, path, end_, pieces); !written.ok()) {
     // Gives the space of a torn write back; where that fails too the next append begins a new segment behind it.
     if (::ftruncate(active_->get(), end_) != 0) {
@@ -141,7 +144,9 @@ Status SegmentFiles::SyncActive() {
 Status SegmentFiles::StartSegment() {
   EVERLONG_RETURN_IF_ERROR(SyncActive());
   active_.reset();
-  ++newest_;
+  do {
+    ++newest_;
+  } while (Exists(Path(newest_)));  // a link of that name, say
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR | O_CREAT | O_EXCL));
   EVERLONG_RETURN_IF_ERROR(SyncFolder(folder_));
   active_ = std::move(file);
@@ -151,7 +156,7 @@ Status SegmentFiles::StartSegment() {
 
 Status SegmentFiles::Read(SegmentSpot spot, std::span<std::byte> out) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
-  const std::filesystem::path path = Path(spot.segment);
+  const FilePath path = Path(spot.segment);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(*file, path, spot.offset, out));
   if (count == static_cast<int64_t>(out.size())) return OkStatus();
   return CorruptError("segment '" + path.string() + "' ends at byte " + std::to_string(spot.offset + count) +
@@ -206,7 +211,7 @@ Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
   for (const auto& [number, path] : files) {
-    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDWR));
+    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDWR, Names::kAny));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, path));
     const auto ranges = live.find(number);
     EVERLONG_RETURN_IF_ERROR(ranges == live.end() ? Remove(number, file, links > 1)
@@ -227,7 +232,7 @@ Status SegmentFiles::Remove(int32_t segment, const UniqueFd& file, bool linked) 
 
 Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool linked,
                                   const std::vector<ByteRange>& live) {
-  const std::filesystem::path path = Path(segment);
+  const FilePath path = Path(segment);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   const std::vector<ByteRange> gaps = Gaps(live, AlignRecord(size));
   if (gaps.empty()) return OkStatus();
@@ -236,7 +241,7 @@ Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool li
     return SyncFile(file, path);
   }
   // A fork reads the file too: a copy with holes takes its place here.
-  const std::filesystem::path temporary = path.string().append(kTemporary);
+  const FilePath temporary = path + kTemporary;
   if (Status replaced = ReplaceByCopy(file, path, temporary, size, live); !replaced.ok()) {
     static_cast<void>(RemoveFile(temporary));
     return replaced;
@@ -245,8 +250,7 @@ Status SegmentFiles::EraseOutside(int32_t segment, const UniqueFd& file, bool li
   return OkStatus();
 }
 
-Status SegmentFiles::CloneInto(const std::filesystem::path& folder, const LiveRanges& live,
-                               bool newest_is_sealed) const {
+Status SegmentFiles::CloneInto(const FilePath& folder, const LiveRanges& live, bool newest_is_sealed) const {
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
   for (const auto& [number, ranges] : live) {
     const auto found = files.find(number);

@@ -73,11 +73,11 @@ std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget);
 class SegmentFiles final : public SegmentSet {
  public:
   // For reading alone.
-  explicit SegmentFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  explicit SegmentFiles(FilePath folder) : folder_(std::move(folder)) {}
   // The same for a writer, which holds the memory's lock. `newest_named` is the highest number that the catalog names:
   // a lost file's number is never given to another. A segment is full at `segment_bytes` (a single append may be
   // larger). Bytes that a crash left behind the last record are skipped, never cut: they are not ours to judge here.
-  static Result<std::unique_ptr<SegmentFiles>> OpenForWriting(const std::filesystem::path& folder, int32_t newest_named,
+  static Result<std::unique_ptr<SegmentFiles>> OpenForWriting(const FilePath& folder, int32_t newest_named,
                                                               int64_t segment_bytes);
 
   Result<SegmentSpot> Append(AppendSource& source) override;
@@ -95,12 +95,11 @@ class SegmentFiles final : public SegmentSet {
   [[nodiscard]] Result<UniqueFd> HoldRemovals() const;
   // Clones the segments that `live` names into another memory's folder. A file that a writer may still append to is
   // never linked: with `newest_is_sealed` false that is the newest one.
-  [[nodiscard]] Status CloneInto(const std::filesystem::path& folder, const LiveRanges& live,
-                                 bool newest_is_sealed) const;
+  [[nodiscard]] Status CloneInto(const FilePath& folder, const LiveRanges& live, bool newest_is_sealed) const;
 
  private:
-  [[nodiscard]] std::filesystem::path Path(int32_t segment) const;
-  [[nodiscard]] Result<std::map<int32_t, std::filesystem::path>> Files() const;
+  [[nodiscard]] FilePath Path(int32_t segment) const;
+  [[nodiscard]] Result<std::map<int32_t, FilePath>> Files() const;
   // What a crash left of copies that were to take a segment's place.
   [[nodiscard]] Status RemoveLeftovers() const;
   Status StartWriting(int32_t newest_named, int64_t segment_bytes);
@@ -110,7 +109,7 @@ class SegmentFiles final : public SegmentSet {
   Status EraseOutside(int32_t segment, const UniqueFd& file, bool linked, const std::vector<ByteRange>& live);
   [[nodiscard]] Result<std::shared_ptr<const UniqueFd>> FileOf(int32_t segment) const;
 
-  std::filesystem::path folder_;
+  FilePath folder_;
   int64_t segment_bytes_ = 0;
   std::optional<UniqueFd> active_;  // the segment that takes appends
   bool unsynced_ = false;           // whether it holds bytes that are not durable

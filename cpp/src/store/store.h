@@ -15,6 +15,7 @@
 
 #include "append_queue.h"
 #include "catalog.h"
+#include "everlong/base/file_path.h"
 #include "everlong/store/memory_store.h"
 #include "host_tier.h"
 #include "own_files.h"
@@ -31,7 +32,7 @@ inline constexpr const char* kOwnFileFolder = "files";
 class Store final : public MemoryStore {
  public:
   struct Rooms {
-    std::optional<std::filesystem::path> folder;
+    std::optional<FilePath> folder;
     bool read_only = false;
     std::optional<WriterLock> lock;
     std::unique_ptr<Catalog> catalog;
@@ -78,15 +79,14 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const override;
   [[nodiscard]] Manifest manifest() const override;
   [[nodiscard]] Result<StoreStats> Stats() const override;
-  [[nodiscard]] std::optional<std::filesystem::path> folder() const override { return rooms_.folder; }
+  [[nodiscard]] std::optional<FilePath> folder() const override { return rooms_.folder; }
   [[nodiscard]] bool read_only() const override { return rooms_.read_only; }
 
   using MemoryStore::Forget;
   Status Forget(std::span<const int64_t> blocks, const GraphChange& change) override;
   Result<int64_t> Compact() override;
   Result<VerifyReport> Verify(bool repair) override;
-  Status Fork(const std::filesystem::path& folder,
-              const std::function<void(const std::filesystem::path& folder)>& adds) override;
+  Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;
 
   // The whole of a committed block, as it could be appended.

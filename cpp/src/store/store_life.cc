@@ -190,11 +190,9 @@ Status Store::CopyInto(Store& target) const {
 
 // Of a memory in a folder: its files.
 Status Store::CloneInto(Store& target) {
-  const std::filesystem::path& folder = *target.rooms_.folder;
+  const FilePath& folder = *target.rooms_.folder;
   target.rooms_.catalog.reset();
-  for (const char* suffix : {"", "-wal", "-shm"}) {
-    EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / (std::string(kCatalogFile) + suffix)));
-  }
+  EVERLONG_RETURN_IF_ERROR(Catalog::Remove(folder / kCatalogFile));
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, rooms_.files->HoldRemovals());
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Snapshot(folder / kCatalogFile));
@@ -206,8 +204,7 @@ Status Store::CloneInto(Store& target) {
   return SyncFolder(folder);
 }
 
-Status Store::Fork(const std::filesystem::path& folder,
-                   const std::function<void(const std::filesystem::path& folder)>& adds) {
+Status Store::Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) {
   if (queue_) {
     queue_->Wait();
     EVERLONG_RETURN_IF_ERROR(queue_->failure());
@@ -220,7 +217,7 @@ Status Store::Fork(const std::filesystem::path& folder,
   EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
   EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
   EVERLONG_RETURN_IF_ERROR(fork->FinishMaking());
-  if (adds) adds(folder);  // the fork's lock is held still
+  if (adds) adds(*fork->rooms_.folder);  // the fork's lock is held still
   return OkStatus();
 }
 

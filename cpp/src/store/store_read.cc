@@ -17,6 +17,21 @@
 namespace everlong::store {
 namespace {
 
+// Of the disk, that the files in a folder and in those below it take.
+Result<int64_t> BytesBelow(const FilePath& folder) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  int64_t bytes = 0;
+  for (const std::string& name : names) {
+    // A file that a writer removed meanwhile counts nothing.
+    const Result<FileKind> kind = KindOf(folder / name);
+    if (!kind.ok() || (*kind != FileKind::kFile && *kind != FileKind::kFolder)) continue;
+    const Result<int64_t> more = *kind == FileKind::kFile ? AllocatedBytes(folder / name) : BytesBelow(folder / name);
+    EVERLONG_RETURN_IF_ERROR(more.status());
+    bytes += *more;
+  }
+  return bytes;
+}
+
 // Bytes that are worth a second thread: waking one costs as much as copying some hundred kilobytes.
 constexpr int64_t kCopyBytesPerThread = int64_t{4} << 20;
 // Bytes of a memory in RAM that a thread copies before it looks for more.
@@ -304,19 +319,6 @@ Result<StoreStats> Store::Stats() const {
   return stats;
 }
 
-Result<int64_t> Store::DiskBytes() const {
-  std::error_code error;
-  int64_t bytes = 0;
-  std::filesystem::recursive_directory_iterator entry(*rooms_.folder, error);
-  for (; !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {
-    // A file that a writer removed meanwhile counts nothing.
-    std::error_code gone;
-    if (!entry->is_regular_file(gone)) continue;
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t allocated, AllocatedBytes(entry->path()));
-    bytes += allocated;
-  }
-  if (error) return ErrnoError("cannot list", *rooms_.folder, error.value());
-  return bytes;
-}
+Result<int64_t> Store::DiskBytes() const { return BytesBelow(*rooms_.folder); }
 
 }  // namespace everlong::store

@@ -11,7 +11,7 @@ namespace everlong::store {
 
 namespace {
 
-std::optional<std::filesystem::path> OwnFileFolder(const std::optional<std::filesystem::path>& folder) {
+std::optional<FilePath> OwnFileFolder(const std::optional<FilePath>& folder) {
   if (!folder) return std::nullopt;
   return *folder / kOwnFileFolder;
 }

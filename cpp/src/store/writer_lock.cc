@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,14 +22,6 @@ std::string HostName() {
   std::array<char, 256> name = {};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
   return name.data();
-}
-
-// Whether the path names this file.
-bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
-  struct stat opened = {};
-  struct stat named = {};
-  return ::fstat(file.get(), &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
-         opened.st_ino == named.st_ino;
 }
 
 // The files of all locks of this process. An flock is held until the last copy of its descriptor is closed, and a fork
@@ -79,7 +70,7 @@ class WriterLock::Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
-  [[nodiscard]] bool IsAt(const std::filesystem::path& path) const { return IsStillAt(file_, path); }
+  [[nodiscard]] bool IsAt(const FilePath& path) const { return IsNamed(file_, path); }
 
  private:
   UniqueFd file_;
@@ -90,8 +81,8 @@ WriterLock::WriterLock(WriterLock&&) noexcept = default;
 WriterLock& WriterLock::operator=(WriterLock&&) noexcept = default;
 WriterLock::~WriterLock() = default;
 
-Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kLockFile;
+Result<WriterLock> WriterLock::Acquire(const FilePath& folder) {
+  const FilePath path = folder / kLockFile;
   UniqueFd file;
   int locked = -1;
   do {
@@ -100,7 +91,7 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
       locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
     } while (locked != 0 && errno == EINTR);
     // Somebody may have removed the file since it was opened: another would lock the one that has its name by now.
-  } while (locked == 0 && !IsStillAt(file, path));
+  } while (locked == 0 && !IsNamed(file, path));
   if (locked != 0) {
     if (errno != EWOULDBLOCK) return ErrnoError("cannot lock", path, errno);
     std::string owner(256, '\0');
@@ -118,10 +109,12 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
   return WriterLock(std::make_unique<Held>(std::move(file)));
 }
 
-bool WriterLock::IsStillIn(const std::filesystem::path& folder) const { return held_->IsAt(folder / kLockFile); }
+bool WriterLock::IsStillIn(const FilePath& folder) const {
+  return folder.IsStillThere() && held_->IsAt(folder / kLockFile);
+}
 
-bool WriterLock::IsForeign(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kLockFile;
+bool WriterLock::IsForeign(const FilePath& folder) {
+  const FilePath path = folder / kLockFile;
   const Result<UniqueFd> file = OpenFile(path, O_RDONLY);
   if (!file.ok()) return false;  // none, or one that Acquire cannot open either
   std::string text(std::strlen(kOwnerBegins), '\0');

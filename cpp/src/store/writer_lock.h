@@ -20,11 +20,11 @@ class WriterLock {
   ~WriterLock();
 
   // Never waits. kBusy names the owner.
-  static Result<WriterLock> Acquire(const std::filesystem::path& folder);
+  static Result<WriterLock> Acquire(const FilePath& folder);
   // Whether the folder still has the file that was locked. If not, it was removed, or is another memory by now.
-  [[nodiscard]] bool IsStillIn(const std::filesystem::path& folder) const;
+  [[nodiscard]] bool IsStillIn(const FilePath& folder) const;
   // Whether `folder` holds a file of that name which no writer of a memory wrote.
-  static bool IsForeign(const std::filesystem::path& folder);
+  static bool IsForeign(const FilePath& folder);
 
  private:
   class Held;

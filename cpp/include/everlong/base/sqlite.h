@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 
 namespace everlong {
@@ -59,9 +60,14 @@ class Query {
 
 class Database {
  public:
-  // `name` is what errors call it. Waits up to ten seconds for another process' lock. Nothing stored in the file may
-  // run: no triggers, no views, no extensions.
-  static Result<Database> Open(const std::string& file_or_uri, int flags, std::string name);
+  // Waits up to ten seconds for another process' lock. The file is input: nothing stored in it may run (triggers,
+  // views, functions of its schema), and no link is followed to it or to its log. kCorrupt for a file that is none of
+  // its own: a link, or a file of several names.
+  static Result<Database> Open(const FilePath& file, int flags);
+  // The same, of a file that nobody changes: no lock is taken, nothing is made beside it.
+  static Result<Database> OpenUnchanging(const FilePath& file);
+  // `name` is what errors call it.
+  static Result<Database> OpenInRam(std::string name);
 
   // `sql` must outlive the connection (a literal).
   Result<Query> Prepare(std::string_view sql);
@@ -82,7 +88,10 @@ class Database {
     void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
   };
 
+  static Result<Database> Connect(const std::string& file_or_uri, int flags, const char* vfs, std::string name);
+
   std::string name_;
+  FilePath file_;  // its folder stays open as long as the connection
   std::unique_ptr<sqlite3, Close> connection_;
   std::map<std::string_view, std::unique_ptr<sqlite3_stmt, Finalize>> statements_;
 };

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -11,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "everlong/base/file.h"
@@ -19,13 +19,13 @@
 namespace everlong::index {
 
 // 'FILE', for messages.
-std::string Quoted(const std::filesystem::path& file);
+std::string Quoted(const FilePath& file);
 
 // Removes what a crash left of files that were written to become `file`. Nobody writes one now.
-void RemoveUnfinished(const std::filesystem::path& file);
+void RemoveUnfinished(const FilePath& file);
 
 // The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
-Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
+Result<uint32_t> ChecksumOf(const FilePath& file);
 
 // What a saved index carries behind itself in the same file: bytes that say what it is about.
 struct Appendix {
@@ -33,18 +33,17 @@ struct Appendix {
   uint32_t checksum = 0;  // what the file ends with: of these bytes and of the index's own checksum
 };
 // Checked; none when the file carries none. kNotFound, kIoError, kCorrupt.
-Result<std::optional<Appendix>> ReadAppendix(const std::filesystem::path& file);
+Result<std::optional<Appendix>> ReadAppendix(const FilePath& file);
 // The index that `save` writes into the file it is given, with `bytes` behind it, in the place of `file`: both in one
 // rename, or the file stays as it was.
-Status SaveWithAppendix(const std::filesystem::path& file,
-                        const std::function<Status(const std::filesystem::path& file)>& save,
+Status SaveWithAppendix(const FilePath& file, const std::function<Status(const FilePath& file)>& save,
                         std::span<const std::byte> bytes);
 
 // Written beside `file` under a name of its own (FILE.PROCESS.NUMBER.writing), then durable and renamed in Commit: the
 // file is the old one or a new one, also where several write it at once. What is not committed is removed.
 class IndexFileWriter {
  public:
-  static Result<IndexFileWriter> Create(const std::filesystem::path& file, std::string_view magic);
+  static Result<IndexFileWriter> Create(const FilePath& file, std::string_view magic);
   ~IndexFileWriter();
   IndexFileWriter(IndexFileWriter&& other) = default;
   IndexFileWriter& operator=(IndexFileWriter&&) = delete;
@@ -65,54 +64,52 @@ class IndexFileWriter {
   Status Commit();
 
  private:
-  IndexFileWriter(std::filesystem::path file, std::filesystem::path temporary, UniqueFd written);
+  IndexFileWriter(FilePath file, FilePath temporary, UniqueFd written);
 
-  std::filesystem::path file_;
-  std::filesystem::path temporary_;
+  FilePath file_;
+  FilePath temporary_;
   UniqueFd written_;  // none once committed
   int64_t bytes_ = 0;
   uint32_t crc_ = 0;
   Status status_;
 };
 
-// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix.
+// The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix. What is read
+// is copied out of the file piece by piece: a file that is cut meanwhile is kCorrupt, as one that was cut before.
 class IndexFileReader {
  public:
   // kNotFound, kIoError; kCorrupt when magic or checksum are not right.
-  static Result<IndexFileReader> Open(const std::filesystem::path& file, std::string_view magic);
+  static Result<IndexFileReader> Open(const FilePath& file, std::string_view magic);
   // The same of an appendix of `file`, which outlives it and was checked.
-  static Result<IndexFileReader> OfAppendix(const std::filesystem::path& file, const Appendix& appendix,
-                                            std::string_view magic);
-  ~IndexFileReader();
-  IndexFileReader(IndexFileReader&& other) noexcept;
-  IndexFileReader& operator=(IndexFileReader&&) = delete;
-  IndexFileReader(const IndexFileReader&) = delete;
-  IndexFileReader& operator=(const IndexFileReader&) = delete;
+  static Result<IndexFileReader> OfAppendix(const FilePath& file, const Appendix& appendix, std::string_view magic);
 
   // The next values; kCorrupt when there are not so many.
   template <class T>
   Status ReadAll(std::span<T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (values.size_bytes() > left_.size()) return Truncated();
-    if (!values.empty()) std::memcpy(values.data(), left_.data(), values.size_bytes());
-    left_ = left_.subspan(values.size_bytes());
-    return OkStatus();
+    return Take(std::as_writable_bytes(values));
   }
   template <class T>
   Status ReadValue(T& value) {
     return ReadAll(std::span<T>(&value, 1));
   }
-  [[nodiscard]] size_t left() const { return left_.size(); }
+  [[nodiscard]] size_t left() const { return static_cast<size_t>(end_ - at_); }
   [[nodiscard]] Status Truncated() const;
 
  private:
-  IndexFileReader(std::string name, void* mapping, size_t size);
+  explicit IndexFileReader(FilePath name) : name_(std::move(name)) {}
+  Status Take(std::span<std::byte> out);
   Status TakeMagic(std::string_view magic);
+  // Bytes of the file, from `at` on: all that fit, or kCorrupt.
+  Status ReadFile(int64_t at, std::span<std::byte> out) const;
 
-  std::string name_;
-  void* mapping_;
-  size_t size_;
-  std::span<const std::byte> left_;
+  FilePath name_;
+  UniqueFd file_;                        // none of an appendix
+  std::span<const std::byte> appendix_;  // in its stead
+  int64_t at_ = 0;                       // of what comes next
+  int64_t end_ = 0;
+  std::vector<std::byte> ahead_;  // read already, for small values: [ahead_at_, ahead_at_ + size)
+  int64_t ahead_at_ = 0;
 };
 
 }  // namespace everlong::index

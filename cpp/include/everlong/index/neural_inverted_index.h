@@ -10,11 +10,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/vector_index.h"
 
@@ -76,6 +76,6 @@ class NeuralInvertedIndex : public VectorIndex {
 
 std::unique_ptr<NeuralInvertedIndex> MakeNeuralInvertedIndex(const NeuralInvertedOptions& options);
 // As LoadFlatIndex.
-Result<std::unique_ptr<NeuralInvertedIndex>> LoadNeuralInvertedIndex(const std::filesystem::path& file);
+Result<std::unique_ptr<NeuralInvertedIndex>> LoadNeuralInvertedIndex(const FilePath& file);
 
 }  // namespace everlong::index

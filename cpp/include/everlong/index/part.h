@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/neural_inverted_index.h"
@@ -112,7 +112,7 @@ struct SavedPage {
 };
 // The pages of the blocks that `file` has, in its order; kCorrupt where it has fewer bytes than that are pages, for of
 // a block that is forgotten nobody else knows how long it was.
-Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, std::span<const SavedBlock> blocks,
+Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<const SavedBlock> blocks,
                                             int32_t page_tokens);
 
 // A question.
@@ -174,11 +174,11 @@ class Part {
   // One file, replaced whole or not at all (docs/format.md, "Index files"): the blocks of the table that it has. Its
   // last four bytes tell it from another. The list of its blocks is put behind it, where Load does not look for its
   // own.
-  [[nodiscard]] virtual Status Save(const std::filesystem::path& /*file*/) const { return OkStatus(); }
+  [[nodiscard]] virtual Status Save(const FilePath& /*file*/) const { return OkStatus(); }
   // What Save wrote with these settings, into a part that has nothing yet: `blocks` are those of the file in its order;
   // what is gone is left out. `gaps`: the memory has older blocks than the last of them that are not in it. kNotFound,
   // kIoError, kCorrupt; the part is then of no use any more.
-  virtual Status Load(const std::filesystem::path& /*file*/, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) {
+  virtual Status Load(const FilePath& /*file*/, std::span<const SavedBlock> /*blocks*/, bool /*gaps*/) {
     return OkStatus();
   }
 

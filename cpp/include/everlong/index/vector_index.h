@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 
 namespace everlong::index {
@@ -68,7 +68,7 @@ class VectorIndex {
   [[nodiscard]] virtual std::vector<float> Vector(int64_t id) const = 0;
 
   // One file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] virtual Status Save(const std::filesystem::path& file) const = 0;
+  [[nodiscard]] virtual Status Save(const FilePath& file) const = 0;
 
   [[nodiscard]] virtual int32_t dimension() const = 0;
   [[nodiscard]] virtual Metric metric() const = 0;
@@ -85,7 +85,7 @@ struct FlatOptions {
 };
 std::unique_ptr<VectorIndex> MakeFlatIndex(const FlatOptions& options);
 // What Save wrote. kNotFound, kIoError; kCorrupt when it is damaged, cut short or no flat index.
-Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const std::filesystem::path& file);
+Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const FilePath& file);
 
 inline constexpr int32_t kMostHnswLinks = 10'000;  // hnswlib itself takes no more
 
@@ -100,6 +100,6 @@ struct HnswOptions {
 };
 std::unique_ptr<VectorIndex> MakeHnswIndex(const HnswOptions& options);
 // As LoadFlatIndex, and kCapacity when there is no memory for it.
-Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const std::filesystem::path& file);
+Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const FilePath& file);
 
 }  // namespace everlong::index

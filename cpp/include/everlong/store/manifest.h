@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 
 namespace everlong::store {
@@ -43,8 +43,8 @@ struct Manifest {
 Status CheckFingerprint(const Manifest& manifest, const Fingerprint& expected);
 
 // kNotFound, kCorrupt (with the path and what is wrong), kNewerFormat, kIoError.
-Result<Manifest> ReadManifest(const std::filesystem::path& folder);
+Result<Manifest> ReadManifest(const FilePath& folder);
 // Durable on return: temporary file, fsync, rename, fsync of the folder.
-Status WriteManifest(const std::filesystem::path& folder, const Manifest& manifest);
+Status WriteManifest(const FilePath& folder, const Manifest& manifest);
 
 }  // namespace everlong::store

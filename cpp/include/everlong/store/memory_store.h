@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "everlong/base/file_path.h"
 #include "everlong/base/role.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
@@ -215,7 +216,7 @@ class MemoryStore {
 
   [[nodiscard]] virtual Manifest manifest() const = 0;
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
-  [[nodiscard]] virtual std::optional<std::filesystem::path> folder() const = 0;
+  [[nodiscard]] virtual std::optional<FilePath> folder() const = 0;
   [[nodiscard]] virtual bool read_only() const = 0;
 
   // --- life
@@ -236,8 +237,7 @@ class MemoryStore {
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.
   // `adds` may put more into the folder, before anybody else can write there.
-  virtual Status Fork(const std::filesystem::path& folder,
-                      const std::function<void(const std::filesystem::path& folder)>& adds) = 0;
+  virtual Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) = 0;
   // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
   virtual Status Export(const std::filesystem::path& file) = 0;
 };
