@@ -17,9 +17,9 @@
 
 namespace everlong::hip {
 
-// A row's target may hold another row, which moves on by the same distance, and so on. One thread takes such a chain. It
-// begins with the row whose target is free, and reads each row before it writes the one behind it there. There are as
-// many chains as rows between source and target, or one a row where those do not overlap.
+// A row's target may hold another row, which moves on by the same distance, and so on. One thread takes such a chain.
+// It begins with the row whose target is free, and reads each row before it writes the one behind it there. There are
+// as many chains as rows between source and target, or one a row where those do not overlap.
 struct ShiftChains {
   int64_t source = 0;
   int64_t target = 0;
