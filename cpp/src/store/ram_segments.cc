@@ -63,7 +63,7 @@ class RamSegments final : public SegmentSet {
     return OkStatus();
   }
 
-  // A chunk goes as a whole: it was one append, and belongs to one block.
+  // Remove a chunk only as a whole: it was one append, and belongs to one block.
   Result<int64_t> KeepOnly(const LiveRanges& live) override {
     const auto found = live.find(kOnlySegment);
     const std::vector<ByteRange> none;
