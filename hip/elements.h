@@ -1,5 +1,4 @@
-// How a kernel handles stored numbers: their conversion, and vectors that one access reads or writes. Host code
-// compiles it too.
+// Stored numbers in a kernel: their conversion, and vectors of one access. Host code compiles it too.
 #pragma once
 
 #include <cstdint>
@@ -190,8 +189,8 @@ using BitsOf = decltype(Element::Narrow(0.0F));
 template <class Element>
 inline constexpr int32_t kVectorWidth = static_cast<int32_t>(16 / sizeof(BitsOf<Element>));
 
-// A vector of kWidth elements as one aligned object. It is one 16-byte access when kWidth is kVectorWidth. It may alias
-// elements of any type (may_alias).
+// A vector of kWidth elements as one aligned object. It is one 16-byte access when kWidth is kVectorWidth, and may
+// alias elements of any type.
 template <class Element, int32_t kWidth>
 struct alignas(kWidth * sizeof(BitsOf<Element>)) [[gnu::may_alias]] ElementVector {
   BitsOf<Element> bits[kWidth];
@@ -210,8 +209,7 @@ EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector
   *static_cast<ElementVector<Element, kWidth>*>(at) = vector;
 }
 
-// Load one at any byte address, since a payload is not aligned. It is one access where the address allows that, or one
-// access an element.
+// Load one at any byte address, since payloads are not aligned: in one access, or else one an element, if possible.
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> LoadBytes(const uint8_t* at) {
   using Vector = ElementVector<Element, kWidth>;

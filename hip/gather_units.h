@@ -18,8 +18,7 @@ struct GatherTurn {
   float* sin = nullptr;
 };
 
-// Compute phase number `index` of [count, half], in fp64 as the core does. It also records the new rotation in the
-// target's slot.
+// Compute phase number `index` of [count, half], in fp64 as the core does, and record it in the target's slot.
 EVERLONG_HD inline void ComposeGather(int64_t index, const kv::SlotPhase& from, const kv::SlotPhase& to,
                                       const SlotGather& gather, const TakenRope& rope, const Divisor& by_half,
                                       const GatherTurn& turn) {

@@ -48,8 +48,7 @@ struct LayerGrid {
 // Return the status of the last launch.
 inline LaunchStatus Launched() { return static_cast<LaunchStatus>(hipGetLastError()); }
 
-// Return a runtime's answer that is not a launch's ("no memory", "not ready"), and clear it, or Launched would report
-// it.
+// Return a runtime's answer that is not a launch's ("no memory", "not ready"), and keep Launched from reporting it.
 inline LaunchStatus Answered(hipError_t answer) {
   if (answer != hipError_t{}) static_cast<void>(hipGetLastError());
   return static_cast<LaunchStatus>(answer);

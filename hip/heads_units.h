@@ -3,8 +3,8 @@
 //
 // ScorePages: a block of threads holds the queries of one block of rows and takes pages in turns. A page is scored by
 // as many threads as a tile has tokens (its lanes). Each lane scores one token of every tile. Then lanes join their
-// parts of each row's softmax by exchanges in pairs. SumRow: a block of threads sums up a row over all pages.
-// MassOfPage: one thread a page.
+// parts of each row's softmax by exchanges in pairs. SumRow: a block of threads sums up a row. MassOfPage: a thread a
+// page.
 #pragma once
 
 #include <cmath>
@@ -59,8 +59,7 @@ EVERLONG_HD constexpr int32_t WordDims(const index::KeyLayout& layout) {
   return layout.TileRows() * CodesAWord(kStorage);
 }
 
-// First phase: stage the queries of a block of rows, [WordDims][kBlockRows], in the memory that a block of threads
-// shares.
+// First phase: stage the queries of a block of rows, [WordDims][kBlockRows], where the threads of a block share them.
 template <index::KeyStorage kStorage>
 EVERLONG_HD inline void StageQueries(const index::HeadsJob& job, int64_t block, int32_t thread, int32_t threads,
                                      float* staged) {

@@ -1,5 +1,4 @@
-// The scan of the part "meaning" on a GPU, with raw device pointers and a stream, by the rules of
-// hip/rotation_kernels.h.
+// The scan of the part "meaning" on a GPU, with device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include "everlong/index/meaning_job.h"

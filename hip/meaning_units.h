@@ -4,8 +4,8 @@
 // ScorePages: a block of threads holds the question tokens of one block of rows and takes pages in turns. A page is
 // scored by the few threads (its lanes) that read a tile together, each some of its vectors. Then the lanes join the
 // largest products of each row by exchanges in pairs. ScoreOfPage: one thread a page adds up the scores of the page and
-// of those beside it. The results are the host's to the bit: dot products are integers, and what follows is the host's
-// arithmetic in the host's order.
+// of those beside it. The results are the host's to the bit: dot products are integers, and the rest follows the host's
+// order.
 #pragma once
 
 #include <cmath>
@@ -18,8 +18,8 @@
 
 namespace everlong::hip {
 
-// Vectors that a lane scores side by side. One access reads four numbers of each. Every word of the question that the
-// lane loads serves all of them.
+// Vectors that a lane scores side by side. One access reads four numbers of each. Each loaded word of the question
+// serves all.
 inline constexpr int32_t kLaneVectors = 4;
 inline constexpr int32_t kTileLanes = index::kTileVectors / kLaneVectors;
 inline constexpr int32_t kTilePagesALane = 4;  // and block of threads: pages that share the rows it has loaded

@@ -60,8 +60,7 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
           b * phase.stride_b + t * phase.stride_t + unit.pair, unit.second};
 }
 
-// Move the unit at a place. kInterleaved is phase.interleaved, known at compile time so that every element keeps its
-// register.
+// Move the unit at a place. kInterleaved is phase.interleaved, fixed so that every element keeps its register.
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
 EVERLONG_HD inline void MoveUnit(const UnitPlace& place, const HeadRows& rows, const PairPhase& phase) {
   const auto first = LoadVector<Element, kWidth>(rows.in, place.in);

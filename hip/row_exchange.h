@@ -41,8 +41,7 @@ struct RowExchange {
     for (int32_t i = 0; i < Exchanged(kStep); ++i) rows[i] = Joining::Join(rows[i], taken[i]);
   }
 
-  // After all steps: how many rows a lane has, at the front, the first of them, and whether no lane before has them
-  // too.
+  // After all steps: how many rows a lane has in front, the first of them, and whether no lane before has them too.
   static constexpr int32_t kKept = kRows > kLanes ? kRows / kLanes : 1;
   static constexpr int32_t kLanesARow = kRows > kLanes ? 1 : kLanes / kRows;
   EVERLONG_HD static constexpr int32_t FirstRow(int32_t lane) { return lane / kLanesARow * kKept; }

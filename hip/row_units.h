@@ -54,8 +54,7 @@ template <bool kInterleaved, int32_t kWidth, class PhaseOf>
 EVERLONG_HD inline void TurnPairs(UnitValues<kWidth>& values, const PhaseOf& phase_of) {
   EVERLONG_UNROLL
   for (int32_t i = 0; i < kWidth; ++i) {
-    // Half-split: x in the first vector, y in the second. Interleaved: x and y are neighbours in the 2 * kWidth
-    // numbers.
+    // Half-split: x in the first vector, y in the second. Interleaved: x and y are neighbours in all numbers.
     float& x = values.numbers[kInterleaved ? 2 * i : i];
     float& y = values.numbers[kInterleaved ? 2 * i + 1 : kWidth + i];
     const kv::Pair turned = kv::RotatePair({x, y}, phase_of(i));

@@ -15,8 +15,7 @@ struct SlotShift {
   int64_t count = 0;
 };
 
-// The turn of the moved keys, one number a pair, on the device. The core computes it in fp64 on the host, so that every
-// device turns by the same bits.
+// The turn of the moved keys, one number a pair, on the device. The host computes it in fp64 for all devices alike.
 struct ShiftTurn {
   const double* cos = nullptr;  // [half], what phases are composed with
   const double* sin = nullptr;

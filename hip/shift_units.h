@@ -1,5 +1,4 @@
-// How a shift is cut so that no two threads disturb each other, and the work of one thread in it. Host code compiles it
-// too.
+// How a shift is cut so that threads do not disturb each other, and one thread's work in it. Host code compiles it too.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,7 @@
 
 namespace everlong::bindings {
 
-// Run `work`, which touches no Python object, without the GIL. Its result, a Status or Result too, is returned with the
-// GIL.
+// Run `work`, which touches no Python object, without the GIL. Return its result, with the GIL.
 template <class Work>
 auto Unlocked(const Work& work) {
   const pybind11::gil_scoped_release release;

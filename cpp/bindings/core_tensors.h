@@ -1,5 +1,5 @@
-// Tensors of a block as numpy arrays. numpy has no bfloat16, so uint16 holds its bits, both ways. The bits of the two
-// kinds of FP8 come out as uint8.
+// Tensors of a block as numpy arrays. Without a bfloat16 in numpy, uint16 holds its bits, both ways. The bits of FP8
+// come out as uint8.
 #pragma once
 
 #include <pybind11/numpy.h>

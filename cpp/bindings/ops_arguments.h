@@ -32,8 +32,7 @@ std::string Describe(const Tensor& tensor);
 
 // Require that all tensors of a call are on the device of its k.
 void RequireDeviceOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
-// Return a tensor that the host reads: contiguous, on the CPU. It may come from there whatever k's device is, which
-// saves a wait for the device.
+// Return a tensor for the host: contiguous, on the CPU. It may come from there for any device of k, which saves a wait.
 Tensor HostTensor(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
 
 // Return an int64 argument as the core's int32.
@@ -88,8 +87,7 @@ std::vector<int64_t> PositionsOf(std::string_view op, const Tensor& k, std::stri
 
 // cos or sin as a transformers rotary embedding returns it, as one number a pair: [1 or B, T, rotary_dim / 2] fp32. It
 // comes as [T, rotary_dim] or [1 or B, T, rotary_dim] of any floating-point type. The two numbers of a pair are equal.
-// They are half a row apart (Llama, GLM) or, in interleaved models only, side by side (Cohere). That equality tells
-// which.
+// They are half a row apart (Llama, GLM) or, in interleaved models only, side by side (Cohere), as that equality tells.
 struct PairPhases {
   std::vector<float> values;
   int64_t batch = 0;  // 1 or B

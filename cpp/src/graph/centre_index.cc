@@ -17,8 +17,7 @@ constexpr int32_t kRounds = 4;          // of k-means
 constexpr ptrdiff_t kSortedLists = 32;  // that a search sorts at once; it seldom looks at more
 // Room beyond the largest number of a vector, when step and offset are chosen.
 constexpr double kRoom = 1.25;
-// A search keeps only its nearest candidates once it has gathered so many. There are many only where nothing tells them
-// apart.
+// A search keeps only its nearest candidates once it has so many. There are many only where nothing tells them apart.
 constexpr size_t kMostFound = 512;
 constexpr size_t kKept = 128;
 // Allowance for the rounding of the sums that say how much coding lost, in steps.

@@ -19,9 +19,9 @@ namespace {
 // Hysteresis: what is split is wider than what is let in or merged, so that neither undoes the other.
 constexpr double kSplitFrom = 1.25;  // of the radius
 constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it joins; two of one topic are 1.41 apart
-// Of so many nearest centres, a member joins the one whose sum of squared distances from its mean grows least: n / (n +
-// 1) of the squared distance (Ward, 1963; D4 of BIRCH). By distance alone, centres of many members would attract it:
-// their means have lost what is special to single members, so they are nearer to all vectors.
+// Of so many nearest centres, a member joins the one whose squared distances from its mean grow least. They grow by n /
+// (n + 1) of the squared distance (Ward, 1963; D4 of BIRCH). By distance alone, centres of many members would attract
+// it: their means are nearer to all vectors, without what is special to single members.
 constexpr int64_t kJoinedAmong = 64;
 constexpr double kMergeBelow = 2;   // radii; two of equal size that are farther apart are too wide together
 constexpr double kMoveBelow = 0.8;  // a centre moves to another parent within so much of the distance to its own
@@ -138,8 +138,7 @@ struct Gardener::State {
     levels[static_cast<size_t>(level)].index.Put(id);
   }
 
-  // Return the two centres of a level that are nearest to a mean and no farther than `farthest`, except `without`; ties
-  // by the older one.
+  // Return the two centres of a level nearest to a mean, no farther than `farthest`, not `without`; ties by the older.
   Nearest NearestTo(int32_t level, const Sums& to, double farthest, int64_t without = 0) {
     Level& of = levels[static_cast<size_t>(level)];
     Nearest near;

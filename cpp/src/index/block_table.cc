@@ -9,8 +9,7 @@
 namespace everlong::index {
 namespace {
 
-// Return the first of 0 .. count - 1 that is not `before`; count if there is none. All behind it are not `before`
-// either.
+// Return the first of 0 .. count - 1 that is not `before`, as all behind it; count if there is none.
 template <class Before>
 int32_t FirstNot(int32_t count, const Before& before) {
   int32_t first = 0;

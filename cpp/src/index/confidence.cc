@@ -36,8 +36,7 @@ size_t SizeOf(const IndexParts& parts) {
   return static_cast<size_t>(std::ranges::count_if(AllIndexParts(), [&](IndexPart part) { return parts.Has(part); }));
 }
 
-// Return the weights of this set. For a set that was not fitted, return those of the largest fitted set within it; null
-// without one.
+// Return the weights of this set, or else those of the largest fitted set within it; null without one.
 const Weights* WeightsFor(const IndexParts& parts) {
   const Weights* best = nullptr;
   for (const Weights& weights : kFitted) {

@@ -1,7 +1,6 @@
 // The index of the part "heads": attention itself as the index. It takes the softmax of q . k / sqrt(D) over every
 // archived token, for a chosen query head h and a question token t. That is summed inside a page, weighted by the
-// token's IDF, and added over t and h. Keys are un-rotated. The caller may give q un-rotated, or rotated to one fixed
-// distance.
+// token's IDF, and added over t and h. Keys are un-rotated; q too, or rotated to one fixed distance.
 #pragma once
 
 #include <atomic>
@@ -59,9 +58,8 @@ class HeadsIndex {
   // heads()) is rounded to bf16. Keys are as they are kept (KeyStorage). weights [tokens] are >= 0. The softmax runs
   // over the allowed pages only. Every score counts, to 2^-126 of the largest. It takes one pass over the keys, one for
   // every few hundred query rows of a long question, and two where scores may differ by more than 2^80. It makes no
-  // [tokens x archive] matrix. The result does not depend on the number of threads; a device adds in another order.
-  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or queries so large that scores
-  // would overflow.
+  // [tokens x archive] matrix. The number of threads does not change the result; a device adds in another order.
+  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
@@ -78,12 +76,11 @@ class HeadsIndex {
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
 
-  // Save the pages that `kept` names to one file, replaced whole or not at all (docs/format.md, "Index files").
-  // kIoError.
+  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
   // Load what Save wrote, with its pages at `ordinals` [pages in the file], ascending; those of -1 are left out.
-  // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has
-  // another number of pages.
+  // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key storage or number of
+  // pages.
   static Result<HeadsIndex> Load(const std::filesystem::path& file, std::vector<RetrievalHead> heads, int32_t head_dim,
                                  std::span<const int32_t> ordinals, const HeadsOptions& options = {});
 

@@ -26,8 +26,7 @@ struct ByteKeys {
   int32_t pairs = 0;
 };
 
-// kBlockRows queries, rounded to bf16 as keys are, so the result is that of attention in bf16. They are kept twice, in
-// the layouts of the kernels.
+// kBlockRows queries, rounded to bf16 as keys are, as in attention in bf16. They are kept twice, as kernels need them.
 class QueryRows {
  public:
   explicit QueryRows(int32_t head_dim);

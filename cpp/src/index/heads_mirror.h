@@ -33,8 +33,8 @@ class HeadsMirror {
   // Set a page of `keys`, which still has it, to zeros. Its room is for other pages.
   void Forget(const KeyTiles& keys, int32_t page);
 
-  // Return the mass of `scored` pages of `keys`, as HeadsIndex::Mass: [scored]; none when the host must scan. sinks
-  // [pages of keys].
+  // Return the mass [scored] of `scored` pages of `keys`, as HeadsIndex::Mass; none if the host must scan. sinks
+  // [pages].
   [[nodiscard]] std::optional<std::vector<float>> Mass(const KeyTiles& keys, std::span<const RowBlock> blocks,
                                                        const PagePositions& scored, const StableVector<int32_t>& sinks);
 

@@ -10,8 +10,7 @@
 namespace everlong::index {
 namespace {
 
-// Pages are scored and their statistics combined in chunks of this many, whatever the number of threads. That fixes the
-// order of every floating-point sum.
+// Pages are scored and summed in chunks of this many, for any number of threads, to fix the order of all sums.
 constexpr int32_t kChunkPages = 64;
 int64_t ChunksOf(int32_t pages) { return (int64_t{pages} + kChunkPages - 1) / kChunkPages; }
 // Return the positions of a chunk's pages, of `count` in all.
@@ -22,8 +21,7 @@ PageRun ChunkAt(int64_t chunk, int32_t count) {
 // A score may lie so far above its reference. 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
 
-// The keys of a page as the kernels read them. Keys in bytes are expanded once for all blocks of a key head, which come
-// one after the other.
+// The keys of a page as the kernels read them. Keys in bytes are expanded once for all blocks of a key head in a row.
 class PageReader {
  public:
   explicit PageReader(const ScannedKeys& keys) : keys_(keys) {}

@@ -1,5 +1,4 @@
-// The HNSW index: hierarchical navigable small worlds (Malkov and Yashunin, 2018) by hnswlib. Only this file includes
-// hnswlib.
+// The HNSW index: hierarchical navigable small worlds (Malkov and Yashunin, 2018). Only this file includes hnswlib.
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -304,9 +303,9 @@ class HnswIndex final : public VectorIndex {
     return static_cast<size_t>(graph_.element_levels_[row]) * graph_.size_links_per_element_;
   }
 
-  // Lay out rows of hnswlib's lowest level as links, id, then the vector, before there are any. The vector begins a
-  // cache line if the allocator places a large array as glibc does: kHeader bytes behind a page's beginning. hnswlib
-  // itself puts the vector right behind the links, where every load of it spans two lines.
+  // Lay out rows of hnswlib's lowest level as links, id, then the vector, before there are any. If the allocator places
+  // a large array as glibc does, kHeader bytes behind a page's beginning, the vector begins a cache line. Right behind
+  // the links, where hnswlib puts it, every load would span two lines.
   void AlignRows() {
     constexpr size_t kHeader = 16;
     const auto up_to = [](size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; };

@@ -28,8 +28,7 @@ bool FiniteHalves(std::span<const uint32_t> words) {
   return bad == 0;
 }
 
-// Return whether all bytes of the words are codes that EncodeKey makes: neither a NaN nor -128, which is over the
-// scale.
+// Return whether all bytes of the words are codes of EncodeKey: neither a NaN nor -128, which is over the scale.
 bool AreCodes(KeyStorage storage, std::span<const uint32_t> words) {
   const auto mask = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0xFF : 0x7F);
   const auto none = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0x80 : 0x7F);

@@ -55,8 +55,7 @@ class KeyTiles {
   }
   // Decode the keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
-  // Return the length of the longest key of each key head so far, as it is kept. Keys from AddWords count with the
-  // length that is given for them.
+  // Return the length of each key head's longest key so far, as it is kept. For AddWords, SetLongest gives it.
   [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
   void SetLongest(std::span<const double> longest) { std::ranges::copy(longest, longest_.begin()); }
   [[nodiscard]] double longest(int32_t key_head) const { return longest_[static_cast<size_t>(key_head)]; }

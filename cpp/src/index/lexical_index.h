@@ -1,5 +1,4 @@
-// The index of the part "lexical": BM25 over the token ids of pages, of each page alone and of each with its
-// neighbours.
+// The index of the part "lexical": BM25 over the token ids of pages, each alone and with its neighbours.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +34,7 @@ class LexicalIndex {
 
   struct Found {
     std::vector<Hit> pages;
-    // A page and its neighbours that the filter allows count as one text: counts and lengths are summed, and its
+    // A page and its neighbours that the filter allows count as one text. Counts and lengths are summed, and its
     // average length is three times that of a page. Its inverse document frequencies are those of pages. The score is
     // given at the middle page.
     std::vector<Hit> groups;
@@ -45,20 +44,18 @@ class LexicalIndex {
   // pages in all, the commonest ids are left out. They say the least: if half of the pages have an id, BM25's IDF is at
   // its floor. No hits when no id occurs. kInvalidArgument on a negative id or k < 1.
   [[nodiscard]] Result<Found> Search(std::span<const int32_t> token_ids, int32_t k, const PageFilter& filter) const;
-  // Return the BM25 of a page (or of a group) of average length that has each of the distinct ids once: those that
-  // Search looks for, and those that no page has. 0 for no ids.
+  // Return the BM25 of a page or group of average length that has each distinct id once. These are the ids that Search
+  // looks for, and those that no page has. 0 for no ids.
   [[nodiscard]] float WholeScore(std::span<const int32_t> token_ids) const;
 
   [[nodiscard]] int32_t pages() const { return postings_.pages(); }  // one past the newest
   // Add what TokenStatistics::AddBlock would have counted for all pages that are here.
   void CountInto(TokenStatistics& statistics) const;
 
-  // Save the pages that `kept` names to one file, replaced whole or not at all (docs/format.md, "Index files").
-  // kIoError.
+  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const std::filesystem::path& file, std::span<const int32_t> kept) const;
   // Load what Save wrote into an empty index: its pages, with ascending ordinals; those of -1 are left out. kNotFound,
-  // kIoError; kCorrupt when the file is damaged, cut short, or of other pages. The index must not be used after a
-  // failure.
+  // kIoError; kCorrupt when the file is damaged, cut short, or of other pages. Do not use the index after an error.
   Status Load(const std::filesystem::path& file, std::span<const SavedPage> pages);
 
   [[nodiscard]] int64_t bytes() const { return postings_.bytes(); }  // of host memory, about

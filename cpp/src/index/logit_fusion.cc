@@ -9,8 +9,7 @@
 namespace everlong::index {
 namespace {
 
-// The probability that the answer to a question is a statement, before anything is known of it. Fitted with the
-// weights.
+// The prior probability that the answer to a question is a statement. Fitted with the weights.
 constexpr double kStatements = 0.58;
 
 // The constant of reciprocal-rank fusion, for a part with scores that do not tell right from wrong.

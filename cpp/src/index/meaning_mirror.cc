@@ -9,8 +9,8 @@
 namespace everlong::index {
 namespace {
 
-// The places of a MeaningJob's arrays in the workspace. The sums come first, which passes hand on. Then come the arrays
-// that the host fills in.
+// The places of a MeaningJob's arrays in the workspace. First the sums, which passes hand on. Then what the host fills
+// in.
 struct JobPlaces {
   DeviceArrays places;
   int64_t sums;

@@ -32,8 +32,7 @@ class MeaningQuery {
   double whole_ = 0;
 };
 
-// The pages of a filter that have vectors, and the positions among them of the pages beside each; its own where there
-// is none.
+// The pages of a filter that have vectors, and the positions among them of the pages beside each; its own if none.
 struct MeaningPages {
   std::vector<int32_t> ordinals;  // ascending
   std::vector<int32_t> before;

@@ -497,8 +497,7 @@ class Dnii final : public NeuralInvertedIndex {
     }
   }
 
-  // Return the ids of the two halves. Each is smaller than the list was, and no other list becomes full: splitting
-  // ends.
+  // Return the ids of the two halves. Each is smaller, and no other list becomes full: splitting ends.
   std::array<int64_t, 2> Split(int32_t list) {
     const std::vector<Row> members = lists_[At(list)].rows;
     WeightedPoints points;

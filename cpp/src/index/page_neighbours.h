@@ -10,8 +10,7 @@
 
 namespace everlong::index {
 
-// The pages beside one (BlockTable::Previous and Next) that a filter allows. For one thread. It refers to both
-// arguments.
+// The pages beside one (BlockTable::Previous and Next) that a filter allows. For one thread; refers to both.
 class PageNeighbours {
  public:
   PageNeighbours(const BlockTable& table, const PageFilter& filter) : table_(table), filter_(filter) {}
@@ -32,8 +31,7 @@ class PageNeighbours {
   PageRun block_;  // of the page of the last call
 };
 
-// Given pages with a score each, ascending, return at each page the sum of its score and those of its neighbours among
-// them.
+// Given pages with scores, ascending, return at each the sum of its score and those of its neighbours among them.
 std::vector<Hit> SumsOverGroups(std::span<const Hit> pages, PageNeighbours& neighbours);
 
 }  // namespace everlong::index

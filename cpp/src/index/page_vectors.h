@@ -20,8 +20,7 @@
 
 namespace everlong::index {
 
-// One thread at a time adds and removes, and makes all other calls. Searches run beside it. Has and Mean are
-// thread-safe.
+// One thread at a time makes all calls. Searches run beside it. Has and Mean are thread-safe.
 class PageVectors {
  public:
   explicit PageVectors(PageVectorOptions options);

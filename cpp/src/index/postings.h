@@ -112,8 +112,7 @@ class Postings {
   [[nodiscard]] int32_t length(int32_t page) const { return lengths_[page]; }
   [[nodiscard]] int64_t live_pages() const;  // that were not removed
 
-  // The lists of some ids, null where there is none, and the average length of a page at the same moment. The lists
-  // live as long as this object.
+  // The lists of some ids, null if there is none, and pages' average length at that moment. They live as long as this.
   struct Found {
     std::vector<const PostingList*> lists;
     double average_length = 0;
@@ -127,8 +126,7 @@ class Postings {
     const PostingList* list = nullptr;  // with at least one posting that was not removed
   };
   [[nodiscard]] std::vector<Entry> All() const;
-  // Take over the result of All from another object with about so many ids: first pages of these lengths (0 where there
-  // is none), then each id's postings.
+  // Take over All of another object with about so many ids: first pages of these lengths (0 if none), then postings.
   void SetLengths(std::span<const int32_t> lengths, size_t ids);
   void SetPostings(int32_t id, std::span<const Posting> postings);
 

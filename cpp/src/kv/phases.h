@@ -20,8 +20,7 @@ struct Phases {
 // Return InversePhase (kv/element.h) of `count` numbers.
 Phases InversePhases(const float* cos, const float* sin, int64_t count);
 
-// RopeTable::CosSin for runs of positions. It gives the same bits, and computes cos and sin only of every
-// kPositionRun-th position.
+// RopeTable::CosSin for runs of positions: the same bits, from cos and sin of only every kPositionRun-th position.
 class PhaseWriter {
  public:
   explicit PhaseWriter(const RopeTable& rope);

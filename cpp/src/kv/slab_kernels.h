@@ -64,8 +64,8 @@ struct SlabTask {
 struct SlabKernels {
   const char* name;
   bool streams;  // whether any of them uses SlabTask::streamed; encode_channels never does
-  // Copy between element types. `out` may be `in`. It may also overlap it, if no row of `out` is a row of `in` still to
-  // be read. Returns the largest.
+  // Copy between element types. `out` may be `in`, or overlap it where no row of `in` is still to be read. Returns the
+  // largest.
   uint32_t (*turn)(const SlabTask& task);
   // Encode to FP8 with a scale a channel, scales [dim], or with a scale a token, [tokens], without rotation. Both
   // return the largest.

@@ -31,8 +31,7 @@ class StagingPool {
   // Return the bytes of pieces in use.
   [[nodiscard]] int64_t taken() const;
 
-  // Take at least `bytes`, at most the limit. Nothing when the pieces in use leave no room for it and `keep_free`
-  // bytes.
+  // Take at least `bytes`, at most the limit. Nothing if the pieces in use leave no room for it and `keep_free`.
   Result<std::optional<StagingPiece>> TryTake(int64_t bytes, int64_t keep_free);
   void GiveBack(StagingPiece piece);
 

@@ -45,8 +45,7 @@ Status UploadRing::Upload(void* stream, std::byte* to, std::span<const std::byte
   return OkStatus();
 }
 
-// Copies under way lie from the oldest part's begin to end_. They go around the ring's end if end_ is not above that
-// begin.
+// Copies under way lie from the oldest part's begin to end_, around the ring's end if end_ is not above it.
 bool UploadRing::TryTake(int64_t bytes, int64_t* begin) const {
   const int64_t oldest = under_way_.empty() ? 0 : under_way_.front().begin;
   if (under_way_.empty()) {

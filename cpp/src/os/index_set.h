@@ -53,14 +53,12 @@ class IndexSet {
 
   [[nodiscard]] const index::TokenStatistics& statistics() const { return statistics_; }  // thread-safe
 
-  // Load everything from the store, before any other thread knows this object. An error says what is wrong, and the set
-  // is then broken.
+  // Load everything from the store, before any other thread knows this object. An error breaks the set.
   Status Load();
 
   // --- by the holder of the turn
 
-  // Load again, in place of what is there. Parts that their options made are made of these again. Nobody may search
-  // meanwhile.
+  // Load again. Parts that their options made are made of these again. Nobody may search meanwhile.
   Status Reload();
   // Return all that the parts there take of a block.
   [[nodiscard]] index::PartNeeds Needs() const;
@@ -68,8 +66,7 @@ class IndexSet {
   [[nodiscard]] Status Check(const index::BlockInput& block) const;
   // Add a block that was stored, with what the parts take of it. It sets `first_page`. An error breaks the set.
   Status Append(const index::NewBlock& block, index::BlockInput input);
-  // Forget blocks that are not stored any more, by the token ids that they were added with. Unknown blocks are ignored.
-  // An error breaks the set.
+  // Forget blocks that left the store, by the token ids that they had; ignore unknown ones. An error breaks the set.
   Status Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids);
   // Give back the numbers of forgotten pages by making the parts anew. In RAM it does so once most pages are forgotten.
   // In a folder it does so once all are: a new part reads payload again, and that may be damaged by now.
@@ -104,8 +101,7 @@ class IndexSet {
   // --- what index/ has, by the holder of the turn: index_set_saved.cc
   Status Save();
   // Remove forgotten blocks from index/. What it has of other blocks stays, also of a part that is not there. A part
-  // that came from the caller is written without them in one step. If that fails, it stays as it was, and the error
-  // says so.
+  // from the caller is written without them in one step, or stays as it was, and the error says so.
   Status RemoveSavedOfForgotten();
   // Copy what index/ has into the folder of a fork.
   void CarrySaved(const std::filesystem::path& folder) const;

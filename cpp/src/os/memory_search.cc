@@ -44,8 +44,7 @@ Status CheckRequest(const SearchRequest& request) {
   return OkStatus();
 }
 
-// Return how many hits to take of each ranking: at most one more than there are pages. A search that names all pages
-// then leaves none unnamed.
+// Return how many hits to take of each ranking: at most one more than pages, so that naming all leaves none unnamed.
 int32_t Candidates(const SearchRequest& request, const index::BlockTable& table) {
   return std::max(kCandidates, std::min(request.max_groups, table.pages() + 1));
 }

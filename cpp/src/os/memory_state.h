@@ -39,8 +39,7 @@ struct Memory::State {
   // Token ids of blocks that were submitted and may yet be lost, by block.
   std::map<int64_t, std::vector<int32_t>> submitted;
   std::optional<index::PageVectorOptions> page_vectors;
-  // Freed heap goes back to the system after so many tokens. What is kept meanwhile is a small part of a forward's
-  // memory.
+  // Freed heap goes back to the system after so many tokens. Until then it is small beside a forward's memory.
   static constexpr int64_t kTrimTokens = 16'384;
   int64_t appended_tokens = 0;
 
@@ -66,8 +65,7 @@ struct Memory::State {
 
   // Add blocks of the table that `tags` lacks. Call it while the index is read, under tags_guard.
   void SyncTags() const;
-  // Return the tags of blocks of the table, by id, before they leave it; ForgetTags removes them from `tags`
-  // afterwards.
+  // Return the tags of blocks of the table, by id, before they leave it. ForgetTags then removes them from `tags`.
   [[nodiscard]] std::map<int64_t, std::vector<std::string>> ToldTagsOf(std::span<const int64_t> blocks) const;
   void ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const;
 

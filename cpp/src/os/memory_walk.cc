@@ -328,8 +328,7 @@ Status MemoryWalk::UpdateLeft(const Text& text) {
   return OkStatus();
 }
 
-// Return the score of the rarest run: the added rarities of its tokens, over those of four tokens that no other page
-// has. So it is 0 to 1.
+// Return the rarest run's score, 0 to 1: the sum of its tokens' rarities, over that of four tokens of one page alone.
 float MemoryWalk::SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const {
   const double one_page = std::log1p(static_cast<double>(std::max(1, table_.live_pages())));
   std::vector<double> runs(page.size() + 1, 0.0);  // ending at a token of the page, and at the one of the window

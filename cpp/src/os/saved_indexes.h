@@ -33,8 +33,7 @@ struct Coverage {
   uint32_t checksum = 0;  // at the end of the file, for SavedIndex::CheckIs
 };
 
-// One saved index, FOLDER/NAME. It carries its list, so that both are of the same time. Older indexes have the list in
-// FOLDER/NAME.blocks.
+// One saved index, FOLDER/NAME, with its list, so that both are of one time. Older ones have it in FOLDER/NAME.blocks.
 class SavedIndex {
  public:
   SavedIndex(const std::filesystem::path& folder, const std::string& name)
@@ -42,8 +41,8 @@ class SavedIndex {
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
 
-  // Replace the file by what save(file) writes and the list, whole or not at all. `settings` says what else the index
-  // was made with.
+  // Replace the file by what save(file) writes and the list, or not at all. `settings`: what else the index is made
+  // with.
   template <class Save>
   Status Write(const std::string& settings, std::span<const CoveredBlock> blocks, const Save& save) const {
     std::error_code error;

@@ -55,8 +55,7 @@ class AppendQueue {
   AppendQueue(const AppendQueue&) = delete;
   AppendQueue& operator=(const AppendQueue&) = delete;
 
-  // Take an id for a block that does not go through the queue. Call GiveBack if the block was not stored. kCapacity
-  // after kLargestBlockId.
+  // Take an id for a block outside of the queue; GiveBack it if that was not stored. kCapacity after kLargestBlockId.
   Result<int64_t> TakeId();
   void GiveBack(int64_t id);
   void SkipIdsBelow(int64_t next);

@@ -36,8 +36,8 @@ class BlockRecords final : private AppendSource {
   std::vector<std::span<const std::byte>> Pieces() override;
   void CopyTo(std::span<std::byte> out) override;
 
-  // Compute the checksums, of many parts on many threads. On the way it copies the bytes to `out`, the place of all
-  // records, unless that is empty.
+  // Compute the checksums, of many parts on many threads. It also copies the bytes to `out`, the place of all records,
+  // if that is not empty.
   void ReadParts(std::span<std::byte> out);
 
   TokenSpan span_;

@@ -76,16 +76,14 @@ struct RecordRow {
   PageRow row;
 };
 
-// Thread-safe: one connection behind one mutex, which is held for a lookup or a commit and never during payload I/O.
-// Rows that were read lately are kept in RAM, up to kMostKnownBytes of them. A reader drops them when another process
-// has committed.
+// Thread-safe: one connection behind one mutex, held for a lookup or a commit, never during payload I/O. Rows that were
+// read lately are kept in RAM, up to kMostKnownBytes of them. A reader drops them when another process has committed.
 class Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> CreateInRam();
   // Make an empty catalog; `file` must not exist.
   static Result<std::unique_ptr<Catalog>> Create(const std::filesystem::path& file);
-  // Open a catalog. kCorrupt names the file. A reader works beside a writer, and without the right to write to the
-  // folder.
+  // Open a catalog. kCorrupt names the file. A reader works beside a writer, and without write access to the folder.
   static Result<std::unique_ptr<Catalog>> Open(const std::filesystem::path& file, bool read_only);
 
   // Return whether a file is empty, as a crash in Create leaves it, and never had a block.
@@ -142,9 +140,8 @@ class Catalog {
 
   // Forget blocks. All or none; durable on return.
   Status Forget(std::span<const int64_t> ids, const GraphChange& change);
-  // Remove the rows of these blocks, whatever they hold, those of records that belong to no block, these records of
-  // other blocks, and `lost` of the graph: all or none. Then rewrite the file. If that fails, the rows are gone all the
-  // same.
+  // Remove, all or none, the rows of these blocks, those of records without a block, these records of other blocks, and
+  // `lost` of the graph. Then rewrite the file; if that fails, the rows are gone all the same.
   Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost);
   // Remove the rows of forgotten blocks. All or none, durable on return.
   Status DropForgotten();

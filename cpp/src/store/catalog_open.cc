@@ -159,8 +159,7 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file
   if (status.type() == std::filesystem::file_type::none) return ErrnoError("cannot look at", file, error.value());
   if (!std::filesystem::is_regular_file(status)) return CorruptError("catalog '" + file.string() + "' is missing");
   // The last connection that closes removes the log. So a log means that the catalog was not closed, or is open
-  // elsewhere. The check of the whole file reads all of it. Without it, damage shows when it is read, and in
-  // CheckIntegrity.
+  // elsewhere. The full check reads the whole file. Without it, damage shows in reads and in CheckIntegrity.
   const bool closed = !Look(file).has_wal;
   if (read_only) {
     std::unique_ptr<Catalog> catalog(new Catalog(Database()));
@@ -238,8 +237,7 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
-  // The last connection's data_version_ says nothing to this one about the known rows: each connection counts for
-  // itself.
+  // The last connection's data_version_ says nothing about the known rows here: each connection counts for itself.
   DropKnownRows();
   return OkStatus();
 }

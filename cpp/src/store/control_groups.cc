@@ -67,8 +67,7 @@ std::optional<Mount> MountOf(const std::filesystem::path& root, const Version& v
   return std::nullopt;
 }
 
-// Return where the group lies below the mount's point; the point itself when the group is outside of what is seen
-// there.
+// Return where the group lies below the mount's point; the point itself when the group is outside of it.
 std::filesystem::path Below(const Mount& mount, const std::string& group) {
   const std::filesystem::path below = std::filesystem::path(group).lexically_relative(mount.root);
   return below.empty() || *below.begin() == ".." || *below.begin() == "." ? std::filesystem::path() : below;

@@ -8,8 +8,7 @@
 namespace everlong::store {
 
 // Return how many bytes more the process' groups let it take, of either version, with the groups around them. None
-// where nothing limits it. Page cache that the system would give up first counts as free. proc/ and sys/ are looked for
-// in `root`.
+// without a limit. Page cache that the system would give up first counts as free. proc/ and sys/ are in `root`.
 std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root);
 
 }  // namespace everlong::store

@@ -3,8 +3,8 @@
 // cache.
 //
 // Eviction is S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023). A new part enters a
-// small queue, and leaves with it unless it was asked for meanwhile. So a scan, or the writing of a long text, does not
-// push out parts that are in use.
+// small queue, and leaves with it unless it was asked for meanwhile. So a scan, or writing a long text, pushes out no
+// parts in use.
 #pragma once
 
 #include <atomic>

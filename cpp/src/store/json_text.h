@@ -1,5 +1,5 @@
 // JSON as the store reads and writes it: value by value, never as a tree. nlohmann's tree allocates while it frees
-// itself, and without memory the process then ends.
+// itself. Without memory, that ends the process.
 #pragma once
 
 #include <cstdint>

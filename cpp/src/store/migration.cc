@@ -31,8 +31,7 @@ Status Store::MigrateCatalog() {
 Status Store::Migrate() {
   EVERLONG_RETURN_IF_ERROR(MigrateCatalog());
   if (rooms_.manifest.format_version == kFormatVersion) return OkStatus();
-  // The manifest comes last. An older manifest over a newer catalog is a migration that was cut off; it is finished
-  // here.
+  // The manifest comes last. An older manifest over a newer catalog is an interrupted migration; it is finished here.
   rooms_.manifest.format_version = kFormatVersion;
   return WriteManifestNow();
 }

@@ -23,8 +23,7 @@ class OwnFiles {
   // The files are in RAM, or in a folder, which the first Put makes.
   explicit OwnFiles(std::optional<std::filesystem::path> folder) : folder_(std::move(folder)) {}
 
-  // Put a file, durable on return, whole or not at all. kInvalidArgument for an invalid name (docs/format.md, "Own
-  // files").
+  // Put a file, durable on return, or not at all. kInvalidArgument for an invalid name (docs/format.md, "Own files").
   Status Put(std::string_view name, std::span<const std::byte> bytes);
   // Remove what a crash left of files that were to be replaced.
   Status RemoveLeftovers();

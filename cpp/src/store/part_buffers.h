@@ -1,6 +1,5 @@
 // RAM for the parts of a HostTier, apart from the heap. A heap keeps freed memory between blocks that are in use. Parts
-// of a few sizes that come and go for a million tokens, beside small blocks, would take a tenth more there than their
-// size.
+// of a million tokens, of few sizes and beside small blocks, would take a tenth more there.
 #pragma once
 
 #include <cstddef>

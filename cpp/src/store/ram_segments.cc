@@ -18,8 +18,7 @@ constexpr int32_t kOnlySegment = 1;
 
 int64_t SizeOf(const RamBuffer& chunk) { return static_cast<int64_t>(chunk.size()); }
 
-// One segment without end. Every append is a chunk of its own, so nothing ever moves and a reader copies without a
-// lock.
+// One segment without end. Every append is a chunk, so nothing ever moves and a reader copies without a lock.
 class RamSegments final : public SegmentSet {
  public:
   explicit RamSegments(int64_t budget) : budget_(budget) {}

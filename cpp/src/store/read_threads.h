@@ -1,6 +1,5 @@
 // Threads that wait for the disk, so that many reads are under way at once. A solid-state disk gives its full rate only
-// then. A few of them also copy large reads in RAM. They sleep while there is nothing to do, which leaves the processor
-// to torch's own threads.
+// then. A few of them also copy large reads in RAM. They sleep while idle, and leave the processor to torch's threads.
 #pragma once
 
 #include <atomic>
@@ -15,8 +14,7 @@
 
 namespace everlong::store {
 
-// Pieces of work that are started together. Run(i) is called once for every i < size(), from any thread. It must not
-// throw.
+// Pieces of work started together. Run(i) is called once for every i < size(), from any thread, and must not throw.
 class ReadJob {
  public:
   explicit ReadJob(size_t size) : size_(size) {}
@@ -40,8 +38,8 @@ class ReadJob {
 
 inline constexpr size_t kReadThreads = 32;
 
-// Return how many threads besides the caller's work on so many bytes in RAM: at most as many as there are processors,
-// and fewer than it takes to fill the bus. None where waking a thread would cost more than it saves.
+// Return how many threads besides the caller's work on so many bytes in RAM. It is at most the number of processors,
+// and less than what fills the bus. None where waking a thread would cost more than it saves.
 size_t RamHelpers(int64_t bytes);
 
 // Thread-safe. The first job that needs threads starts them. The next job tries again those that the system refuses.
@@ -67,8 +65,7 @@ class ReadThreads {
   std::vector<std::thread> threads_;
 };
 
-// Call work(i) once for every i < count, in any order, on this thread and `helpers` others. Return when all is done.
-// `work` must not throw.
+// Call work(i), which must not throw, once for every i < count, in any order, on this thread and `helpers` others.
 template <class Work>
 void RunTogether(ReadThreads& threads, size_t helpers, size_t count, const Work& work) {
   class Job final : public ReadJob {

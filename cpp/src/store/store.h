@@ -1,6 +1,5 @@
 // The implementation of MemoryStore: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads
-// that read. Its methods are in store_write.cc, store_read.cc, store_tensors.cc, store_graph.cc, store_life.cc,
-// migration.cc and export_file.cc.
+// that read. Its methods are in store_*.cc, migration.cc and export_file.cc.
 #pragma once
 
 #include <atomic>
@@ -107,8 +106,8 @@ class Store final : public MemoryStore {
  private:
   friend class PageReads;
 
-  // Read only committed blocks. It waits for nothing that is queued, so a holder of write_mutex_ may call it, although
-  // the queue waits for that mutex.
+  // Read only committed blocks. It waits for nothing queued, so a holder of write_mutex_, for which the queue waits,
+  // may call it.
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
   [[nodiscard]] Result<std::vector<TensorRow>> TensorRows(int64_t block) const;
   [[nodiscard]] Result<Tensor> CommittedTensor(int64_t block, const std::string& name) const;

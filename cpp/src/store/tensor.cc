@@ -107,8 +107,7 @@ class HeaderVisitor : public JsonVisitor {
   std::optional<std::vector<int64_t>>* sizes_ = nullptr;  // of `member_`, where the field is one of them
 };
 
-// Return one member of the header, with its place counted from the first of the `data_bytes`; none when it does not
-// describe some of them.
+// Return one member of the header, placed from the first of the `data_bytes`; none if it does not describe some.
 std::optional<TensorPlace> DecodeMember(const std::string& name, Member&& member, size_t data_bytes) {
   if (!member.dtype || !member.shape || !member.offsets || member.offsets->size() != 2) return std::nullopt;
   const std::optional<int64_t> bytes = TensorBytes(*member.dtype, *member.shape);

@@ -34,8 +34,7 @@ bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
 }
 
 // The files of all locks of this process. An flock is held until the last copy of its descriptor is closed. A fork has
-// a copy of each, so it closes them at once. Otherwise its parent's memories would stay locked as long as the fork
-// lives.
+// a copy of each, so it closes them at once. Else its parent's memories would stay locked while it lives.
 class LockFiles {
  public:
   // It is never destroyed, because a thread may close a memory while the process ends.
@@ -100,8 +99,7 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
     do {
       locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
     } while (locked != 0 && errno == EINTR);
-    // Somebody may have removed the file since it was opened. Another process would then lock the new file of that
-    // name.
+    // Somebody may have removed the file since. Another process would then lock the new file of that name.
   } while (locked == 0 && !IsStillAt(file, path));
   if (locked != 0) {
     if (errno != EWOULDBLOCK) return ErrnoError("cannot lock", path, errno);

@@ -1,5 +1,4 @@
-// EVERLONG_CHECK for broken invariants: it prints the place and aborts. Never use it for what a user or a disk can
-// cause.
+// EVERLONG_CHECK for broken invariants: it prints the place and aborts. Never use it for errors of users or disks.
 #pragma once
 
 namespace everlong {

@@ -7,8 +7,7 @@
 
 namespace everlong {
 
-// Return the checksum of `bytes`. `crc` continues an earlier one: Crc32c(b, Crc32c(a)) == Crc32c(a then b).
-// Thread-safe.
+// Return the checksum of `bytes`. `crc` continues one: Crc32c(b, Crc32c(a)) == Crc32c(a then b). Thread-safe.
 uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 
 }  // namespace everlong

@@ -60,8 +60,7 @@ Status SyncFile(const UniqueFd& file, const std::filesystem::path& path);
 // Make names durable that were created in, renamed in or removed from `folder`.
 Status SyncFolder(const std::filesystem::path& folder);
 
-// Return the same place as an absolute path, which stays right when the process changes its folder. kIoError when the
-// current folder is gone.
+// Return the place as an absolute path, for when the process changes its folder. kIoError when that folder is gone.
 Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path);
 
 // Create `folder` durably, with mode 0700. Its parents get the process' defaults. An existing folder stays as it is.
@@ -94,8 +93,7 @@ Result<int64_t> AllocatedBytes(const std::filesystem::path& path);
 Status CopyRange(const UniqueFd& from, const std::filesystem::path& from_path, const UniqueFd& to,
                  const std::filesystem::path& to_path, int64_t begin, int64_t end);
 
-// Make a second file with the same bytes, durably. It tries a reflink, then, with `may_link`, a hard link, then a copy.
-// `to` must not exist.
+// Clone a file durably: by reflink, or, with `may_link`, by hard link, or by copying. `to` must not exist.
 Status CloneFile(const std::filesystem::path& from, const std::filesystem::path& to, bool may_link);
 
 // Return how many names (hard links) a file has.

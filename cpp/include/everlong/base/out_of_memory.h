@@ -8,8 +8,7 @@
 
 namespace everlong {
 
-// Return what `work` returns, a Status or a Result, or kCapacity when it runs out of memory. It allocates nothing
-// itself.
+// Return the Status or Result of `work`, or kCapacity when it runs out of memory. It allocates nothing itself.
 template <class Work>
 auto OrOutOfMemory(Work&& work) -> decltype(work()) {
   try {

@@ -14,8 +14,7 @@ void SetParallelForHook(ParallelForHook hook);
 
 void ParallelForErased(int64_t begin, int64_t end, int64_t grain, const void* context, ParallelBody body);
 
-// Call body(first, last) for disjoint parts that cover [begin, end). Each part is at least `grain` long where possible.
-// The body must not throw.
+// Call body(first, last) for disjoint parts of [begin, end), at least `grain` long if possible. It must not throw.
 template <class Body>
 void ParallelFor(int64_t begin, int64_t end, int64_t grain, const Body& body) {
   if (begin >= end) return;

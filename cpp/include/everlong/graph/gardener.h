@@ -48,9 +48,8 @@ struct Centre {
   double updated_at = 0;
 };
 
-// It is deterministic: the same calls give the same centres on any machine. Use it from one thread at a time. It does
-// not keep the vectors of blocks. kInvalidArgument, kAlreadyExists and kNotFound leave it unchanged. After any other
-// failure it must not be used again.
+// The same calls give the same centres on any machine. Use it from one thread at a time. It keeps no vectors of blocks.
+// kInvalidArgument, kAlreadyExists and kNotFound leave it unchanged. After any other failure it must not be used again.
 class Gardener {
  public:
   // Return the vector [dimension] that a block was added with.
@@ -64,8 +63,7 @@ class Gardener {
   // Restore what TakeChange returned: topics, and edges of kBelongsTo. kCorrupt when they do not form a valid state.
   Status Restore(std::span<const store::GraphNode> topics, std::span<const store::GraphEdge> belongs);
 
-  // Add a block, once. `time` is in seconds since 1970. kInvalidArgument on a wrong size and as in Sums::Of;
-  // kAlreadyExists.
+  // Add a block. `time` is in seconds since 1970. kInvalidArgument on a wrong size and as in Sums::Of; kAlreadyExists.
   Status Add(int64_t block, std::span<const float> vector, double time);
   // Remove a block. All sums become what they would be without it. kNotFound.
   Status Forget(int64_t block);

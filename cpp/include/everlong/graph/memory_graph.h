@@ -53,8 +53,7 @@ class MemoryGraph {
   // Add nodes for blocks, in the order of their ids, and place them with the Gardener, in one commit. A block whose
   // vector cannot be placed, because its length is not finite, joins only the chain.
   Status Add(std::span<const NewBlock> blocks);
-  // Remove blocks from the store and from all sums in one commit. The blocks before and behind them become neighbours.
-  // Fails as MemoryStore::Forget.
+  // Remove blocks from the store and all sums, and join their neighbours, in one commit. Fails as MemoryStore::Forget.
   Status Forget(std::span<const int64_t> blocks);
 
   [[nodiscard]] const Gardener* gardener() const { return gardener_.get(); }  // nullptr without a space

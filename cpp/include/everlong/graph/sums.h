@@ -23,8 +23,7 @@ class Sums {
   explicit Sums(int32_t dimension) : linear_(static_cast<size_t>(dimension), 0.0) {}
   Sums(int64_t count, std::vector<double> linear, double square)
       : count_(count), linear_(std::move(linear)), square_(square) {}
-  // Return the sums of one vector. kInvalidArgument for a number that is not finite, or a vector longer than
-  // kLongestVector.
+  // Return the sums of one vector. kInvalidArgument for a number that is not finite, or if longer than kLongestVector.
   static Result<Sums> Of(std::span<const float> vector);
 
   void Add(const Sums& others);

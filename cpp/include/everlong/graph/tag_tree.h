@@ -1,5 +1,4 @@
-// An index of blocks by time and by tag: year, month, day, session. It narrows a search to the blocks that match the
-// times and tags of a question.
+// An index of blocks by time (year, month, day, session) and tag, to narrow a search to a question's times and tags.
 #pragma once
 
 #include <cstdint>
@@ -46,9 +45,9 @@ struct Narrowed {
 // thread at a time may change it. Any number of threads may read it while none changes it.
 class TagTree {
  public:
-  // Add a block. Its id is at least 0 and larger than all ids before. `time` is when it happened or was archived, in
-  // seconds since 1970, UTC. A time that is not finite, or outside the years -9999 to 9999, counts as 0. `session` is a
-  // conversation or a library.
+  // Add a block. Its id is at least 0 and larger than all before. `time`, in seconds since 1970, UTC, is when it
+  // happened or was archived. If not finite, or outside the years -9999 to 9999, it is 0. `session`: a conversation or
+  // a library.
   void Add(int64_t block, double time, int64_t session, std::span<const std::string> tags);
   // Forget a block; `tags` are those that it was added with. No answer or count of tags shows it any more. An unknown
   // block changes nothing. Its memory is used again once most blocks are forgotten.

@@ -14,8 +14,7 @@
 
 namespace everlong::graph {
 
-// What the policy sees of one way onward. Shares are 0 to 1. "It" is the page that the way leads to. A feature that a
-// space cannot tell is 0.
+// What the policy sees of one way onward. "It" is the page that the way leads to. Shares are 0 to 1; 0 if unknown.
 enum class WalkFeature : uint8_t {
   // --- by the space
   kAskedWords,          // root of the share of the question's words that it has
@@ -106,9 +105,8 @@ struct WalkBudget {
 };
 Status Validate(const WalkBudget& budget);
 
-// How a walk chooses one of several ways. kBest takes the best, of equal ones the first. kDraw draws one by the softmax
-// of the logits, for training. kTeacher takes the best way that brings a missing page of `gold`, and stops when none is
-// missing.
+// How a walk chooses one of several ways. The best: of equal ones the first. By a draw: by the softmax of the logits,
+// for training. By the teacher: the best way that brings a missing page of `gold`, or the end when none is missing.
 struct WalkChoice {
   enum class By : uint8_t { kBest, kDraw, kTeacher };
   By by = By::kBest;

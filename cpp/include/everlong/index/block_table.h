@@ -81,8 +81,7 @@ class BlockTable {
   int32_t Append(const NewBlock& block);
   // Forget a block. An unknown or forgotten block changes nothing.
   void Forget(int64_t id);
-  // Add tags behind those that the block has, without those that it has already. An unknown or forgotten block changes
-  // nothing.
+  // Add tags behind those that the block has, each once. An unknown or forgotten block changes nothing.
   void AddTags(int64_t id, std::span<const std::string> tags);
 
   [[nodiscard]] int32_t page_tokens() const { return page_tokens_; }
@@ -106,8 +105,7 @@ class BlockTable {
 
   // Return one past the newest token of a stream; 0 when it has none.
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;
-  // Return the block of `stream` that holds token `position`, or else the first one behind it; nullptr when there is
-  // none.
+  // Return the block of `stream` that holds token `position`, or else the first behind it; nullptr if there is none.
   [[nodiscard]] const BlockEntry* BlockAt(int64_t stream, int64_t position) const;
   // Return the `count` newest blocks of `stream` that end at or before `before` and pass `filter`, oldest first.
   [[nodiscard]] std::vector<const BlockEntry*> RecentBlocks(int64_t stream, int64_t before, int32_t count,

@@ -9,8 +9,7 @@
 // This is a logistic regression. It was fitted on questions that the memory answers and on questions that it does not.
 // Every set of parts has its own base and w (benchmarks/fit_confidence.py), because a part's evidence is worth more
 // where no other part gives the same. Platt (Advances in Large Margin Classifiers, 1999) turns scores that were fitted
-// to order into probabilities by a logistic. Guo, Pleiss, Sun and Weinberger (ICML 2017) measure how well such
-// probabilities hold.
+// to order into probabilities by a logistic. Guo, Pleiss, Sun and Weinberger (ICML 2017) measure such probabilities.
 #pragma once
 
 #include <array>

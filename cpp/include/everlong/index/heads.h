@@ -1,5 +1,4 @@
-// Options of the part "heads", which uses the attention of retrieval heads as the index: which heads, and how their
-// keys are kept.
+// The part "heads", with the attention of retrieval heads as the index: which heads, and how their keys are kept.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +35,7 @@ struct HeadsOptions {
   int64_t device_bytes = 0;
 };
 
-// Make the part. It needs at least one head. Its input is Query::Input("head_queries"): [tokens, heads, D] fp32, in the
-// order of `heads`.
+// Make the part of at least one head. Its input Query::Input("head_queries") is [tokens, heads, D] fp32, as in `heads`.
 std::unique_ptr<Part> MakeHeadsPart(const PartContext& context, std::vector<RetrievalHead> heads, HeadsOptions options);
 
 }  // namespace everlong::index

@@ -1,5 +1,4 @@
-// One scan of HeadsIndex::Mass as a device runs it, with raw pointers into the device's memory. Host C++, hipcc and
-// nvcc compile this header.
+// One scan of HeadsIndex::Mass on a device, with pointers into its memory. For host C++, hipcc and nvcc.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,7 @@ class IndexDevice {
   IndexDevice& operator=(const IndexDevice&) = delete;
   virtual ~IndexDevice() = default;
 
-  // Allocate `bytes` >= 1 of the device, at an address divisible by 256. The caller owns it until Free. kCapacity when
-  // there is no memory.
+  // Allocate `bytes` >= 1 of the device, at an address divisible by 256. The caller owns it until Free. kCapacity.
   virtual Result<std::byte*> Allocate(int64_t bytes) = 0;
   virtual void Free(std::byte* memory) = 0;  // after all work that was enqueued
 

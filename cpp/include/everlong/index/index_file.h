@@ -24,8 +24,7 @@ std::string Quoted(const std::filesystem::path& file);
 // Remove what a crash left of files that were written to become `file`. Nobody may be writing one now.
 void RemoveUnfinished(const std::filesystem::path& file);
 
-// Return the checksum at the end of a saved index, without checking it. It tells this file from another. kNotFound,
-// kIoError, kCorrupt.
+// Return the checksum at the end of a saved index, unchecked, to tell it from another. kNotFound, kIoError, kCorrupt.
 Result<uint32_t> ChecksumOf(const std::filesystem::path& file);
 
 // Bytes behind a saved index in the same file, which say what the index is about.

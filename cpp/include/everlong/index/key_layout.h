@@ -17,8 +17,8 @@ enum class KeyStorage : uint8_t { kBf16, kInt8, kE4M3 };
 
 // A tile in bf16 is [pairs][32] words of 32 bits, one word a token. The low half is dimension 2 * pair, the high half
 // the next one (0 past an odd D). A dot product of bf16 pairs takes that layout. Elsewhere a shift and a mask turn it
-// into floats. A tile in bytes is [quads][32] words. From the lowest byte on, a word holds dimensions 0, 2, 1 and 3 of
-// four: bytes 0 and 2 lie where the halves of the first pair do, and bytes 1 and 3 are the second pair. A page's last
+// into floats. A tile in bytes is [quads][32] words. From the lowest byte, a word holds dimensions 0, 2, 1 and 3 of
+// four. So bytes 0 and 2 lie where the halves of the first pair do. Bytes 1 and 3 are the second pair. A page's last
 // tile is padded with zeros.
 inline constexpr int32_t kTileTokens = 32;
 EVERLONG_HD constexpr int32_t PairsOf(int32_t head_dim) { return (head_dim + 1) / 2; }

@@ -44,8 +44,8 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // looked at.
 //
 // The part is not saved to a file. The store has the same tensors, each with its checksum. Those of 2,000 blocks of 512
-// tokens (33 MB) are read and laid out in 0.1 to 0.2 s. That is too little to justify a second copy on disk, in which
-// forgotten data could be left.
+// tokens (33 MB) are read and laid out in 0.1 to 0.2 s. So a second copy on disk, in which forgotten data could be
+// left, is not worth it.
 std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options);
 
 }  // namespace everlong::index

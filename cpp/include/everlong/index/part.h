@@ -159,8 +159,8 @@ class Part {
   // `block` has its pages and token ids. For a kind that is from_caller it may have only its id.
   virtual Status Forget(const BlockInput& block) = 0;
   [[nodiscard]] virtual bool Has(const BlockEntry& block) const = 0;
-  // Add what TokenStatistics::AddBlock would count for all blocks that it Has. Return false, and add nothing, where the
-  // part does not know.
+  // Add what TokenStatistics::AddBlock would count for all blocks that it Has. Return false, and add nothing, if
+  // unknown.
   virtual bool CountInto(TokenStatistics& /*statistics*/) const { return false; }
 
   // Return one ranking for each granularity that the part scores by. Each has the k >= 1 best pages that `filter`
@@ -171,8 +171,8 @@ class Part {
   // Return, as one text, what the part was made with besides blocks. A file saved with other settings is useless.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   // Save the blocks of the table that the part has, as one file, replaced whole or not at all (docs/format.md, "Index
-  // files"). The file's last four bytes tell it from another. The list of its blocks is put behind it, where Load does
-  // not look.
+  // files"). The file's last four bytes tell it from another. The list of its blocks is put behind it; Load ignores
+  // that.
   [[nodiscard]] virtual Status Save(const std::filesystem::path& /*file*/) const { return OkStatus(); }
   // Load what Save wrote with these settings, into a part that is still empty. `blocks` are those of the file in its
   // order. Forgotten blocks are left out. `gaps` says that the memory has blocks older than the last of them that are
@@ -189,8 +189,7 @@ class Part {
     return InvalidArgumentError("vectors are given, expected none: this part takes none");
   }
 
-  // Return one vector for a whole block of the table, in the space that the part compares in; empty where it has none.
-  // It may run beside Ranks.
+  // Return one vector for a whole block, in the space that the part compares in; empty without. It runs beside Ranks.
   [[nodiscard]] virtual std::vector<float> BlockVector(const BlockEntry& /*block*/) const { return {}; }
 
   // Return the index of its vectors, if that has lists with a router that can be learned.

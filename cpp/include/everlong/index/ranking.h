@@ -49,8 +49,7 @@ struct Decision {
 inline constexpr float kMaxDecisiveness = 1e6F;
 
 // Whether a score is about the page alone, or about the page with its neighbours, as a recall brings it back. Prose
-// answers a question over a page and more, while a single sentence in foreign text is lost among its neighbours. So a
-// part may rank by both.
+// answers over a page and more. A sentence in foreign text is lost among its neighbours. So a part may rank by both.
 enum class Granularity : uint8_t { kPage, kGroup };
 constexpr std::string_view NameOf(Granularity granularity) {
   return granularity == Granularity::kPage ? "page" : "group";
@@ -62,8 +61,7 @@ struct Ranking {
   // The score of a page that has all that is asked for, in the unit of the hits' scores. It is the whole attention mass
   // of the retrieval heads, BM25 of a page with every word (LexicalIndex::WholeScore), or a cosine of 1.
   float whole = 1;
-  // The most that a page outside of the hits can score: 0 where the part named all that it found, and the last hit's
-  // score where more were cut off.
+  // The most that a page outside of the hits can score: 0 if the part named all it found, else the last hit's score.
   float unnamed = 0;
   Voice voice = {};
   std::optional<Decision> decision = std::nullopt;  // if the part can tell

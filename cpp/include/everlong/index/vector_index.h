@@ -27,11 +27,9 @@ struct VectorHit {
 class IdFilter {
  public:
   IdFilter() = default;  // all ids
-  // `allows` is called from several threads at once, and also for ids that the search does not return. It must not call
-  // the index.
+  // Several threads call `allows`, also for ids that the search does not return. It must not call the index.
   explicit IdFilter(std::function<bool(int64_t)> allows) : allows_(std::move(allows)) {}
-  // Make a filter of one byte an id: not 0 means that it may be returned. Ids past the end may not. The bytes must
-  // outlive the filter.
+  // One byte an id: not 0 means that it may be returned. Ids past the end may not. The bytes must outlive the filter.
   static IdFilter Bitmap(std::span<const uint8_t> allowed) {
     return IdFilter(
         [allowed](int64_t id) { return std::cmp_less(id, allowed.size()) && allowed[static_cast<size_t>(id)] != 0; });

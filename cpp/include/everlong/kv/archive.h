@@ -1,6 +1,5 @@
 // Archive and restore on the CPU: the two hot paths between frame and payload. One call does every layer of a span, in
-// one pass over the bytes. It is parallel over layers, heads and pages. Several threads may call it on disjoint
-// buffers.
+// one pass, parallel over layers, heads and pages. Several threads may work on disjoint buffers.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,7 @@ Status ArchiveSpan(const FrameKv& frame, const SlotPhase& phase, Pairing pairing
 Status ValidateArchive(const FrameKv& frame, const SlotPhase& phase, int64_t first_slot, int64_t tokens,
                        const PayloadLayout& layout);
 
-// A number of a span that its codec cannot hold, and the kInvalidArgument that names it. Archives made on a GPU use it
-// too.
+// A number of a span that its codec cannot hold, and the kInvalidArgument that names it. Archives on a GPU use it too.
 struct RejectedNumber {
   bool is_key = true;
   int64_t layer = 0;
@@ -35,9 +33,8 @@ struct RejectedNumber {
 };
 Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec);
 
-// Decode placed pages, rotate their keys to frame positions, and write k, v and phase of every layer, in place.
-// kInvalidArgument when a placement leaves payload, page, frame or [0, kPositionLimit), or when two placements overlap
-// in slots. Nothing is written then.
+// Decode placed pages, rotate their keys to frame positions, and write k, v and phase of every layer, in place. Nothing
+// is written, and kInvalidArgument, when one leaves payload, page, frame or [0, kPositionLimit), or two overlap.
 Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
                     const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
 

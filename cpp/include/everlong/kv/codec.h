@@ -1,5 +1,4 @@
-// The codecs of a payload, and the layout of a part. Host C++, hipcc and nvcc compile this header, so that every device
-// has one layout.
+// The codecs of a payload, and the layout of a part. It is the same for host C++, hipcc and nvcc.
 #pragma once
 
 #include <cstdint>

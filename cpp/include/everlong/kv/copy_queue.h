@@ -1,6 +1,5 @@
 // A queue of copies between host and device: a side stream of a GPU, or a worker thread where the device is the host.
-// Enqueueing a copy and ordering other work after it are separate calls. So a copy runs beside all work that does not
-// touch its buffers.
+// Ordering other work after a copy is a separate call. So a copy runs beside all work that does not touch its buffers.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,7 @@ class StreamEvent;
 using StreamPoint = std::shared_ptr<const StreamEvent>;
 
 // Copies run in order, batch after batch, beside the work of the host and the consumer. `consumer` is the GPU stream
-// that uses the device's side of the copies. Thread-safe. Only Wait waits for a copy, and OrderAfter where the device
-// is the host.
+// that uses the device's side of the copies. Thread-safe. Only Wait waits for a copy; for a host also OrderAfter.
 class CopyQueue {
  public:
   CopyQueue() = default;

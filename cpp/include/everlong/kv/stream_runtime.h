@@ -10,9 +10,8 @@
 
 namespace everlong::kv {
 
-// One device. Streams and events are handles of the runtime: a hipStream_t or cudaStream_t and its event. Errors are
-// kIoError with the runtime's reason. Thread-safe, as the runtimes are. Only WaitFor and Synchronize wait for the
-// device.
+// One device. Streams and events are the runtime's handles, hipStream_t or cudaStream_t and events. Errors are kIoError
+// with the runtime's reason. Thread-safe, as the runtimes are. Only WaitFor and Synchronize wait.
 class StreamRuntime {
  public:
   using Event = void*;

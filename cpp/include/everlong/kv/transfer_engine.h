@@ -48,8 +48,7 @@ struct Transfer {
 // Thread-safe. Buffers may outlive it.
 class TransferEngine {
  public:
-  // Each direction has a queue of its own, so that neither waits for the other. One queue may serve both. `pool_bytes`
-  // bounds all staging buffers.
+  // A queue for each direction, so that neither waits for the other, or one for both. `pool_bytes` bounds all buffers.
   TransferEngine(std::shared_ptr<CopyQueue> to_device, std::shared_ptr<CopyQueue> to_host, int64_t pool_bytes);
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
@@ -57,8 +56,7 @@ class TransferEngine {
 
   // Return a buffer of `bytes` >= 0. When the pool is used up, wait until transfers give their buffers back
   // (back-pressure). Return kCapacity when `bytes` is over the pool. The same when the rest is held by buffers that
-  // nobody has handed over, because that wait would not end. It also returns the error of a failed transfer that it
-  // waited for.
+  // nobody has handed over, because that wait would not end. Else the error of a failed transfer that it waited for.
   Result<std::shared_ptr<StagingBuffer>> Acquire(int64_t bytes);
 
   // Do the same without waiting. Null when the buffers in use leave no room now, or the pool never has so much. With

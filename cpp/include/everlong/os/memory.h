@@ -1,6 +1,6 @@
 // A memory: the store and the indexes of one conversation or library. The index is built from the store, from the same
-// bytes that a recall restores. So a reopened memory answers as the open one did. What SaveIndexes saved is used where
-// it fits the catalog.
+// bytes that a recall restores. So a reopened memory answers as the open one did. Saved indexes are used where they
+// fit.
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,7 @@ struct SearchRequest {
   // Pages of `stream` that begin at this token or later are never returned: they are still in the frame.
   int64_t stream = 0;
   int64_t resident_from = INT64_MAX;
-  // Applied before any index scores a page; no group crosses it. Without roles here, a page of what was said loses
+  // Applied before any page is scored; no group crosses it. Without roles here, a page that was said loses
   // kSaidDiscount.
   SearchFilter filter;
   // Narrows further. With `soft` also where the filter allows none of the blocks that are left.
@@ -106,8 +106,8 @@ struct FoundGroup {
 // How much less a page that was said counts than one that was read, in log-odds on its fused score, unless a search
 // names roles. An answer repeats what was recalled for it, in few words that are close to the question's. Every part
 // takes that for evidence, so a wrong answer would confirm itself. The discount equals the most that one part can say
-// of a page beside the encoder (LeastEvidence, logit_fusion.cc). So what was said comes first only where another part
-// names it too.
+// of a page beside the encoder (LeastEvidence, logit_fusion.cc). So it comes first only where another part names it
+// too.
 inline constexpr double kSaidDiscount = 2.0;
 
 // An index agrees with the best page if that is among so many first pages of its ranking.
@@ -178,8 +178,7 @@ class Memory {
   Status SetPageVectors(const PageVectorOptions& options);
   // Add the vectors of a block, once: vectors [pages.size(), dimension], of page pages[i] of the block (ascending, at
   // most kMaxPageVectors a page). kNotFound for an unknown or forgotten block, kAlreadyExists for one that has vectors.
-  // `terms` are the token ids of each vector, or none. Where vectors are searched by lists, a question's rare tokens
-  // name vectors too.
+  // `terms` are the token ids of each vector, or none. In a search by lists, a question's rare tokens name vectors too.
   Status AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors,
                         std::span<const std::vector<int32_t>> terms = {});
   // Return the lists that the vectors are searched by; nullptr where they are searched otherwise, or there are none.
@@ -200,8 +199,8 @@ class Memory {
   Status PutTensors(int64_t block, std::span<const store::TensorView> tensors);
   // Add tags of a block behind those it has, durable on return, as the store does. Later searches use them.
   Status AddTags(int64_t block, std::span<const std::string> tags);
-  // Return the blocks of which a part has nothing, in order of archiving: for kMeaning those without vectors yet. Empty
-  // where the part is missing.
+  // Return the blocks of which a part has nothing, in order of archiving; for kMeaning: no vectors yet. Empty without
+  // it.
   [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;
 
   // Keep a graph over the blocks from now on (graph/memory_graph.h). TendGraph grows it. A block's node gets a vector
@@ -211,7 +210,7 @@ class Memory {
   Status SetGraph(const graph::GardenerOptions& options);
   // Give at most so many blocks their nodes, the oldest without one first, in one commit, beside searches and appends.
   // Return how many: 0 once all have one, or wait for vectors of the encoder, and without SetGraph. Forget keeps the
-  // graph right without this call too.
+  // graph right anyway.
   Result<int64_t> TendGraph(int32_t most_blocks);
   // Return what the store has committed. kNotFound for an unknown node.
   [[nodiscard]] Result<store::Graph> Graph() const;
@@ -239,7 +238,7 @@ class Memory {
   // with resident_from = before may return. Every evaluation uses it as the random control.
   [[nodiscard]] Result<std::vector<PageRef>> RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed,
                                                          const SearchFilter& filter = {}) const;
-  // Return the pages that hold `span` of `stream`, in order of time. kNotFound when a token of it is not archived, or
+  // Return the pages that hold `span` of `stream`, in order of time. kNotFound if a token is not archived, or
   // forgotten.
   [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;
 
@@ -271,8 +270,8 @@ class Memory {
   // caller. What is saved already is not written again. Leftovers of a crashed save are removed. Nothing happens for a
   // memory in RAM, or opened for reading. kIoError.
   Status SaveIndexes();
-  // Return messages for the user, a sentence each, once: what was wrong with saved indexes, which were then rebuilt;
-  // which damaged tensors a part does without; why the host searched instead of the heads' device.
+  // Return messages for the user, a sentence each, once. They tell of saved indexes that were wrong and rebuilt, of
+  // damaged tensors that a part does without, and why the host searched instead of the heads' device.
   [[nodiscard]] std::vector<std::string> TakeMessages();
   // Call the store's methods (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();

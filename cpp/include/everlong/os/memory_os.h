@@ -11,8 +11,8 @@
 //   0 .. S    .. S + tombstones .. S + A .. S + A + N ..  ..  P - 1  P = S + A + N + R .. P + rolling
 //
 // Recalled pages are right-aligned against rolling, so that a recall moves no resident key. Kept tokens are in order of
-// time from S + A, without gaps. While a page is recalled, its kept tokens are hidden: the page comes back whole, and
-// no token is in the frame twice.
+// time from S + A, without gaps. A recalled page comes back whole and hides its kept tokens, so no token is in the
+// frame twice.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,7 @@ struct EvictAction {
   std::vector<Keep> keeps;                // to do first: what of them stays in the anchor zone
   std::vector<int64_t> anchor_positions;  // afterwards: frame positions of all slots of the anchor zone
 };
-// Ask for pages: by the queries of the prompt or of the newest tokens, or the newest blocks, or those of a tombstone's
-// span.
+// Ask for pages: by queries of the prompt or of the newest tokens, or the newest blocks, or a tombstone's span.
 struct RecallAction {
   RecallTrigger trigger = RecallTrigger::kPrompt;
   int32_t blocks = 0;   // kRecent: how many
@@ -175,8 +174,7 @@ struct ResumeState {
   std::optional<int64_t> read_until = std::nullopt;
   // That frame's anchor zone. It is taken over if it fits (Residency::Adopt) and all of its text is among the pages.
   std::optional<AnchorZone> anchor_zone = std::nullopt;
-  // Its zone "kept" likewise (KeptZone::Adopt). Chosen tokens that were in its rolling but are not in this one are
-  // lost.
+  // Its zone "kept" likewise (KeptZone::Adopt). Chosen tokens that were in its rolling but not in this one are lost.
   std::optional<KeptState> kept = std::nullopt;
   // What that frame's policy had counted (RecallPolicy::Adopt). Without it, counting begins anew.
   std::optional<RecallCounts> recall_counts = std::nullopt;
@@ -220,8 +218,7 @@ class MemoryOs {
   std::vector<Action> EndOfText();
 
   // Answer the oldest TrimAction without an answer. Tokens are of the stream, best first, at most K of those that may
-  // be chosen (CHECKed). None means that all tokens of the block leave. Until all are answered, only const calls are
-  // allowed (CHECKed).
+  // be chosen (CHECKed). None: the whole block leaves. Until all are answered, only const calls are allowed (CHECKed).
   void Choose(std::span<const int64_t> tokens);
   [[nodiscard]] const TrimAction* choice_due() const;  // that action; nullptr: none
 
@@ -264,8 +261,8 @@ class MemoryOs {
   // events say where it left the stream; for a branch of a branch, where the first one did.
   [[nodiscard]] MemoryOs Branch() const;
   // Take over the trace of a Branch() of this one (CHECKed to be a branch), so that people see what was decided for a
-  // question. Do not call it for a branch that only reads a question for its queries: the question is then read again,
-  // and what leaves the frame meanwhile says nothing about its answer.
+  // question. Do not call it for a branch that only reads a question for its queries. The question is then read again,
+  // so what leaves the frame meanwhile says nothing about its answer.
   void TakeTrace(const MemoryOs& branch);
 
   [[nodiscard]] State state() const;

@@ -19,9 +19,8 @@ struct RecallPolicyConfig {
   // for. The host decides the unit of the threshold.
   bool tombstone = false;
   float tombstone_threshold = 0.0F;
-  // How much of the text that was read last stays between the recalled zone and a question. The rest leaves the frame
-  // for the question, and can come back because it is archived. Measured: text between the recalled pages and the
-  // question costs answers.
+  // How much of the text that was read last stays between the recalled zone and a question. The rest leaves the frame,
+  // and can come back from the archive. Measured: text between recalled pages and question costs answers.
   int32_t prompt_rolling_tokens = 0;
   // How much of a conversation since then comes back before the recalled pages, newest first. It gets the whole zone
   // where nothing is recalled. Measured: after many turns of one kind, a small model answers the next question in their
@@ -54,8 +53,7 @@ class RecallPolicy {
   explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}
   // Count tokens, and return the recall that is now due, if any: a waiting signal, then recent, then periodic.
   std::optional<RecallTrigger> Count(int64_t tokens);
-  // Take <RETRIEVE>: return kSignal now, or none. Without `signal` it never comes; while protected, a later Count
-  // returns it.
+  // Take <RETRIEVE>: return kSignal now, or none: never without `signal`, and from a later Count while protected.
   std::optional<RecallTrigger> Signal();
   // Take a tombstone that is attended to: return kTombstone now, or none. None without `tombstone`, and while
   // protected: a tombstone that is still needed later is then still attended to.
@@ -64,8 +62,7 @@ class RecallPolicy {
   [[nodiscard]] std::optional<RecallTrigger> Waiting() const;
   // Note that something came back: the protection begins.
   void Restored() { counts_.since_restored = 0; }
-  // Go on from the counts of another policy, as far as this config uses them. Return false, and adopt nothing, when a
-  // count is negative.
+  // Go on from another policy's counts, if this config uses them. Return false, and adopt nothing, if one is negative.
   bool Adopt(const RecallCounts& counts);
   [[nodiscard]] const RecallCounts& counts() const { return counts_; }
 

@@ -54,8 +54,8 @@ struct AnchorZone {
 struct Keep {
   bool tombstone = false;
   TokenSpan span;
-  // For an anchor: the oldest one, of the tokens `dropped`, is dropped (empty: none). Then each token of `span` gets a
-  // slot at the end.
+  // For an anchor: drop the oldest one, of these tokens (empty: none). Then each token of `span` gets a slot at the
+  // end.
   TokenSpan dropped = {};
   // For a tombstone: the mean of `span` gets a slot at the end. Then, where `merged` is not -1, this slot and the next
   // become their mean, weighted by the tokens that each stands for. It stands for `merged_span`.
@@ -82,8 +82,7 @@ class Residency {
   void Append(int64_t tokens);
   // Return how many tokens to drop now so that rolling holds M again; 0 while it is within M + evict_tokens.
   [[nodiscard]] int64_t Overflow() const;
-  // Drop the oldest `tokens`, at least 1, of rolling. The first eviction moves rolling to S + A + N + R, which may be
-  // forwards.
+  // Drop the oldest `tokens` >= 1 of rolling. The first eviction moves rolling to S + A + N + R, even forwards.
   Eviction Evict(int64_t tokens);
   // Begin a topic before token `position` of the stream, where a block ended. Its first K tokens are kept when they
   // leave rolling. If there are more topics than `anchors`, the oldest leaves the zone whole. If there are more spans
@@ -93,8 +92,7 @@ class Residency {
   // this config or names tokens that are in rolling.
   bool Adopt(const AnchorZone& zone);
   void SetRecalled(int64_t tokens);
-  // Return the tokens of a closed block that may be chosen for the zone "kept", in order: those in rolling that will
-  // not be anchors.
+  // Return a closed block's tokens that may be chosen for "kept", in order: those in rolling that will not be anchors.
   [[nodiscard]] std::vector<TokenSpan> Choosable(TokenSpan block) const;
   // Choose the block's best tokens. All of them must be choosable.
   void Choose(TokenSpan block, std::span<const int64_t> tokens) { kept_.Choose(block, tokens); }

@@ -1,5 +1,4 @@
-// The segmenter: it decides where a block ends, by rules, and by a learned trigger where there is one. The rules bound
-// the trigger.
+// The segmenter decides where a block ends, by rules, and by a learned trigger within them, if there is one.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +64,8 @@ struct ClosedBlock {
 
 // A value type. Where blocks end depends on the stream, its boundaries and probabilities, not on how they are fed.
 //
-// The trigger ends a block of at least L_min. It takes the first place that reaches the threshold, looks at the next
-// L_min places from there, and ends the block at the most probable of them, the first of equal ones. If a turn or
+// The trigger ends a block of at least L_min. It takes the first place that reaches the threshold, and looks at the
+// next L_min places from there. The block ends at the most probable of them, the first of equal ones. If a turn or
 // signal comes before the last of these places has its probability, the block ends there instead. If a topic's end is
 // not known at L_max, the block ends at L_max. A probability that reaches the threshold in a block that is too short
 // silences the trigger for the cooldown, as a signal silences signals.

@@ -25,8 +25,7 @@ enum class EdgeKind : int32_t {
 
 // In a change that comes with a block without an id yet: that block's node.
 inline constexpr int64_t kThisBlock = 0;
-// The id of a block's node is the block's id. The caller chooses ids of virtual nodes above kLargestBlockId
-// (memory_store.h).
+// A block's node has the block's id. The caller chooses ids of virtual nodes above kLargestBlockId (memory_store.h).
 struct GraphNode {
   int64_t id = 0;
   NodeKind kind = NodeKind::kBlock;
@@ -79,8 +78,8 @@ struct GraphChange {
 
 inline constexpr int64_t kMaxNodeDimensions = int64_t{1} << 16;  // of a vector, and of a linear sum
 
-// Return kInvalidArgument that names what no graph can have: an id that does not fit its kind, an unknown kind, a
-// number that is not finite, a negative count or level, a vector too long, or kThisBlock without `with_block`.
+// Return kInvalidArgument that names what no graph can have. That is an id that does not fit its kind, an unknown kind,
+// a number that is not finite, a negative count or level, a vector too long, or kThisBlock without `with_block`.
 Status ValidateChange(const GraphChange& change, bool with_block);
 
 }  // namespace everlong::store

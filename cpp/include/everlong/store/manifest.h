@@ -1,5 +1,4 @@
-// The manifest.json of a memory: what it is, and for which model. It is replaced by atomic rename, never edited in
-// place.
+// The manifest.json of a memory: what it is, and for which model. Replaced by atomic rename, never edited in place.
 #pragma once
 
 #include <cstdint>

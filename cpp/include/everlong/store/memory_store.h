@@ -89,8 +89,7 @@ struct PageRead {
 class PendingReads {
  public:
   virtual ~PendingReads() = default;
-  // Wait until every buffer is filled, or return the first failure in the order of the reads. A second call returns the
-  // same.
+  // Wait until every buffer is filled, or return the first failure in the order of the reads, again on a second call.
   virtual Status Wait() = 0;
 };
 
@@ -149,8 +148,7 @@ class MemoryStore {
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
   // Make a new memory, as Create does, with all that Export wrote into `file`. Blocks keep their ids. kCorrupt when the
-  // file is damaged or cut short. `accepts`, if given, may refuse the whole; its error is returned. Nothing is made
-  // then.
+  // file is damaged or cut short. `accepts`, if given, may refuse it all. Nothing is made on an error.
   using Acceptance = std::function<Status(const MemoryStore& made)>;
   static Result<std::unique_ptr<MemoryStore>> Import(const std::filesystem::path& file,
                                                      const std::optional<std::filesystem::path>& folder,
@@ -171,8 +169,7 @@ class MemoryStore {
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
   virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
-  // Add tags of a block behind those it has, without those that it has already. One commit, durable on return.
-  // kNotFound.
+  // Add tags of a block behind those it has, each once. One commit, durable on return. kNotFound.
   virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
   // Change the graph in one commit, durable on return.
   virtual Status ChangeGraph(const GraphChange& change) = 0;
@@ -190,14 +187,12 @@ class MemoryStore {
 
   [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const = 0;  // by id
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
-  // Visit the blocks one after the other, so that no list of them takes RAM. It stops where `visit` fails. `visit` must
-  // not call this store.
+  // Visit the blocks without a list of them in RAM. It stops where `visit` fails. `visit` must not call this store.
   using BlockVisitor = std::function<Status(BlockInfo&& block)>;
   [[nodiscard]] virtual Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const = 0;
   [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
-  // Tensors are in order of name; empty if there are none. kNotFound when there is no such block, or no such tensor of
-  // it; kCorrupt.
+  // In order of name; empty if there are none. kNotFound for an unknown block or tensor; kCorrupt.
   [[nodiscard]] virtual Result<std::vector<TensorInfo>> Tensors(int64_t block) const = 0;
   [[nodiscard]] virtual Result<Tensor> ReadTensor(int64_t block, const std::string& name) const = 0;
   // Read what is committed, as of one moment: all of it; a node (kNotFound); the nodes of a kind; the edges of a node.
@@ -235,8 +230,7 @@ class MemoryStore {
   // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped.
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // Make a second memory in `folder` that begins as this one: by reflink or hard link where the file system has them,
-  // else by copy. Each may then change without the other. kAlreadyExists. `adds` may put more into the folder, before
-  // anybody else can write there.
+  // else by copy. Each may then change without the other. kAlreadyExists. `adds` may put more into it under its lock.
   virtual Status Fork(const std::filesystem::path& folder,
                       const std::function<void(const std::filesystem::path& folder)>& adds) = 0;
   // Write all of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.

@@ -57,8 +57,7 @@ std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
 // Return the bytes of one element; 0 for a dtype that the store does not know.
 int64_t TensorElementBytes(std::string_view dtype);
 
-// Return the safetensors file of `tensors`. kInvalidArgument names the tensor whose name, dtype, shape or size is
-// wrong.
+// Return the safetensors file of `tensors`. kInvalidArgument names the tensor and what of it is wrong.
 Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors);
 // Return tensors in order of their names. kCorrupt says what is wrong. Any bytes may be given.
 Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes);
