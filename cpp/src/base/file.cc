@@ -136,7 +136,7 @@ Status SyncFolder(const std::filesystem::path& folder) {
 Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  if (error) return ErrnoError("cannot tell the current folder, in which lies", path, error.value());
+  if (error) return ErrnoError("cannot get the current folder for", path, error.value());
   return absolute;
 }
 
@@ -199,7 +199,7 @@ Result<int64_t> AllocatedBytes(const std::filesystem::path& path) {
 
 Result<int64_t> LinkCount(const UniqueFd& file, const std::filesystem::path& path) {
   struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot get the number of names of", path, errno);
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot count the hard links of", path, errno);
   return static_cast<int64_t>(status.st_nlink);
 }
 

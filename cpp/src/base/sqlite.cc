@@ -110,7 +110,7 @@ Result<Query> Database::Prepare(std::string_view sql) {
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
     // The statements are ours, so one that does not compile has met a foreign schema.
     if (code == SQLITE_ERROR) {
-      return CorruptError("'" + name_ + "' has other tables than ours: " + sqlite3_errmsg(connection_.get()));
+      return CorruptError("'" + name_ + "' has a foreign schema: " + sqlite3_errmsg(connection_.get()));
     }
     if (code != SQLITE_OK) return Error(code);
     found = statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, Finalize>(statement)).first;

@@ -429,7 +429,7 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
   std::unordered_map<int64_t, int32_t> level_of;
   for (const store::GraphNode& topic : topics) {
     if (topic.level >= s.options.levels || std::ssize(topic.linear_sum) != s.options.dimension || topic.count < 1) {
-      return corrupt(topic.id, "is of another garden");
+      return corrupt(topic.id, "does not fit the graph's options");
     }
     level_of[topic.id] = topic.level;
     s.next_id = std::max(s.next_id, topic.id + 1);
@@ -446,9 +446,9 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
     const int32_t level = from == level_of.end() ? -1 : from->second;
     if (to->second != level + 1) return corrupt(edge.to, "has a member of another level");
     if (level < 0) {
-      if (!s.centre_of.emplace(edge.from, edge.to).second) return corrupt(edge.to, "shares a block");
+      if (!s.centre_of.emplace(edge.from, edge.to).second) return corrupt(edge.to, "and another topic have the same block");
     } else if (std::exchange(s.Of(level, edge.from).parent, edge.to) != 0) {
-      return corrupt(edge.to, "shares a topic");
+      return corrupt(edge.to, "and another topic have the same topic below");
     }
     s.Of(to->second, edge.to).members.push_back(edge.from);
   }
@@ -456,8 +456,8 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
     for (auto& [id, centre] : s.levels[static_cast<size_t>(level)].centres) {
       int64_t below = 0;
       for (const int64_t member : centre.members) below += level == 0 ? 1 : s.Of(level - 1, member).sums.count();
-      if (below != centre.sums.count()) return corrupt(id, "counts other blocks than it has");
-      if ((centre.parent == 0) != s.IsHighest(level)) return corrupt(id, "belongs to nothing");
+      if (below != centre.sums.count()) return corrupt(id, "has another count than its blocks");
+      if ((centre.parent == 0) != s.IsHighest(level)) return corrupt(id, "has no parent topic");
       std::ranges::sort(centre.members);
       if (level == 0) s.all.Add(centre.sums);
     }

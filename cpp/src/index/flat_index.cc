@@ -206,7 +206,7 @@ class FlatIndex final : public VectorIndex {
     index->rows_.resize(count * index->row_bytes_);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->rows_)));
     for (size_t row = 0; row < count; ++row) {
-      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": ids that no index has");
+      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": its ids are invalid");
     }
     return std::unique_ptr<VectorIndex>(std::move(index));
   }

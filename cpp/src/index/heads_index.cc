@@ -184,7 +184,8 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
         // By Cauchy and Schwarz no partial sum of a score is larger. Rounding to bf16 adds a 256th.
         const double bound = std::sqrt(square) * keys_.longest(key_head) * 1.01;
         if (bound > std::numeric_limits<float>::max() / 4) {
-          return InvalidArgumentError("q of question token " + std::to_string(token) + " overflows its scores");
+          return InvalidArgumentError("q of question token " + std::to_string(token) +
+                                      " is so large that its scores overflow");
         }
         block.rows.Set(row, scaled);
         if (coarse != nullptr) {
@@ -374,7 +375,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
-    return corrupt("a key is as long as no key can be");
+    return corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> pages(ordinals.size());
@@ -387,7 +388,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is no number");
+    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is not a number");
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= index.pages());
     while (index.pages() < ordinals[page]) {
@@ -397,7 +398,7 @@ Result<HeadsIndex> HeadsIndex::Load(const std::filesystem::path& file, std::vect
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);
   }
-  if (reader.left() != 0) return corrupt("more than it says");
+  if (reader.left() != 0) return corrupt("it has bytes behind its end");
   index.keys_.SetLongest(longest);
   index.FollowKeys();
   return index;

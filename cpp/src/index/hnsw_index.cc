@@ -263,13 +263,13 @@ class HnswIndex final : public VectorIndex {
         index->free_rows_.push_back(static_cast<hnswlib::tableint>(row));
         graph.num_deleted_ += 1;
       } else if (!graph.label_lookup_.emplace(static_cast<size_t>(id), static_cast<hnswlib::tableint>(row)).second) {
-        return corrupt("an id stands twice");
+        return corrupt("an id is there twice");
       }
     }
-    if (reader.left() != 0) return corrupt("more than it says");
+    if (reader.left() != 0) return corrupt("it has bytes behind its end");
     graph.maxlevel_ = header.max_level;
     graph.enterpoint_node_ = header.entry_row;
-    if (!index->LinksAreRows()) return corrupt("a link leads nowhere");
+    if (!index->LinksAreRows()) return corrupt("a link leads to no row");
     index->ClearUnusedLinks();
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
@@ -422,7 +422,7 @@ class HnswIndex final : public VectorIndex {
       EVERLONG_RETURN_IF_ERROR(add());
       return live;
     } catch (const std::exception& error) {  // out of memory
-      return CapacityError(std::string("the graph cannot be built anew: ") + error.what());
+      return CapacityError(std::string("the graph cannot be rebuilt: ") + error.what());
     }
   }
 

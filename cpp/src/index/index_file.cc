@@ -162,7 +162,9 @@ IndexFileReader::~IndexFileReader() {
   if (mapping_ != nullptr) munmap(mapping_, size_);
 }
 
-Status IndexFileReader::Truncated() const { return CorruptError(Quoted(name_) + " says more than it holds"); }
+Status IndexFileReader::Truncated() const {
+  return CorruptError(Quoted(name_) + " has fewer bytes than its header says");
+}
 
 Result<IndexFileReader> IndexFileReader::Open(const std::filesystem::path& file, std::string_view magic) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));

@@ -128,7 +128,7 @@ Status LexicalIndex::Load(const std::filesystem::path& file, std::span<const Sav
     }
     if (!postings.empty()) postings_.SetPostings(static_cast<int32_t>(last_id), postings);
   }
-  if (numbers.left() != 0) return corrupt("more than it says");
+  if (numbers.left() != 0) return corrupt("it has bytes behind its end");
   for (const int64_t tokens : missing) {
     if (tokens != 0) return corrupt("a page of another length");
   }

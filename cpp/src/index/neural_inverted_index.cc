@@ -714,7 +714,7 @@ class Dnii final : public NeuralInvertedIndex {
 
   Status Read(IndexFileReader& reader, const Header& header, const std::filesystem::path& file) {
     const auto count = At(header.lists);
-    const auto wrong = [&file] { return CorruptError(Quoted(file) + ": lists that no index has"); };
+    const auto wrong = [&file] { return CorruptError(Quoted(file) + ": its lists are invalid"); };
     if (count > 0 && reader.left() / count < 2 * Width() * sizeof(float)) return reader.Truncated();
     std::vector<int64_t> ids(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(ids)));

@@ -32,8 +32,7 @@ Status IndexSet::Load() {
   try {
     broken_ = LoadBlocks();
   } catch (const std::exception& error) {  // out of memory, with some of the blocks
-    broken_ =
-        CapacityError(std::string("the indexes could not be made anew (") + error.what() + "): open the memory anew");
+    broken_ = CapacityError(std::string("the indexes could not be rebuilt (") + error.what() + "): reopen the memory");
   }
   EVERLONG_RETURN_IF_ERROR(broken_);
   TellBytes();
@@ -204,7 +203,7 @@ Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
   }
   if (!added.ok()) {
     Break({added.code(), "block " + std::to_string(block.id) + " is stored but could not be indexed (" +
-                             added.message() + "): open the memory anew"});
+                             added.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();
@@ -237,7 +236,7 @@ Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids
     });
     if (removed.ok()) continue;
     Break({removed.code(), "block " + std::to_string(of.block.id) + " is forgotten but still indexed (" +
-                               removed.message() + "): open the memory anew"});
+                               removed.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();
@@ -335,7 +334,7 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   }
   if (!came.ok()) {
     Break({came.code(), "tensors of block " + std::to_string(block) + " are stored but could not be indexed (" +
-                            came.message() + "): open the memory anew"});
+                            came.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();

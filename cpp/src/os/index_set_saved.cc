@@ -31,7 +31,7 @@ std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
 
 void IndexSet::Say(std::string_view name, const Status& why) const {
   std::string message = Name() + ": the saved index \"";
-  message.append(name).append("\" cannot be used and is made anew (").append(why.message()).append(")");
+  message.append(name).append("\" cannot be used and is rebuilt (").append(why.message()).append(")");
   AddMessage(std::move(message));
 }
 

@@ -85,7 +85,7 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
 Status SavedIndex::CheckIs(uint32_t checksum) const {
   EVERLONG_ASSIGN_OR_RETURN(const uint32_t found, index::ChecksumOf(file_));
   if (found == checksum) return OkStatus();
-  return CorruptError(index::Quoted(file_) + " is not the one that was looked at");
+  return CorruptError(index::Quoted(file_) + " does not match its list of blocks");
 }
 
 bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {

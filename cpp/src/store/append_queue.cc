@@ -46,7 +46,7 @@ AppendQueue::~AppendQueue() {
 }
 
 Status AppendQueue::CheckIdsAreLeft() const {
-  return next_id_ <= kLargestBlockId ? OkStatus() : CapacityError("every id that a block may have was given");
+  return next_id_ <= kLargestBlockId ? OkStatus() : CapacityError("all ids of blocks are used up");
 }
 
 Result<int64_t> AppendQueue::TakeId() {

@@ -283,7 +283,7 @@ class Importer {
         case Chunk::kEnd:
           return TakeEnd(piece.body);
         default:
-          return reader_.Corrupt("a chunk stands where none of its kind can");
+          return reader_.Corrupt("a chunk of its kind is not allowed there");
       }
     }
   }
@@ -301,7 +301,7 @@ class Importer {
 
   Status TakeBlock(std::span<const std::byte> body) {
     EVERLONG_RETURN_IF_ERROR(FinishBlock());
-    if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block stands behind the graph");
+    if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block comes after the graph");
     Unpacker unpacker(body);
     Arriving block;
     const auto id = unpacker.Number<int64_t>();

@@ -132,7 +132,7 @@ Result<std::string> ReadText(const std::filesystem::path& path) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   if (size > kMaxManifestBytes) {
-    return CorruptError("no manifest has " + std::to_string(size) + " bytes: '" + path.string() + "'");
+    return CorruptError("the manifest '" + path.string() + "' is too large: " + std::to_string(size) + " bytes");
   }
   std::string text(static_cast<size_t>(size), '\0');
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, std::as_writable_bytes(std::span(text))));

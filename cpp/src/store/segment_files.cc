@@ -165,7 +165,7 @@ Result<std::shared_ptr<const UniqueFd>> SegmentFiles::FileOf(int32_t segment) co
   if (const auto found = open_.find(segment); found != open_.end()) return found->second;
   Result<UniqueFd> file = OpenFile(Path(segment), O_RDONLY);
   if (file.status().code() == StatusCode::kNotFound) {
-    return CorruptError("segment '" + Path(segment).string() + "' is missing; what lies in other segments is readable");
+    return CorruptError("segment '" + Path(segment).string() + "' is missing; other segments are readable");
   }
   if (!file.ok()) return file.status();
   // Turn readahead off. Reads say how much they want, and many are under way in one file, so guesses at what comes next

@@ -74,7 +74,7 @@ Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) co
     }
     if (Crc32c(bytes) != row.data_crc) {
       return CorruptError(NameOf(block, name) + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) +
-                          "' at byte " + std::to_string(spot.offset) + "; what else the block has is readable");
+                          "' at byte " + std::to_string(spot.offset) + "; the rest of the block is readable");
     }
     TensorInfo& info = place.tensor.info;
     return Tensor{std::move(info.name), std::move(info.dtype), std::move(info.shape), std::move(bytes)};
