@@ -446,7 +446,8 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
     const int32_t level = from == level_of.end() ? -1 : from->second;
     if (to->second != level + 1) return corrupt(edge.to, "has a member of another level");
     if (level < 0) {
-      if (!s.centre_of.emplace(edge.from, edge.to).second) return corrupt(edge.to, "and another topic have the same block");
+      if (!s.centre_of.emplace(edge.from, edge.to).second)
+        return corrupt(edge.to, "and another topic have the same block");
     } else if (std::exchange(s.Of(level, edge.from).parent, edge.to) != 0) {
       return corrupt(edge.to, "and another topic have the same topic below");
     }
