@@ -46,8 +46,8 @@ struct Narrowed {
 class TagTree {
  public:
   // Add a block. Its id is at least 0 and larger than all before. `time`, in seconds since 1970, UTC, is when it
-  // happened or was archived. If not finite, or outside the years -9999 to 9999, it is 0. `session`: a conversation or
-  // a library.
+  // happened or was archived. A time that is not finite, or outside the years -9999 to 9999, counts as 0. `session`: a
+  // conversation or a library.
   void Add(int64_t block, double time, int64_t session, std::span<const std::string> tags);
   // Forget a block; `tags` are those that it was added with. No answer or count of tags shows it any more. An unknown
   // block changes nothing. Its memory is used again once most blocks are forgotten.

@@ -42,8 +42,7 @@ struct PartKind {
 // Return the kinds by IndexPart::number.
 std::vector<IndexPart> AllIndexParts();
 const PartKind& KindOf(IndexPart part);
-// Add a kind of another library, before the first memory is opened. Names are distinct. It lives as long as the
-// process.
+// Add a kind of another library, before the first memory is opened. Names are distinct. It lives to the process' end.
 IndexPart RegisterPartKind(const PartKind& kind);
 
 }  // namespace everlong::index

@@ -33,8 +33,9 @@ struct RejectedNumber {
 };
 Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec);
 
-// Decode placed pages, rotate their keys to frame positions, and write k, v and phase of every layer, in place. Nothing
-// is written, and kInvalidArgument, when one leaves payload, page, frame or [0, kPositionLimit), or two overlap.
+// Decode placed pages, rotate their keys to frame positions, and write k, v and phase of every layer, in place.
+// kInvalidArgument, and nothing written, if one leaves payload, page, frame or [0, kPositionLimit), or two overlap in
+// slots.
 Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
                     const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
 

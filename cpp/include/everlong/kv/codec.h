@@ -1,4 +1,4 @@
-// The codecs of a payload, and the layout of a part. It is the same for host C++, hipcc and nvcc.
+// The codecs of a payload, and the layout of a part. Host C++, hipcc and nvcc use one layout.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Copy slots of one buffer, in any order, to slots of another: to take chosen tokens out of the frame, un-rotated, and
-// put them back at compact positions. Without torch; parallel; several threads may work on disjoint buffers.
+// Copy slots between buffers, in any order: chosen tokens leave the frame un-rotated and return at compact positions.
+// Without torch. Parallel through base/parallel_for.h. Several threads may work on disjoint buffers.
 #pragma once
 
 #include <cstdint>

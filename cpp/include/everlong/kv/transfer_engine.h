@@ -55,8 +55,8 @@ class TransferEngine {
   ~TransferEngine();  // waits for all transfers
 
   // Return a buffer of `bytes` >= 0. When the pool is used up, wait until transfers give their buffers back
-  // (back-pressure). Return kCapacity when `bytes` is over the pool. The same when the rest is held by buffers that
-  // nobody has handed over, because that wait would not end. Else the error of a failed transfer that it waited for.
+  // (back-pressure). Return kCapacity when `bytes` is over the pool. Also when buffers that nobody has handed over hold
+  // the rest: that wait would not end. Or return the error of a failed transfer that it waited for.
   Result<std::shared_ptr<StagingBuffer>> Acquire(int64_t bytes);
 
   // Do the same without waiting. Null when the buffers in use leave no room now, or the pool never has so much. With
