@@ -95,7 +95,7 @@ struct KeptPayload {
   std::vector<int64_t> tokens;  // of the block's stream, ascending
 };
 
-// A block that comes back as its Detail Tokens: slots that stand for all of its tokens.
+// A block that comes back as its Detail Tokens: slots that stand for all of its tokens, and are none of them.
 struct DetailBlock {
   int64_t block = 0;
   int64_t stream = 0;
