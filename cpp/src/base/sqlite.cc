@@ -92,7 +92,7 @@ Result<Database> Database::Open(const std::string& file_or_uri, int flags, std::
   database.name_ = std::move(name);
   sqlite3* connection = nullptr;
   const int code = sqlite3_open_v2(file_or_uri.c_str(), &connection, flags | SQLITE_OPEN_NOMUTEX, nullptr);
-  database.connection_.reset(connection);  // to be closed even when opening failed
+  database.connection_.reset(connection);  // so that it closes even when opening failed
   if (code != SQLITE_OK) return database.Error(code);
   sqlite3_extended_result_codes(connection, 1);
   sqlite3_busy_timeout(connection, kBusyTimeoutMs);
@@ -108,9 +108,9 @@ Result<Query> Database::Prepare(std::string_view sql) {
     sqlite3_stmt* statement = nullptr;
     const int code = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
-    // The statements are ours, so one that does not compile meets a schema that is not ours.
+    // The statements are ours, so one that does not compile has met a foreign schema.
     if (code == SQLITE_ERROR) {
-      return CorruptError("'" + name_ + "' has other tables than ours: " + sqlite3_errmsg(connection_.get()));
+      return CorruptError("'" + name_ + "' has a foreign schema: " + sqlite3_errmsg(connection_.get()));
     }
     if (code != SQLITE_OK) return Error(code);
     found = statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, Finalize>(statement)).first;
@@ -161,7 +161,7 @@ Result<Transaction> Transaction::Begin(Database& database, Kind kind) {
 }
 
 Transaction::~Transaction() {
-  // Nothing to do about a failed rollback: the transaction is void in any case once the connection closes.
+  // A failed rollback needs no handling: the transaction ends in any case when the connection closes.
   if (database_ != nullptr) static_cast<void>(database_->Execute("ROLLBACK"));
 }
 

@@ -32,7 +32,7 @@ Result<std::vector<SavedPage>> PagesOfSaved(const std::filesystem::path& file, s
   saved.reserve(blocks.size());
   for (const SavedBlock& block : blocks) {
     const int64_t pages = (block.tokens - 1) / page_tokens + 1;
-    if (std::cmp_greater(pages, left)) return CorruptError("its list says more than it holds");
+    if (std::cmp_greater(pages, left)) return CorruptError("its list names more pages than it has bytes");
     left -= static_cast<std::uintmax_t>(pages);
     for (int64_t page = 0; page < pages; ++page) {
       const auto tokens = static_cast<int32_t>(std::min<int64_t>(page_tokens, block.tokens - page * page_tokens));

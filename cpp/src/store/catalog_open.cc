@@ -1,4 +1,4 @@
-// A catalog's file: made, opened, checked.
+// Make, open and check a catalog's file.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -53,7 +53,7 @@ constexpr const char* kFirstSchema = R"sql(
     PRIMARY KEY (block, kind, page)
   ) WITHOUT ROWID;
 )sql";
-// What the second schema has beside the first one's.
+// What the second schema adds to the first one.
 constexpr const char* kSecondSchema = R"sql(
   PRAGMA user_version = 2;
   CREATE TABLE edges (
@@ -104,7 +104,7 @@ Status MakeTables(Database& database) {
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
 constexpr std::string_view kSelectHighestId = "SELECT coalesce(max(id), 0) FROM blocks";
 
-// `path` as the path of a "file:" URI.
+// Return `path` as the path of a "file:" URI.
 std::string UriPath(const std::filesystem::path& path) {
   constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string uri = "file:";
@@ -124,7 +124,7 @@ Status ConfigureWriter(Database& database) {
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("PRAGMA journal_mode = WAL"));
   EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
   const std::string mode = row ? query.Text(0) : "none";
-  // "memory" is what a catalog in RAM says.
+  // A catalog in RAM returns "memory".
   if (mode == "wal" || mode == "memory") return OkStatus();
   return IoError("'" + database.name() + "' cannot be written with a write-ahead log here (journal mode '" + mode +
                  "')");
@@ -136,14 +136,14 @@ Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database,
                             Database::Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, "catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
-  // What is deleted is gone at once, without the whole being written anew.
+  // Deleted data is gone at once, without a rewrite of the file.
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::Create(const std::filesystem::path& file) {
-  // SQLite gives its log files the mode of the database, and would itself create that readable for others.
+  // SQLite gives its log files the mode of the database, and would create that readable for others.
   EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file.string(), SQLITE_OPEN_READWRITE, file.string()));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
@@ -158,8 +158,8 @@ Result<std::unique_ptr<Catalog>> Catalog::Open(const std::filesystem::path& file
   const std::filesystem::file_status status = std::filesystem::status(file, error);
   if (status.type() == std::filesystem::file_type::none) return ErrnoError("cannot look at", file, error.value());
   if (!std::filesystem::is_regular_file(status)) return CorruptError("catalog '" + file.string() + "' is missing");
-  // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
-  // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
+  // The last connection that closes removes the log. So a log means that the catalog was not closed, or is open
+  // elsewhere. The full check reads the whole file. Without it, damage shows in reads and in CheckIntegrity.
   const bool closed = !Look(file).has_wal;
   if (read_only) {
     std::unique_ptr<Catalog> catalog(new Catalog(Database()));
@@ -201,10 +201,10 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   EVERLONG_RETURN_IF_ERROR(database_.Execute(kAddRole));
   EVERLONG_RETURN_IF_ERROR(database_.Execute(kSecondSchema));
   for (const OldTensors& old : tensors) {
-    if (!old.tensors) continue;  // damaged: a repair takes it out
+    if (!old.tensors) continue;  // damaged: a repair removes it
     EVERLONG_RETURN_IF_ERROR(InsertTensorRows(old.block, *old.tensors));
     if (!old.tensors->empty()) continue;
-    // This format has no record of no tensors.
+    // This format has no record without tensors.
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
     EVERLONG_RETURN_IF_ERROR(query.Bind(old.block).Bind(static_cast<int64_t>(old.kind)).Bind(int64_t{0}).Run());
   }
@@ -229,7 +229,7 @@ Status Catalog::OpenForReading() {
   const Result<int64_t> probe = SelectNumber(database, "PRAGMA schema_version");
   immutable_as_.reset();
   if (!probe.ok() && probe.status().code() == StatusCode::kIoError && !seen.has_wal) {
-    // No writer and no right to make the log's files: the file is whole by itself.
+    // There is no writer, and no right to make the log's files. The file is whole by itself.
     EVERLONG_ASSIGN_OR_RETURN(database, Database::Open(UriPath(file_) + "?immutable=1",
                                                        SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, file_.string()));
     immutable_as_ = seen;
@@ -237,7 +237,7 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
-  // What the last connection's data_version_ says of the known rows means nothing to this one: each counts for itself.
+  // The last connection's data_version_ says nothing about the known rows here: each connection counts for itself.
   DropKnownRows();
   return OkStatus();
 }

@@ -1,4 +1,4 @@
-// How a store comes to be.
+// How a store is made and opened.
 #include "everlong/store/memory_store.h"
 
 #include <system_error>
@@ -12,16 +12,16 @@
 namespace everlong::store {
 namespace {
 
-// Whether there is anything of that name but an empty folder.
+// Return whether there is anything of that name but an empty folder.
 bool IsTaken(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return false;
   return !std::filesystem::is_directory(path, error) || !std::filesystem::is_empty(path, error) || error;
 }
 
-// kAlreadyExists when something in `folder` has a name of ours: a memory, or what is somebody else's. What a crash left
-// of an earlier Create is in nobody's way. The catalog is looked at with `may_open_catalog` alone: that would disturb
-// one who is making a memory there.
+// Return kAlreadyExists when something in `folder` has a name of ours: a memory, or a file of somebody else. What a
+// crash left of an earlier Create does not count. It looks at the catalog only with `may_open_catalog`, because that
+// would disturb another process that is making a memory there.
 Status RequireFree(const std::filesystem::path& folder, bool may_open_catalog) {
   std::error_code error;
   if (std::filesystem::exists(folder / kManifestFile, error) || IsTaken(folder / kSegmentFolder)) {
@@ -55,7 +55,7 @@ Status ValidateOptions(const StoreOptions& options) {
   return OkStatus();
 }
 
-// A migration writes the catalog first, so none is older than the manifest says.
+// A migration writes the catalog first, so no catalog is older than the manifest says.
 Status RequireSchema(Catalog& catalog, const Manifest& manifest, const std::filesystem::path& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog.Schema());
   if (schema >= manifest.format_version) return OkStatus();
@@ -68,17 +68,17 @@ StoreOptions WithHostBytes(StoreOptions options) {
   return options;
 }
 
-// Folder, lock, empty catalog; no manifest yet.
+// Make folder, lock and empty catalog; no manifest yet.
 Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path folder, AbsolutePath(given));
-  // Before the lock's file is made there, so that a refusal changes nothing.
+  // Check this before the lock's file is made there, so that a refusal changes nothing.
   std::error_code error;
   EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !std::filesystem::exists(folder / kLockFile, error)));
   Store::Rooms rooms;
   rooms.folder_existed = std::filesystem::exists(folder, error);
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder));
   EVERLONG_ASSIGN_OR_RETURN(WriterLock lock, WriterLock::Acquire(folder));
-  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, true));  // another may have been quicker
+  EVERLONG_RETURN_IF_ERROR(RequireFree(folder, true));  // another process may have been quicker
   for (const char* suffix : {"", "-wal", "-shm"}) {
     EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / (std::string(kCatalogFile) + suffix)));
   }
@@ -119,7 +119,7 @@ Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::fi
 }
 
 Status Store::FinishMaking() {
-  // Last, for a folder with a manifest is a memory.
+  // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
   return OkStatus();
@@ -128,8 +128,8 @@ Status Store::FinishMaking() {
 Store::~Store() {
   queue_.reset();  // commits what is queued
   if (!rooms_.unfinished) return;
-  // Without a manifest nobody takes what is left for a memory, so a failure here does no harm. In a folder that was
-  // there before nothing but an empty folder had these names (RequireFree).
+  // Without a manifest nobody takes the rest for a memory, so a failure here does no harm. If the folder was there
+  // before, only empty folders had these names (RequireFree).
   std::error_code error;
   rooms_.catalog.reset();
   if (rooms_.folder_existed) {
@@ -170,7 +170,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
     return std::unique_ptr<MemoryStore>(new Store(std::move(rooms)));
   }
   EVERLONG_ASSIGN_OR_RETURN(rooms.lock, WriterLock::Acquire(folder));
-  // Once more under the lock: the last writer may have replaced it since.
+  // Read it once more under the lock: the last writer may have replaced it since.
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
   EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, false));

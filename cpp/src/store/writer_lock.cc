@@ -25,7 +25,7 @@ std::string HostName() {
   return name.data();
 }
 
-// Whether the path names this file.
+// Return whether the path names this file.
 bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
   struct stat opened = {};
   struct stat named = {};
@@ -33,11 +33,11 @@ bool IsStillAt(const UniqueFd& file, const std::filesystem::path& path) {
          opened.st_ino == named.st_ino;
 }
 
-// The files of all locks of this process. An flock is held until the last copy of its descriptor is closed, and a fork
-// has a copy of each: it closes them at once, or its parent's memories would stay locked for as long as it lives.
+// The files of all locks of this process. An flock is held until the last copy of its descriptor is closed. A fork has
+// a copy of each, so it closes them at once. Else its parent's memories would stay locked while it lives.
 class LockFiles {
  public:
-  // Never destroyed: a thread may close a memory while the process ends.
+  // It is never destroyed, because a thread may close a memory while the process ends.
   static LockFiles& Get() {
     static LockFiles& files = *new LockFiles;
     return files;
@@ -55,7 +55,7 @@ class LockFiles {
   LockFiles() {
     ::pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); }, [] { Get().CloseAll(); });
   }
-  // In a fork, whose only thread locked the mutex before it was one.
+  // Call it in a fork, after its only thread locked the mutex before the fork.
   void CloseAll() {
     for (UniqueFd* const file : files_) *file = UniqueFd();
     files_.clear();
@@ -73,7 +73,7 @@ class WriterLock::Held {
   explicit Held(UniqueFd file) : file_(std::move(file)) { LockFiles::Get().Add(&file_); }
   ~Held() {
     LockFiles::Get().Remove(&file_);
-    // A fork that has not come to closing its copy yet would hold on to it.
+    // Unlock it too, because a fork that has not closed its copy yet would hold the lock.
     if (file_.get() >= 0) ::flock(file_.get(), LOCK_UN);
   }
   Held(const Held&) = delete;
@@ -99,7 +99,7 @@ Result<WriterLock> WriterLock::Acquire(const std::filesystem::path& folder) {
     do {
       locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
     } while (locked != 0 && errno == EINTR);
-    // Somebody may have removed the file since it was opened: another would lock the one that has its name by now.
+    // Somebody may have removed the file since. Another process would then lock the new file of that name.
   } while (locked == 0 && !IsStillAt(file, path));
   if (locked != 0) {
     if (errno != EWOULDBLOCK) return ErrnoError("cannot lock", path, errno);
@@ -123,10 +123,10 @@ bool WriterLock::IsStillIn(const std::filesystem::path& folder) const { return h
 bool WriterLock::IsForeign(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kLockFile;
   const Result<UniqueFd> file = OpenFile(path, O_RDONLY);
-  if (!file.ok()) return false;  // none, or one that Acquire cannot open either
+  if (!file.ok()) return false;  // there is none, or one that Acquire cannot open either
   std::string text(std::strlen(kOwnerBegins), '\0');
   const Result<int64_t> size = ReadAt(*file, path, 0, std::as_writable_bytes(std::span(text)));
-  return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty where a crash came in between
+  return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty if a crash came in between
 }
 
 }  // namespace everlong::store
