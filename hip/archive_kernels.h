@@ -1,4 +1,4 @@
-// archive_kv on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+// archive_kv on a GPU, with raw device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace everlong::hip {
 
 using RejectedNumber = kv::RefusedNumber;  // written by the kernel
 
-// Slots [first_slot, first_slot + tokens) of a frame as the payload of a block (kv/payload.h).
+// Slots [first_slot, first_slot + tokens) of a frame, to encode as the payload of a block (kv/payload.h).
 struct ArchiveJob {
   kv::FrameKv frame;
   kv::SlotPhase phase;
@@ -25,10 +25,10 @@ struct ArchiveJob {
   RejectedNumber* rejected = nullptr;  // one, on the device
 };
 
-// What a block of threads holds a page of while its scales are found.
+// The most tokens of a page that a block of threads can hold while it finds the scales.
 inline constexpr int32_t kMostPageTokens = 512;
 
-// Un-rotates, scales, encodes. When job.rejected comes back with an index, the payload is unspecified.
+// Un-rotate, scale and encode. When job.rejected comes back with an index, the payload is unspecified.
 LaunchStatus ArchiveKv(const ArchiveJob& job, void* stream);
 
 }  // namespace everlong::hip

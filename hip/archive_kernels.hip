@@ -12,11 +12,11 @@
 namespace everlong::hip {
 namespace {
 
-// Blocks of threads that a multiprocessor holds at least, by their registers: of rows, and of parts of pages.
+// The fewest blocks of threads that a multiprocessor holds, by their registers: of rows, and of parts of pages.
 constexpr int32_t kRowBlocks = 3;
 constexpr int32_t kPageBlocks = 2;
 
-// Units of keys and of values, the first key_blocks along x those of keys.
+// Units of keys and of values. The first key_blocks along x are units of keys.
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
 __global__ void __launch_bounds__(kBlockThreads, kRowBlocks)
     ArchiveRows(ArchiveJob job, int32_t layers_a_block, uint32_t key_blocks, Divisor by_key, Divisor by_value,
@@ -43,7 +43,7 @@ __device__ void ArchivePart(Part part, int32_t first_layer, int32_t end_layer) {
   }
 }
 
-// Along x the parts of the pages of the heads, the part fastest; along y the layers.
+// Along x are the parts of the heads' pages, the part fastest. Along y are the layers.
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
 __global__ void __launch_bounds__(kPageThreads, kPageBlocks)
     ArchivePages(ArchiveJob job, PageParts parts, int32_t layers_a_block) {

@@ -1,6 +1,6 @@
-// What threads do in archive_kv. With a codec without scales each goes its own way; with scales the threads of a block
-// encode a head of a page in steps, all waiting for each other between two of them. Host code compiles it too and runs
-// the steps thread by thread.
+// The work of one thread in archive_kv. With a codec without scales each thread works alone. With scales the threads of
+// a block encode one head of a page in steps, and all wait for each other between two steps. Host code compiles it too,
+// and runs the steps thread by thread.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct HeadPage {
   kv::PartLayout layout;  // of the parts: a last page may hold fewer tokens
   int32_t head = 0;
   int64_t row = 0;          // of its first key and value in frame.k and frame.v, in elements, in layer 0
-  int64_t first_token = 0;  // of the span
+  int64_t first_token = 0;  // number within the span
   uint8_t* part = nullptr;  // of layer 0
 };
 
@@ -47,14 +47,14 @@ EVERLONG_HD inline kv::PayloadSizes SizesOf(const ArchiveJob& job) {
   return {job.frame.layers, job.frame.kv_heads, job.frame.head_dim, job.page_tokens};
 }
 
-// The inverse phase of a unit's pairs for token `t` of the span.
+// Return the inverse phase of a unit's pairs for token `t` of the span.
 template <int32_t kWidth>
 EVERLONG_HD inline UnitPhase<kWidth> InversePhaseAt(const ArchiveJob& job, int64_t t, RowUnit unit) {
   const int64_t at = (job.first_slot + t) * job.phase.half + unit.pair;
   return InverseOf(LoadPhase<kWidth>(job.phase.cos + at, job.phase.sin + at));
 }
 
-// Keeps the first of kWidth numbers that the codec cannot hold, where there is one; they are number d on of token t.
+// Record the first of kWidth numbers that the codec cannot hold, if there is one. They start at number d of token t.
 template <int32_t kWidth>
 EVERLONG_HD inline void RejectFirst(const float* values, const ArchiveJob& job, const HeadPage& at, int32_t layer,
                                     bool is_key, int64_t t, int64_t d) {
@@ -78,11 +78,11 @@ EVERLONG_HD inline uint32_t LargestOf(const float* values) {
 
 // --- codecs without scales
 
-// A unit of one row of every layer of a span: keys (kKeys), un-rotated, or values. Code: how numbers are coded.
+// A unit of one row in every layer of a span: un-rotated keys (kKeys), or values. Code is how numbers are coded.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
 class UnitArchiver {
  public:
-  // Token t of the span.
+  // For token t of the span.
   EVERLONG_HD UnitArchiver(const ArchiveJob& job, int64_t t, RowUnit unit, const HeadLayers& span,
                            const Divisor& by_page)
       : job_(job),
@@ -100,7 +100,7 @@ class UnitArchiver {
     if (kKeys && unit.second != 0) phase_ = InversePhaseAt<kWidth>(job, t, unit);
   }
 
-  // All of the layers.
+  // Encode all of the layers.
   EVERLONG_HD void Run() const {
     const auto bits = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(out_)) | static_cast<uint64_t>(out_stride_);
     if (bits % sizeof(Codes) == 0) {
@@ -134,7 +134,7 @@ class UnitArchiver {
     });
   }
 
-  // The vector that lies `number` numbers behind the unit's first.
+  // Encode the vector that lies `number` numbers behind the unit's first.
   template <bool kAligned>
   EVERLONG_HD void Encode(const float* values, int32_t i, int32_t number) const {
     if (LargestOf<kWidth>(values) >= kv::RejectedBits(job_.codec)) {
@@ -160,7 +160,7 @@ class UnitArchiver {
   UnitPhase<kWidth> phase_{};
 };
 
-// `index` counts the units of the rows, by_units divides by those of one.
+// `index` counts the units of the rows. `by_units` divides by the units of one row.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
 EVERLONG_HD inline void ArchiveUnits(int64_t index, const HeadLayers& span, const ArchiveJob& job,
                                      const Divisor& by_units, const Divisor& by_page) {
@@ -171,20 +171,20 @@ EVERLONG_HD inline void ArchiveUnits(int64_t index, const HeadLayers& span, cons
   UnitArchiver<Element, kWidth, kInterleaved, kKeys, Code>(job, t, unit, span, by_page).Run();
 }
 
-// --- codecs with scales: a page of a head is cut into parts that one block of threads encodes, layer after layer. Keys
-// have a scale a channel, so that a part of them is some channels of all tokens; values one a token, so that a part of
-// them is all channels of some tokens. A thread reads its numbers once, and keeps them until their scales are known.
+// --- codecs with scales: one block of threads encodes one part of a head's page, layer after layer. Keys have a scale
+// a channel, so a part of them is some channels of all tokens. Values have a scale a token, so a part of them is all
+// channels of some tokens. A thread reads its numbers once, and keeps them until their scales are known.
 
 inline constexpr int32_t kPageThreads = 256;  // at most
 
-// Rows of a part that a thread has a unit of: as many numbers of keys as of values.
+// Rows of a part that a thread has a unit of. They are as many numbers of keys as of values.
 inline constexpr int32_t kKeyRows = 2;
 inline constexpr int32_t kValueRows = 2 * kKeyRows;
 
-// Whether every vector of a row has a column, as parts of more than one number an access need.
+// Return whether every vector of a row has a column. Parts with more than one number an access need that.
 inline bool AllowsColumns(const ArchiveJob& job, int32_t width) { return job.frame.head_dim / width <= kPageThreads; }
 
-// Threads stand in columns, one a unit, of so many lanes.
+// Threads are arranged in columns, one a unit, of so many lanes.
 struct PageParts {
   int32_t threads = 0;
   int32_t key_lanes = 0;
@@ -223,17 +223,17 @@ PageParts PartsOfPage(const ArchiveJob& job) {
   return parts;
 }
 
-// What both kinds of parts have.
+// The common base of both kinds of parts.
 template <class Code>
 class PagePart {
  public:
   EVERLONG_HD PagePart(const ArchiveJob& job, const HeadPage& at) : job_(job), at_(at) {}
 
  protected:
-  // Of the layer.
+  // Return the part of the layer.
   [[nodiscard]] EVERLONG_HD uint8_t* Part(int32_t layer) const { return at_.part + layer * at_.layout.Bytes(); }
 
-  // Stores the scale of a group; 1 / scale as bits.
+  // Store the scale of a group, and return 1 / scale as bits.
   [[nodiscard]] EVERLONG_HD uint32_t StoreScale(uint32_t largest, uint8_t* out) const {
     const float scale = kv::GroupScale(kv::FloatFromBits(largest), kv::FormatMax(job_.codec));
     StoreBytes<Float32Element, 1>({{kv::FloatBits(scale)}}, out);
@@ -254,8 +254,8 @@ class PagePart {
   HeadPage at_;
 };
 
-// One part of the keys of a head of a page. For every layer: Load, Measure, all threads wait, Scale, all wait, Encode.
-// The next layer may be loaded once a layer is measured.
+// One part of the keys of a head of a page. For every layer it does Load, Measure, all threads wait, Scale, all wait,
+// Encode. The next layer may be loaded once a layer is measured.
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
 class KeyPart : public PagePart<Code> {
  public:
@@ -276,7 +276,7 @@ class KeyPart : public PagePart<Code> {
     for (int32_t r = 0; r < kRows; ++r) {
       if (Has(r) && unit_.second != 0) phase_[r] = InversePhaseAt<kWidth>(job, at.first_token + Token(r), unit_);
     }
-    // The channel that the thread scales: number `thread` of inverse_.
+    // The channel that the thread scales is number `thread` of inverse_.
     if (thread >= kNumbers * columns_) return;
     const int32_t access = thread / (columns_ * kAccess);
     group_ = thread - access * columns_ * kAccess;
@@ -358,7 +358,7 @@ class KeyPart : public PagePart<Code> {
   static constexpr int32_t kNumbers = 2 * kWidth;  // of a unit
   static constexpr int32_t kAccess = kWidth < 4 ? kWidth : 4;
 
-  // Of the page.
+  // Return the token of the page.
   [[nodiscard]] EVERLONG_HD int64_t Token(int32_t r) const { return lane_ + r * lanes_; }
   [[nodiscard]] EVERLONG_HD bool Has(int32_t r) const { return takes_part_ && Token(r) < this->at_.layout.tokens; }
 
@@ -380,7 +380,7 @@ class KeyPart : public PagePart<Code> {
   uint32_t* inverse_;  // [2 * kWidth / kAccess, columns, kAccess]: 1 / scale
   RowUnit unit_;
   bool takes_part_;
-  int32_t channel_ = -1;  // of the head, that the thread scales; -1: none
+  int32_t channel_ = -1;  // of the head, which the thread scales; -1: none
   int32_t access_ = 0;
   int32_t group_ = 0;
   UnitPhase<kWidth> phase_[kRows];
@@ -455,7 +455,7 @@ class ValuePart : public PagePart<Code> {
   using Vector = ElementVector<Element, kWidth>;
 
   [[nodiscard]] EVERLONG_HD int32_t Numbers() const { return this->at_.layout.head_dim; }
-  // The thread's further numbers of a row, where it has more than columns: they are read twice.
+  // Visit the thread's further numbers of a row, where it has more than columns. They are read twice.
   template <class Body>
   EVERLONG_HD void ForOthers(int32_t layer, int32_t r, const Body& body) const {
     if constexpr (kWidth == 1) {
@@ -498,14 +498,14 @@ class ValuePart : public PagePart<Code> {
   int32_t lane_;
   int32_t thread_;
   int32_t threads_;
-  int32_t first_;      // token of the page that the part begins with
+  int32_t first_;      // first token of the page in the part
   uint32_t* partial_;  // [lanes * kRows, columns | 1]: largest magnitudes of a column's vectors
   uint32_t* inverse_;  // [lanes * kRows]: 1 / scale
   Vector stored_[kRows];
   Vector measured_[kRows];
 };
 
-// Fills in rejected->value, by one thread after all others.
+// Fill in rejected->value. One thread calls it after all others.
 template <class Element, bool kInterleaved>
 EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
   if (job.rejected->index == RejectedNumber::kNone) return;

@@ -1,4 +1,4 @@
-// An atomic of the threads of a grid; on the host, where threads run one after the other, a plain update.
+// An atomic minimum for the threads of a grid. On the host, where threads run one by one, it is a plain update.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 namespace everlong::hip {
 namespace {
 
-// Whether the current device itself reads RAM that is not pinned, so that the runtime need not have taken a copy of it
-// when one is enqueued. Yes where the runtime does not say.
+// Return whether the current device can read RAM that is not pinned. Then the runtime may not have copied it when the
+// copy is enqueued. True where the runtime does not say.
 bool ReadsUnpinnedRam() {
   int device = 0;
   int reads = 0;

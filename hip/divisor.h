@@ -1,5 +1,5 @@
-// Division by a number that is the same for all threads of a kernel: a multiplication, for GPUs divide 64-bit numbers
-// by some hundred instructions. The host computes the factor. Host code compiles it too.
+// Division by a number that all threads of a kernel share, as a multiplication. GPUs take some hundred instructions to
+// divide 64-bit numbers. The host computes the factor. Host code compiles it too.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace everlong::hip {
 
-// The upper half of a product.
+// Return the upper half of a product.
 EVERLONG_HD inline uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
   return __umul64hi(a, b);
@@ -21,13 +21,13 @@ EVERLONG_HD inline uint64_t MultiplyHigh(uint64_t a, uint64_t b) {
 #endif
 }
 
-// Divides numbers from 0 to 2^63 - 1 by one from 1 to 2^62. With 2^(bits - 1) < divisor <= 2^bits and factor =
+// Divides numbers from 0 to 2^63 - 1 by a divisor from 1 to 2^62. With 2^(bits - 1) < divisor <= 2^bits and factor =
 // ceil(2^(63 + bits) / divisor), factor * n / 2^(63 + bits) is above n / divisor by less than 1 / divisor.
 class Divisor {
  public:
   explicit Divisor(int64_t divisor) : divisor_(divisor) {
     while (int64_t{1} << bits_ < divisor) ++bits_;
-    // 2^(63 + bits) / divisor, digit by digit; what is left is rounded up.
+    // 2^(63 + bits) / divisor, digit by digit, with the rest rounded up.
     const auto by = static_cast<uint64_t>(divisor);
     uint64_t left = 1;
     for (int32_t digit = 0; digit < 63 + bits_; ++digit) {

@@ -1,5 +1,4 @@
-// Stored numbers as a kernel handles them: their conversion, and vectors of them that are read and written by one
-// access. Host code compiles it too.
+// Stored numbers in a kernel: their conversion, and vectors of one access. Host code compiles it too.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,15 @@
 #define EVERLONG_UNROLL
 #endif
 
-// FP8 by the hardware, where its bits are those of kv/element.h: NVIDIA from sm_89 on rounds to nearest even and
-// saturates (PTX: cvt.rn.satfinite). Only NaNs have other bits, and none is ever encoded. AMD: gfx908 has no FP8,
-// gfx942 has it in another format (FNUZ, bias 8); there the integer arithmetic of kv/element.h converts.
+// FP8 by the hardware, where its bits are those of kv/element.h. NVIDIA from sm_89 rounds to nearest even and saturates
+// (PTX: cvt.rn.satfinite). Only NaNs have other bits, and none is ever encoded. AMD's gfx908 has no FP8, and gfx942 has
+// it in another format (FNUZ, bias 8). There the integer arithmetic of kv/element.h converts.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define EVERLONG_HARDWARE_FP8 1
 #else
 #define EVERLONG_HARDWARE_FP8 0
 #endif
-// BF16 by the hardware, NaNs apart: NVIDIA from sm_80 on rounds to nearest even.
+// BF16 by the hardware, except for NaNs. NVIDIA from sm_80 rounds to nearest even.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define EVERLONG_HARDWARE_BF16 1
 #else
@@ -150,7 +149,7 @@ struct E5M2Element {
   }
 };
 
-// body(element) with the conversion of `dtype`: picks a kernel on the host.
+// Call body(element) with the conversion of `dtype`, to pick a kernel on the host.
 template <class Body>
 auto WithElement(DType dtype, const Body& body) {
   switch (dtype) {
@@ -164,7 +163,7 @@ auto WithElement(DType dtype, const Body& body) {
   return body(BFloat16Element{});
 }
 
-// body(code) with the conversion of `codec`: picks a kernel on the host.
+// Call body(code) with the conversion of `codec`, to pick a kernel on the host.
 template <class Body>
 auto WithCode(kv::Codec codec, const Body& body) {
   switch (codec) {
@@ -182,7 +181,7 @@ auto WithCode(kv::Codec codec, const Body& body) {
 
 // --- vectors
 
-// How an element is stored.
+// The integer that stores an element.
 template <class Element>
 using BitsOf = decltype(Element::Narrow(0.0F));
 
@@ -190,14 +189,14 @@ using BitsOf = decltype(Element::Narrow(0.0F));
 template <class Element>
 inline constexpr int32_t kVectorWidth = static_cast<int32_t>(16 / sizeof(BitsOf<Element>));
 
-// A vector of kWidth elements as one aligned object: one 16-byte access when kWidth is kVectorWidth. It may stand for
-// elements of any type (may_alias).
+// A vector of kWidth elements as one aligned object. It is one 16-byte access when kWidth is kVectorWidth, and may
+// alias elements of any type.
 template <class Element, int32_t kWidth>
 struct alignas(kWidth * sizeof(BitsOf<Element>)) [[gnu::may_alias]] ElementVector {
   BitsOf<Element> bits[kWidth];
 };
 
-// At element `offset` of `base`, aligned to the vector.
+// Load the vector at element `offset` of `base`, aligned to the vector.
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> LoadVector(const void* base, int64_t offset) {
   const void* at = static_cast<const BitsOf<Element>*>(base) + offset;
@@ -210,8 +209,7 @@ EVERLONG_HD inline void StoreVector(const ElementVector<Element, kWidth>& vector
   *static_cast<ElementVector<Element, kWidth>*>(at) = vector;
 }
 
-// The same at any byte address, which a payload does not align: one access where the address allows it, one an element
-// where it allows that.
+// Load one at any byte address, since payloads are not aligned: in one access, or else one an element, if possible.
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline ElementVector<Element, kWidth> LoadBytes(const uint8_t* at) {
   using Vector = ElementVector<Element, kWidth>;
@@ -313,7 +311,7 @@ EVERLONG_HD inline ElementVector<Element, kWidth> NarrowVector(const float* valu
   return vector;
 }
 
-// The larger of `most` and |value|, as MagnitudeBits orders them. Of a NaN other bits, as large.
+// Return the larger of `most` and |value|, as MagnitudeBits orders them. A NaN may get other bits that are as large.
 EVERLONG_HD inline uint32_t LargerMagnitude(uint32_t most, float value) {
 #if EVERLONG_HARDWARE_BF16
   float larger;

@@ -1,4 +1,4 @@
-// gather_kv_ on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+// gather_kv_ on a GPU, with raw device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace everlong::hip {
 
-// Row i: slot sources[i] of one buffer goes to slot targets[i] of another, and its key to position positions[i]; int64
-// [count] on the device, no target twice.
+// Row i: slot sources[i] of one buffer goes to slot targets[i] of another, and its key to position positions[i]. They
+// are int64 [count] on the device. No target comes twice.
 struct SlotGather {
   const int64_t* sources = nullptr;
   const int64_t* targets = nullptr;
@@ -17,14 +17,14 @@ struct SlotGather {
   int64_t count = 0;
 };
 
-// The rotation that targets take on, m included. Its angles are computed on the device, in fp64.
+// The rotation that targets get, with m. Its angles are computed on the device, in fp64.
 struct TakenRope {
   const double* inv_freq = nullptr;  // [half] on the device
   double attention_scaling = 1.0;
   bool interleaved = false;
 };
 
-// What kv::GatherSlots does. `workspace`: 2 * count * half floats on the device.
+// Do what kv::GatherSlots does. `workspace` holds 2 * count * half floats on the device.
 LaunchStatus GatherKv(const kv::FrameKv& from, const kv::SlotPhase& from_phase, const kv::FrameKv& to,
                       const kv::SlotPhase& to_phase, const SlotGather& gather, const TakenRope& rope, float* workspace,
                       void* stream);

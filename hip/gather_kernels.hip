@@ -11,7 +11,7 @@
 namespace everlong::hip {
 namespace {
 
-// What the kernels of one gather share.
+// The common arguments of the kernels of one gather.
 struct GatherJob {
   kv::FrameKv from;
   kv::SlotPhase from_phase;
@@ -22,7 +22,7 @@ struct GatherJob {
   GatherTurn turn;
 };
 
-// All phases and all values: keys, which need the phases, come next. The first blocks along x have the phases.
+// All phases and all values. Keys need the phases, so they come next. The first blocks along x have the phases.
 template <class Element, int32_t kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     GatherValues(GatherJob job, int32_t layers_a_block, uint32_t phase_blocks, Divisor by_half, Divisor by_units) {

@@ -1,4 +1,4 @@
-// What one thread of a gather does. Host code compiles it too.
+// The work of one thread in a gather. Host code compiles it too.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace everlong::hip {
 
-// What turns the gathered rows from their sources' rotation to their targets': cos, sin [count, half].
+// The turn of the gathered rows from their sources' rotation to their targets': cos, sin [count, half].
 struct GatherTurn {
   float* cos = nullptr;
   float* sin = nullptr;
 };
 
-// Phase number `index` of [count, half], in fp64 as the core has it; the target's slot says from now on which rotation
-// it carries.
+// Compute phase number `index` of [count, half], in fp64 as the core does, and record it in the target's slot.
 EVERLONG_HD inline void ComposeGather(int64_t index, const kv::SlotPhase& from, const kv::SlotPhase& to,
                                       const SlotGather& gather, const TakenRope& rope, const Divisor& by_half,
                                       const GatherTurn& turn) {
@@ -37,7 +36,8 @@ EVERLONG_HD inline void ComposeGather(int64_t index, const kv::SlotPhase& from, 
   to.sin[target] = taken.s;
 }
 
-// One unit of one row in every layer of `span`: `index` counts the units of the rows, by_units divides by those of one.
+// One unit of one row in every layer of `span`. `index` counts the units of the rows. `by_units` divides by the units
+// of one row.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
 EVERLONG_HD inline void GatherUnits(int64_t index, const HeadLayers& span, const kv::FrameKv& from,
                                     const kv::FrameKv& to, int32_t half, const SlotGather& gather,

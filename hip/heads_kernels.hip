@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kBlockThreads, kScoreBlocks) ScorePages(index:
   const int32_t lane = thread % kPageLanes;
   for (int64_t at = blockIdx.x; at < ScoreTasks(job, kBlockThreads); at += gridDim.x) {
     const PageTask task = ScoreTaskAt(job, by_blocks, at, kBlockThreads);
-    __syncthreads();  // the task before has read what is written now
+    __syncthreads();  // the task before has read what is overwritten now
     StageQueries<kStorage>(job, task.block, thread, kBlockThreads, queries);
     __syncthreads();
     for (int64_t page = task.first_page + thread / kPageLanes; page < task.end_page;

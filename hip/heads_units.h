@@ -1,8 +1,10 @@
-// What the threads of a heads scan do. ScorePages: a block of threads holds the queries of one block of rows and takes
-// pages in turns, a page at a time for as many threads as a tile has tokens (its lanes), each lane scoring one token of
-// every tile; then lanes join what they have of each row's softmax, by exchanges in pairs. SumRow: a block of threads
-// sums up a row over all pages. MassOfPage: one thread a page. Host code compiles it too, runs the threads one by one,
-// and makes the exchanges by an array.
+// The work of the threads in a heads scan. Host code compiles it too, runs the threads one by one, and makes the
+// exchanges through an array.
+//
+// ScorePages: a block of threads holds the queries of one block of rows and takes pages in turns. A page is scored by
+// as many threads as a tile has tokens (its lanes). Each lane scores one token of every tile. Then lanes join their
+// parts of each row's softmax by exchanges in pairs. SumRow: a block of threads sums up a row. MassOfPage: a thread a
+// page.
 #pragma once
 
 #include <cmath>
@@ -17,19 +19,19 @@
 namespace everlong::hip {
 
 inline constexpr int32_t kPageLanes = index::kTileTokens;
-inline constexpr int32_t kPagesALane = 4;  // and block of threads: what the queries that it has loaded serve for
-// Tokens that a lane scores side by side: every query that it loads serves both.
+inline constexpr int32_t kPagesALane = 4;  // and block of threads: pages that share the queries it has loaded
+// Tokens that a lane scores side by side. Each query that it loads serves both.
 inline constexpr int32_t kTilesAtOnce = 2;
 inline constexpr int32_t kQueryWidth = kVectorWidth<Float32Element>;
 static_assert(index::kBlockRows % kQueryWidth == 0);
 
-// Below every score, and no infinity: the difference of two such is 0.
+// Below every score, and not infinite: the difference of two such is 0.
 inline constexpr float kNoScore = -0x1.FFFFFEp127F;
 
-// 2^x for x <= 0, and nothing below 2^-126: what a score so far under the largest counts for on the CPU too.
+// Return 2^x for x <= 0, and 0 below 2^-126. The CPU also ignores scores that far below the largest.
 EVERLONG_HD inline float PowerOfTwo(float x) { return x < -126.0F ? 0.0F : exp2f(x); }
 
-// A row's share grows by the score of a token.
+// Add the score of a token to a row's share.
 EVERLONG_HD inline void AddScore(index::PageShare& share, float score) {
   const bool above = score > share.largest;
   const float power = PowerOfTwo(above ? share.largest - score : score - share.largest);
@@ -51,13 +53,13 @@ EVERLONG_HD constexpr int32_t CodesAWord(index::KeyStorage storage) {
   return storage == index::KeyStorage::kBf16 ? 2 : 4;
 }
 
-// Dimensions that the words of a tile hold: those past the key's are zeros, and so are the queries' there.
+// Return the dimensions that the words of a tile hold. Those past the key's are zeros, and so are the queries' there.
 template <index::KeyStorage kStorage>
 EVERLONG_HD constexpr int32_t WordDims(const index::KeyLayout& layout) {
   return layout.TileRows() * CodesAWord(kStorage);
 }
 
-// First phase: the queries of a block of rows, staged [WordDims][kBlockRows] where the threads of a block share them.
+// First phase: stage the queries of a block of rows, [WordDims][kBlockRows], where the threads of a block share them.
 template <index::KeyStorage kStorage>
 EVERLONG_HD inline void StageQueries(const index::HeadsJob& job, int64_t block, int32_t thread, int32_t threads,
                                      float* staged) {
@@ -71,7 +73,7 @@ EVERLONG_HD inline void StageQueries(const index::HeadsJob& job, int64_t block, 
   }
 }
 
-// index::DecodeKey, with FP8 by the hardware where there is one.
+// Decode as index::DecodeKey, with FP8 by the hardware where there is one.
 template <index::KeyStorage kStorage>
 EVERLONG_HD inline float KeyOf(uint32_t code, float scale) {
   if constexpr (kStorage == index::KeyStorage::kE4M3) {
@@ -82,7 +84,7 @@ EVERLONG_HD inline float KeyOf(uint32_t code, float scale) {
   }
 }
 
-// sums [tile][kBlockRows] become the products of a token's key in each of the tiles and the staged queries.
+// Set sums [tile][kBlockRows] to the products of a token's key, in each of the tiles, and the staged queries.
 template <index::KeyStorage kStorage>
 EVERLONG_HD inline void ScoreTokens(const index::KeyLayout& layout, const uint32_t* scales,
                                     const uint32_t* const (&tiles)[kTilesAtOnce], const float* queries,
@@ -120,7 +122,7 @@ EVERLONG_HD inline void ScoreTokens(const index::KeyLayout& layout, const uint32
   }
 }
 
-// Second phase: what a lane has of a page, of every row of a block: [kBlockRows].
+// Second phase: compute a lane's share of a page, for every row of a block: [kBlockRows].
 template <index::KeyStorage kStorage>
 EVERLONG_HD inline void ScorePage(const index::HeadsJob& job, int64_t block, int64_t at, int32_t lane,
                                   const float* queries, index::PageShare (&shares)[index::kBlockRows]) {
@@ -134,7 +136,7 @@ EVERLONG_HD inline void ScorePage(const index::HeadsJob& job, int64_t block, int
     const uint32_t* words[kTilesAtOnce];
     EVERLONG_UNROLL
     for (int32_t i = 0; i < kTilesAtOnce; ++i) {
-      const int32_t tile = first + i < end ? first + i : first;  // one that is not there is scored in vain
+      const int32_t tile = first + i < end ? first + i : first;  // a tile past the end is scored for nothing
       words[i] = tiles + tile * job.layout.TileWords();
     }
     float scores[kTilesAtOnce][index::kBlockRows];
@@ -165,7 +167,7 @@ EVERLONG_HD inline void StoreShare(const index::HeadsJob& job, int64_t block, in
   job.shares[(block * index::kBlockRows + ShareExchange::FirstRow(lane)) * job.page_count + page] = share;
 }
 
-// What a thread has seen of a row; in fp64, since an archive has many pages.
+// What a thread has seen of a row. It is in fp64, since an archive has many pages.
 struct RowSum {
   float largest;
   double sum;
@@ -176,7 +178,7 @@ EVERLONG_HD inline RowSum Join(RowSum a, RowSum b) {
   return {largest, a.sum * PowerOfTwo(a.largest - largest) + b.sum * PowerOfTwo(b.largest - largest)};
 }
 
-// First phase, of row `row`: every thread its pages. shared [threads].
+// First phase, of row `row`: every thread sums its pages. shared [threads].
 EVERLONG_HD inline void SumRow(const index::HeadsJob& job, int64_t row, int32_t thread, int32_t threads,
                                RowSum* shared) {
   RowSum sum{kNoScore, 0.0};
@@ -187,7 +189,7 @@ EVERLONG_HD inline void SumRow(const index::HeadsJob& job, int64_t row, int32_t 
   shared[thread] = sum;
 }
 
-// Second phase, in steps until one is left: of `left` sums the upper half joins the lower one.
+// Second phase, in steps until one sum is left: of `left` sums the upper half joins the lower half.
 EVERLONG_HD constexpr int32_t HalfOf(int32_t left) { return (left + 1) / 2; }
 EVERLONG_HD inline void FoldRow(int32_t left, int32_t thread, RowSum* shared) {
   const int32_t half = HalfOf(left);
@@ -209,7 +211,7 @@ EVERLONG_HD inline void MassOfPage(const index::HeadsJob& job, int64_t page) {
   job.mass[page] = mass;
 }
 
-// body(std::integral_constant<KeyStorage>) for a storage: picks a kernel on the host.
+// Call body(std::integral_constant<KeyStorage>) for a storage, to pick a kernel on the host.
 template <class Body>
 auto WithStorage(index::KeyStorage storage, const Body& body) {
   switch (storage) {

@@ -1,4 +1,4 @@
-// Exchange of values between the threads that run in step: a warp of NVIDIA's 32, a wave of AMD's 64.
+// Exchange of values between threads that run in step: a warp of NVIDIA's 32, a wave of AMD's 64.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace everlong::hip {
 
-// The value of the lane whose number differs by the bit `distance`, among kLanes that all call it. No memory is
-// touched: gfx908 goes through the crossbar of its LDS, which has no banks to conflict.
+// Return the value of the lane whose number differs by the bit `distance`. All kLanes must call it. It touches no
+// memory: gfx908 goes through the crossbar of its LDS, which has no bank conflicts.
 template <int32_t kLanes>
 __device__ inline float FromLane(float value, int32_t distance) {
 #if defined(__HIPCC__)

@@ -1,4 +1,4 @@
-// The scan of the part "meaning" on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+// The scan of the part "meaning" on a GPU, with device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include "everlong/index/meaning_job.h"
@@ -6,7 +6,7 @@
 
 namespace everlong::hip {
 
-// job.scores of every page, in one pass over the vectors: those of cpp/src/index to the bit.
+// Compute job.scores of every page in one pass over the vectors. They are those of cpp/src/index to the bit.
 LaunchStatus ScanMeaning(const index::MeaningJob& job, void* stream);
 
 }  // namespace everlong::hip

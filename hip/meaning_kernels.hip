@@ -31,10 +31,10 @@ __global__ void __launch_bounds__(kBlockThreads, kMaximaBlocks)
   const int32_t lane = thread % kTileLanes;
   for (int64_t at = blockIdx.x; at < MeaningTasks(job, kBlockThreads); at += gridDim.x) {
     const PageTask task = MeaningTaskAt(job, by_blocks, at, kBlockThreads);
-    __syncthreads();  // the task before has read what is written now
+    __syncthreads();  // the task before has read what is overwritten now
     StageRows(job, task.block, thread, kBlockThreads, rows);
     __syncthreads();
-    // All threads of a warp exchange together: those past the end score the last page in vain.
+    // All threads of a warp exchange together, so those past the end score the last page for nothing.
     for (int64_t first = task.first_page; first < task.end_page; first += TilePagesAtOnce(kBlockThreads)) {
       const int64_t own = first + thread / kTileLanes;
       const bool there = own < task.end_page;

@@ -1,9 +1,11 @@
-// What the threads of a scan of the part "meaning" do. ScorePages: a block of threads holds the question tokens of one
-// block of rows and takes pages in turns, a page at a time for the few threads (its lanes) that read a tile together,
-// each some of its vectors; then the lanes join the largest products of each row, by exchanges in pairs. ScoreOfPage:
-// one thread a page adds up what the page and those beside it have. The same numbers as on the host, to the bit: dot
-// products are whole numbers, and what follows them is the host's arithmetic in the host's order. Host code compiles it
-// too, runs the threads one by one, and makes the exchanges by an array.
+// The work of the threads in a scan of the part "meaning". Host code compiles it too, runs the threads one by one, and
+// makes the exchanges through an array.
+//
+// ScorePages: a block of threads holds the question tokens of one block of rows and takes pages in turns. A page is
+// scored by the few threads (its lanes) that read a tile together, each some of its vectors. Then the lanes join the
+// largest products of each row by exchanges in pairs. ScoreOfPage: one thread a page adds up the scores of the page and
+// of those beside it. The results are the host's to the bit: dot products are integers, and the rest follows the host's
+// order.
 #pragma once
 
 #include <cmath>
@@ -16,19 +18,19 @@
 
 namespace everlong::hip {
 
-// Vectors that a lane scores side by side: one access reads four numbers of each, and every word of the question that
-// it loads serves all.
+// Vectors that a lane scores side by side. One access reads four numbers of each. Each loaded word of the question
+// serves all.
 inline constexpr int32_t kLaneVectors = 4;
 inline constexpr int32_t kTileLanes = index::kTileVectors / kLaneVectors;
-inline constexpr int32_t kTilePagesALane = 4;  // and block of threads: what the rows that it has loaded serve for
+inline constexpr int32_t kTilePagesALane = 4;  // and block of threads: pages that share the rows it has loaded
 EVERLONG_HD constexpr int32_t TilePagesAtOnce(int32_t threads) { return threads / kTileLanes; }
 EVERLONG_HD constexpr int32_t TilePagesAGroup(int32_t threads) { return TilePagesAtOnce(threads) * kTilePagesALane; }
 
-// Four words as one access. They stand for floats, too: Float32Element's bits are what is stored.
+// Four words as one access. They may be floats too: the bits of a Float32Element are what is stored.
 using Words = ElementVector<Float32Element, 4>;
 EVERLONG_HD inline Words LoadWords(const void* base, int64_t at) { return LoadVector<Float32Element, 4>(base, at); }
 
-// sum + the dot product of four int8 each.
+// Return sum + the dot product of four int8 each.
 EVERLONG_HD inline int32_t AddDotOfBytes(uint32_t a, uint32_t b, int32_t sum) {
 #if defined(__CUDA_ARCH__)
   return __dp4a(static_cast<int32_t>(a), static_cast<int32_t>(b), sum);
@@ -50,7 +52,7 @@ EVERLONG_HD inline PageTask MeaningTaskAt(const index::MeaningJob& job, const Di
   return PageTaskAt(job.page_count, job.blocks, by_blocks, task, TilePagesAGroup(threads));
 }
 
-// First phase: a block of rows, staged [quads][kMeaningRows] where the threads of a block share them.
+// First phase: stage a block of rows, [quads][kMeaningRows], in the memory that a block of threads shares.
 EVERLONG_HD inline void StageRows(const index::MeaningJob& job, int64_t block, int32_t thread, int32_t threads,
                                   uint32_t* staged) {
   const int32_t words = job.quads * index::kMeaningRows;
@@ -59,8 +61,8 @@ EVERLONG_HD inline void StageRows(const index::MeaningJob& job, int64_t block, i
   }
 }
 
-// dots [kLaneVectors][kMeaningRows] become the products of a lane's vectors of a tile and the staged rows; what is read
-// last are 1 over their lengths.
+// Set dots [kLaneVectors][kMeaningRows] to the products of a lane's vectors of a tile and the staged rows. It returns
+// the words that it reads last: 1 over the vectors' lengths.
 EVERLONG_HD inline Words DotsOfTile(const uint32_t* tile, int32_t quads, const uint32_t* rows,
                                     int32_t (&dots)[kLaneVectors][index::kMeaningRows]) {
   EVERLONG_UNROLL
@@ -71,7 +73,7 @@ EVERLONG_HD inline Words DotsOfTile(const uint32_t* tile, int32_t quads, const u
   Words next = LoadWords(tile, 0);
   for (int32_t quad = 0; quad < quads; ++quad) {
     const Words vectors = next;
-    next = LoadWords(tile, int64_t{quad + 1} * index::kTileVectors);  // on its way while this one is multiplied
+    next = LoadWords(tile, int64_t{quad + 1} * index::kTileVectors);  // it loads while this one is multiplied
     EVERLONG_UNROLL
     for (int32_t row = 0; row < index::kMeaningRows; row += 4) {
       const Words four = LoadWords(rows, quad * index::kMeaningRows + row);
@@ -88,7 +90,7 @@ EVERLONG_HD inline Words DotsOfTile(const uint32_t* tile, int32_t quads, const u
   return next;
 }
 
-// Second phase: the largest products that a lane has of a page: [kMeaningRows].
+// Second phase: compute the largest products that a lane has of a page: [kMeaningRows].
 EVERLONG_HD inline void MaximaOfLane(const index::MeaningPage& page, int32_t quads, int32_t lane, const uint32_t* rows,
                                      float (&maxima)[index::kMeaningRows]) {
   EVERLONG_UNROLL

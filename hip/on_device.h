@@ -1,4 +1,4 @@
-// Which device a thread works on, and buffers there where no other allocator gives them.
+// The device that a thread works on, and buffers there for callers without an allocator of their own.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace everlong::hip {
 
-// Makes a device the calling thread's current one while it lives.
+// Makes a device the calling thread's current one while this object lives.
 class OnDevice {
  public:
   explicit OnDevice(int32_t device);
@@ -23,9 +23,9 @@ class OnDevice {
   LaunchStatus status_ = 0;
 };
 
-// `bytes` >= 1 of the current device, at an address divisible by 256.
+// Allocate `bytes` >= 1 of the current device, at an address divisible by 256.
 LaunchStatus AllocateOnDevice(int64_t bytes, void** buffer);
-// After all that the device has to do.
+// Free a buffer after all work of the device.
 void FreeOnDevice(void* buffer);
 
 }  // namespace everlong::hip

@@ -10,7 +10,7 @@ namespace everlong::hip {
 OnDevice::OnDevice(int32_t device) : device_(device) {
   const bool known = Answered(hipGetDevice(&before_)) == 0;
   if (known && before_ == device) return;
-  if (!known) before_ = device;  // and it stays so
+  if (!known) before_ = device;  // then it stays current
   status_ = Answered(hipSetDevice(device));
 }
 

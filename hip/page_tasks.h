@@ -1,5 +1,5 @@
-// How pages and blocks of rows are spread over blocks of threads: each takes a group of pages for one block of rows,
-// the block of rows fastest, so that blocks of threads that read the same pages run together.
+// How pages and blocks of rows are spread over blocks of threads. Each takes a group of pages for one block of rows.
+// The block of rows changes fastest, so that blocks of threads that read the same pages run together.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PageTask {
   int64_t first_page;
   int64_t end_page;
 };
-// by_blocks divides by `blocks`.
+// `by_blocks` divides by `blocks`.
 EVERLONG_HD inline PageTask PageTaskAt(int64_t page_count, int64_t blocks, const Divisor& by_blocks, int64_t task,
                                        int32_t pages_a_group) {
   const int64_t group = by_blocks.Quotient(task);

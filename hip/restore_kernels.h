@@ -1,4 +1,4 @@
-// restore_kv on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+// restore_kv on a GPU, with raw device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace everlong::hip {
 
-// Runs of archived tokens into the slots of a frame. All pointers on the device.
+// Runs of archived tokens to restore into the slots of a frame. All pointers are on the device.
 struct RestoreJob {
   kv::FrameKv frame;
   kv::SlotPhase phase;
@@ -23,7 +23,7 @@ struct RestoreJob {
   double attention_scaling = 1.0;
 };
 
-// Writes phase, k and v of the placed slots of every layer.
+// Write phase, k and v of the placed slots of every layer.
 LaunchStatus RestoreKv(const RestoreJob& job, void* stream);
 
 }  // namespace everlong::hip

@@ -9,10 +9,10 @@
 namespace everlong::hip {
 namespace {
 
-constexpr int32_t kKeyBlocks = 3;  // of threads that a multiprocessor holds at least, by their registers
+constexpr int32_t kKeyBlocks = 3;  // fewest blocks of threads that a multiprocessor holds, by their registers
 
-// All phases and all values: keys, which are turned by what stands in the frame's phase then, come next. The first
-// blocks along x have the phases.
+// All phases and all values. Keys are turned by the new phases in the frame, so they come next. Phases are the first
+// blocks along x.
 template <class Element, int32_t kWidth, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
     RestoreValues(RestoreJob job, int32_t layers_a_block, uint32_t phase_blocks, Divisor by_half, Divisor by_units,

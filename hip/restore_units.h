@@ -1,4 +1,4 @@
-// What one thread of restore_kv does, apart from the GPU. Host code compiles it too.
+// The work of one thread in restore_kv. Host code compiles it too.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace everlong::hip {
 // Rows are counted as if every placement had as many as the largest: [count, most_tokens].
 struct PlacedRow {
   kv::PagePlacement place;
-  int64_t t = 0;  // of the placement; beyond its tokens: no row
+  int64_t t = 0;  // number within the placement; beyond its tokens there is no row
 
   EVERLONG_HD PlacedRow(int64_t row, const RestoreJob& job, const Divisor& by_tokens) {
     const int64_t number = by_tokens.Quotient(row);
@@ -27,7 +27,7 @@ struct PlacedRow {
   [[nodiscard]] EVERLONG_HD bool exists() const { return t < place.tokens; }
 };
 
-// Phase `index` of the [count, most_tokens, half].
+// Compute phase `index` of [count, most_tokens, half].
 EVERLONG_HD inline void PlacePhase(int64_t index, const RestoreJob& job, const Divisor& by_half,
                                    const Divisor& by_tokens) {
   const int64_t number = by_half.Quotient(index);
@@ -40,8 +40,8 @@ EVERLONG_HD inline void PlacePhase(int64_t index, const RestoreJob& job, const D
   job.phase.sin[at] = phase.s;
 }
 
-// A unit of one row of every layer of a span, out of a payload. kKeys: keys, whose channels have a scale each; else
-// values, whose rows have. Code: how their numbers are coded.
+// A unit of one row in every layer of a span, out of a payload. With kKeys it is keys, which have a scale a channel;
+// else values, which have a scale a row. Code is how numbers are coded.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
 class UnitRestorer {
  public:
@@ -64,7 +64,7 @@ class UnitRestorer {
     }
   }
 
-  // All of the layers.
+  // Restore all of the layers.
   EVERLONG_HD void Run() const {
     if (IsAligned()) {
       RunAhead<true>();
@@ -81,7 +81,7 @@ class UnitRestorer {
   using Codes = ElementVector<Code, kWidth>;
   using Scales = ElementVector<Float32Element, kScales>;
 
-  // What stands for a vector in the payload.
+  // A vector as the payload has it.
   struct Coded {
     Codes codes;
     Scales scales[kScaled ? kAccesses : 1];
@@ -167,7 +167,7 @@ class UnitRestorer {
   UnitPhase<kWidth> phase_{};
 };
 
-// `index` counts the units of the rows, by_units divides by those of one.
+// `index` counts the units of the rows. `by_units` divides by the units of one row.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
 EVERLONG_HD inline void RestoreUnits(int64_t index, const HeadLayers& span, const RestoreJob& job,
                                      const Divisor& by_units, const Divisor& by_tokens) {

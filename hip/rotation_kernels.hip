@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kBlockThreads) RotateUnits(HeadRows rows, Pair
   }
 }
 
-// cos, sin [T, half] of m R(position).
+// Compute cos, sin [T, half] of m R(position).
 __global__ void __launch_bounds__(kBlockThreads)
     ComputePhase(const int64_t* positions, const double* inv_freq, int64_t tokens, Divisor by_half,
                  double attention_scaling, float* cos_out, float* sin_out) {

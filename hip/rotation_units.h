@@ -1,4 +1,4 @@
-// What one thread of a rotation kernel does, apart from the GPU: which unit it owns and what becomes of it.
+// The work of one thread in a rotation kernel: which unit it owns, and how it moves that.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace everlong::hip {
 
-enum class Turn : uint8_t { kOff, kOn };  // derotate, rerotate
+enum class Turn : uint8_t { kOff, kOn };  // kOff derotates, kOn rerotates
 
 inline bool AreVectors(const RowStrides& strides, int32_t width) {
   return strides.b % width == 0 && strides.h % width == 0 && strides.t % width == 0;
 }
 
-// Whether every vector of `width` elements of these rows starts at a multiple of 16 bytes.
+// Return whether every vector of `width` elements of these rows starts at a multiple of 16 bytes.
 inline bool AllowsVectors(const HeadRows& rows, int32_t half, int32_t width) {
   return IsAligned(rows.in) && IsAligned(rows.out) && RowsAreVectors(rows.head_dim, half, width) &&
          AreVectors(rows.in_strides, width) && AreVectors(rows.out_strides, width);
@@ -27,15 +27,15 @@ EVERLONG_HD inline int64_t UnitCount(const HeadRows& rows, int32_t half, int32_t
   return rows.batch * rows.heads * rows.tokens * UnitsPerRow(rows.head_dim, half, width);
 }
 
-// Where unit `index` lies. Offsets in elements.
+// The place of unit `index`. Offsets are in elements.
 struct UnitPlace {
   int64_t in = 0;  // of its first vector
   int64_t out = 0;
   int64_t phase = 0;
-  int32_t second = 0;  // of the second vector behind the first; 0: a plain unit
+  int32_t second = 0;  // offset of the second vector from the first; 0: a plain unit
 };
 
-// What an index of a unit is divided by: no units, no divisors.
+// The divisors for the index of a unit. Without units there are no divisors.
 struct RowDivisors {
   Divisor units;  // of a row
   Divisor tokens;
@@ -50,7 +50,7 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
   const int64_t row = by.units.Quotient(index);
   const auto of_row = static_cast<int32_t>(index - row * by.units.divisor());
   const RowUnit unit = UnitOfRow(of_row, phase.half, phase.interleaved, width);
-  const int64_t head = by.tokens.Quotient(row);  // of all entries of the batch
+  const int64_t head = by.tokens.Quotient(row);  // among those of the whole batch
   const int64_t t = row - head * by.tokens.divisor();
   const int64_t b = by.heads.Quotient(head);
   const int64_t h = head - b * by.heads.divisor();
@@ -60,7 +60,7 @@ EVERLONG_HD inline UnitPlace PlaceOf(int64_t index, const HeadRows& rows, const 
           b * phase.stride_b + t * phase.stride_t + unit.pair, unit.second};
 }
 
-// All of the unit at a place. kInterleaved is phase.interleaved, fixed so that every element keeps its register.
+// Move the unit at a place. kInterleaved is phase.interleaved, fixed so that every element keeps its register.
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
 EVERLONG_HD inline void MoveUnit(const UnitPlace& place, const HeadRows& rows, const PairPhase& phase) {
   const auto first = LoadVector<Element, kWidth>(rows.in, place.in);
@@ -81,7 +81,7 @@ EVERLONG_HD inline void MoveUnit(const UnitPlace& place, const HeadRows& rows, c
   StoreVector(NarrowVector<Element, kWidth>(values.second()), rows.out, place.out + place.second);
 }
 
-// All of unit `index`: the body of the kernel.
+// Move unit `index`: the body of the kernel.
 template <class Element, int32_t kWidth, Turn kTurn, bool kInterleaved>
 EVERLONG_HD inline void ProcessUnit(int64_t index, const HeadRows& rows, const PairPhase& phase,
                                     const RowDivisors& by) {

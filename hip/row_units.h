@@ -1,6 +1,6 @@
-// A row of D numbers cut into units, what a thread handles at a time: a rotated unit is two vectors of kWidth numbers
-// that hold kWidth pairs, a plain unit is one vector of the numbers past rotary_dim. Host code compiles it too, so that
-// a machine without a GPU can test the kernels against cpp/src/kv.
+// A row of D numbers cut into units, one a thread at a time. A rotated unit is two vectors of kWidth numbers that hold
+// kWidth pairs. A plain unit is one vector of the numbers past rotary_dim. Host code compiles it too, so that a machine
+// without a GPU can test the kernels against cpp/src/kv.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ EVERLONG_HD inline int32_t UnitsPerRow(int32_t head_dim, int32_t half, int32_t w
   return (half + (head_dim - 2 * half)) / width;
 }
 
-// Whether rows of head_dim numbers, 2 * half of them rotated, are whole vectors.
+// Return whether rows of head_dim numbers, 2 * half of them rotated, are whole vectors.
 EVERLONG_HD inline bool RowsAreVectors(int32_t head_dim, int32_t half, int32_t width) {
   return half % width == 0 && head_dim % width == 0;
 }
 
 inline bool IsAligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
-// Whether every vector of `width` elements of the frame's rows starts at a multiple of 16 bytes.
+// Return whether every vector of `width` elements of the frame's rows starts at a multiple of 16 bytes.
 inline bool AllowsVectors(const kv::FrameKv& frame, int32_t half, int32_t width) {
   return IsAligned(frame.k) && IsAligned(frame.v) && RowsAreVectors(frame.head_dim, half, width) &&
          frame.layer_stride % width == 0 && frame.head_stride % width == 0;
@@ -31,7 +31,7 @@ inline bool AllowsVectors(const kv::FrameKv& frame, int32_t half, int32_t width)
 // Offsets in the row, in numbers.
 struct RowUnit {
   int32_t d = 0;       // of the first vector
-  int32_t second = 0;  // of the second behind the first; 0: a plain unit
+  int32_t second = 0;  // offset of the second vector from the first; 0: a plain unit
   int32_t pair = 0;    // first pair of a rotated unit
 };
 
@@ -41,7 +41,7 @@ EVERLONG_HD inline RowUnit UnitOfRow(int32_t unit, int32_t half, bool interleave
   return interleaved ? RowUnit{2 * pair, width, pair} : RowUnit{pair, half, pair};
 }
 
-// The numbers of a unit, the first vector's and behind them, of a rotated unit, the second's.
+// The numbers of a unit: those of the first vector, then, for a rotated unit, those of the second.
 template <int32_t kWidth>
 struct UnitValues {
   float numbers[2 * kWidth];
@@ -49,13 +49,12 @@ struct UnitValues {
   EVERLONG_HD float* second() { return numbers + kWidth; }
 };
 
-// Turns the pairs of a rotated unit; phase_of(i) is that of its i-th pair.
+// Turn the pairs of a rotated unit. phase_of(i) is the phase of its i-th pair.
 template <bool kInterleaved, int32_t kWidth, class PhaseOf>
 EVERLONG_HD inline void TurnPairs(UnitValues<kWidth>& values, const PhaseOf& phase_of) {
   EVERLONG_UNROLL
   for (int32_t i = 0; i < kWidth; ++i) {
-    // Half-split: x in the first vector, y in the second. Interleaved: x and y are neighbours in the 2 * kWidth
-    // numbers.
+    // Half-split: x in the first vector, y in the second. Interleaved: x and y are neighbours in all numbers.
     float& x = values.numbers[kInterleaved ? 2 * i : i];
     float& y = values.numbers[kInterleaved ? 2 * i + 1 : kWidth + i];
     const kv::Pair turned = kv::RotatePair({x, y}, phase_of(i));
@@ -71,7 +70,7 @@ struct StoredUnit {
   ElementVector<Element, kWidth> second;
 };
 
-// The unit whose first vector is at `at`, `second` numbers before its second one (0: it has none).
+// Load the unit with its first vector at `at`, `second` numbers before its second one (0: it has none).
 template <class Element, int32_t kWidth>
 EVERLONG_HD inline StoredUnit<Element, kWidth> LoadUnit(const BitsOf<Element>* at, int32_t second) {
   StoredUnit<Element, kWidth> stored{};
@@ -94,14 +93,14 @@ EVERLONG_HD inline void StoreUnit(UnitValues<kWidth>& values, BitsOf<Element>* a
   Store(NarrowVector<Element, kWidth>(values.second()), at + second);
 }
 
-// The phases of a rotated unit's pairs: a thread that handles the same unit of many heads keeps them.
+// The phases of a rotated unit's pairs. A thread that handles the same unit of many heads keeps them.
 template <int32_t kWidth>
 struct UnitPhase {
   float cos[kWidth];
   float sin[kWidth];
 };
 
-// cos, sin: of the unit's first pair.
+// Load the phases; cos and sin point at the unit's first pair.
 template <int32_t kWidth>
 EVERLONG_HD inline UnitPhase<kWidth> LoadPhase(const float* cos, const float* sin) {
   constexpr int32_t kFloats = kWidth < kVectorWidth<Float32Element> ? kWidth : kVectorWidth<Float32Element>;
@@ -131,8 +130,8 @@ EVERLONG_HD inline void TurnUnit(UnitValues<kWidth>& values, const UnitPhase<kWi
   TurnPairs<kInterleaved>(values, [&](int32_t i) { return kv::Phase{phase.cos[i], phase.sin[i]}; });
 }
 
-// load(i) and then use(i, loaded) for every i in [0, count), kAhead at a time: all of them are loaded before the first
-// is used, for memory answers late and a thread that waits for one load after the other asks for little of it.
+// Call load(i) and then use(i, loaded) for every i in [0, count), kAhead at a time. It loads all of them before it uses
+// the first: memory answers late, so a thread that waits for each load uses little of its bandwidth.
 template <int32_t kAhead, class Load, class Use>
 EVERLONG_HD inline void ForEachLoaded(int32_t count, const Load& load, const Use& use) {
   int32_t i = 0;
@@ -146,18 +145,18 @@ EVERLONG_HD inline void ForEachLoaded(int32_t count, const Load& load, const Use
   for (; i < count; ++i) use(i, load(i));
 }
 
-// So many units a thread loads before it uses the first.
+// How many units a thread loads before it uses the first.
 inline constexpr int32_t kTurnedAhead = 2;
 inline constexpr int32_t kPlainAhead = 4;
 
-// Layers [first, end) of one head: what a thread does with its unit of its row.
+// Layers [first, end) of one head. A thread handles its unit of its row in each of them.
 struct HeadLayers {
   int32_t head = 0;
   int32_t first = 0;
   int32_t end = 0;
 };
 
-// `count` units from `in` to `out`, each step's a stride further on, turned by `phase` where they are rotated ones.
+// Move `count` units from `in` to `out`, a stride further each step. Rotated units turn by `phase`.
 template <class Element, int32_t kWidth, bool kInterleaved>
 EVERLONG_HD inline void MoveUnits(const BitsOf<Element>* in, int64_t in_stride, BitsOf<Element>* out,
                                   int64_t out_stride, int32_t count, int32_t second, const UnitPhase<kWidth>& phase) {

@@ -1,4 +1,4 @@
-// shift_kv_ on a GPU: raw device pointers and a stream, as hip/rotation_kernels.h has it.
+// shift_kv_ on a GPU, with raw device pointers and a stream, by the rules of hip/rotation_kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,14 @@
 
 namespace everlong::hip {
 
-// Slots [source, source + count) move to [target, target + count); the ranges may overlap.
+// Slots [source, source + count) move to [target, target + count). The ranges may overlap.
 struct SlotShift {
   int64_t source = 0;
   int64_t target = 0;
   int64_t count = 0;
 };
 
-// The turn of the moved keys, one number a pair, on the device. The core computes it in fp64 on the host, so that every
-// device turns by the same bits.
+// The turn of the moved keys, one number a pair, on the device. The host computes it in fp64 for all devices alike.
 struct ShiftTurn {
   const double* cos = nullptr;  // [half], what phases are composed with
   const double* sin = nullptr;
@@ -28,7 +27,7 @@ struct ShiftTurn {
 
 int64_t ShiftWorkspaceBytes(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift);
 
-// k, v and phase of the frame, in place. `workspace`: ShiftWorkspaceBytes on the device, aligned to 16.
+// Shift k, v and phase of the frame, in place. `workspace` is ShiftWorkspaceBytes on the device, aligned to 16.
 LaunchStatus ShiftKv(const kv::FrameKv& frame, const kv::SlotPhase& phase, const SlotShift& shift,
                      const ShiftTurn& turn, void* workspace, void* stream);
 

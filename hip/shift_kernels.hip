@@ -13,7 +13,7 @@
 namespace everlong::hip {
 namespace {
 
-// cos_out, sin_out [count, half].
+// Compute cos_out, sin_out [count, half].
 __global__ void __launch_bounds__(kBlockThreads) ComposePhases(kv::SlotPhase phase, SlotShift shift, ShiftTurn turn,
                                                                Divisor by_half, float* cos_out, float* sin_out) {
   for (int64_t i = FirstIndex(); i < shift.count * phase.half; i += IndexStride()) {
@@ -21,9 +21,9 @@ __global__ void __launch_bounds__(kBlockThreads) ComposePhases(kv::SlotPhase pha
   }
 }
 
-constexpr int32_t kChainBlocks = 4;  // of threads, that a multiprocessor holds at least, by their registers
+constexpr int32_t kChainBlocks = 4;  // fewest blocks of threads that a multiprocessor holds, by their registers
 
-// Chains of one head (along y) of one layer (along z): along x those of keys, of values, and of the slots' phases.
+// Chains of one head (along y) of one layer (along z). Along x are those of keys, of values, and of the slots' phases.
 template <class Element, int32_t kWidth, bool kInterleaved>
 __global__ void __launch_bounds__(kBlockThreads, kChainBlocks)
     ShiftChainsOf(kv::FrameKv frame, kv::SlotPhase phase, ShiftChains chains, ShiftTurn turn, PairPhase keys,

@@ -1,5 +1,4 @@
-// How a shift is cut so that no two threads disturb each other, and what one thread of it does. Host code compiles it
-// too.
+// How a shift is cut so that threads do not disturb each other, and one thread's work in it. Host code compiles it too.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +16,14 @@
 
 namespace everlong::hip {
 
-// Where a row goes stands another one that moves `length` rows further on, and so forth: such a chain is one thread's.
-// It takes the row whose place is free first, and a row is read before the one behind it is written there. There are as
-// many chains as rows lie between source and target, or one a row where those do not overlap.
+// A row's target may hold another row, which moves on by the same distance, and so on. One thread takes such a chain.
+// It begins with the row whose target is free, and reads each row before it writes the one behind it there. There are
+// as many chains as rows between source and target, or one a row where those do not overlap.
 struct ShiftChains {
   int64_t source = 0;
   int64_t target = 0;
   int64_t count = 0;   // of rows
-  int64_t chains = 0;  // and rows between two of a chain
+  int64_t chains = 0;  // also the distance of two rows of a chain
   bool last_first = false;
 
   explicit ShiftChains(const SlotShift& shift)
@@ -43,15 +42,15 @@ struct ShiftChains {
   }
 };
 
-inline constexpr int64_t kFewestChains = 64;  // below it, too few to fill a GPU: rows go through the workspace
+inline constexpr int64_t kFewestChains = 64;  // fewer cannot fill a GPU: rows then go through the workspace
 inline constexpr int64_t kStagedRows = 512;
 
 inline bool IsStaged(const SlotShift& shift) {
   return ShiftChains(shift).chains < std::min(kFewestChains, shift.count);
 }
 
-// Rows that one step of a staged shift moves: all of them are read before any is written. Steps run one after the
-// other, those that free the place of later ones first.
+// Return the steps of a staged shift. A step reads all of its rows before it writes any. Steps run one after the other;
+// those that free the target of later ones come first.
 inline std::vector<SlotShift> StagedSteps(const SlotShift& shift) {
   std::vector<SlotShift> steps;
   for (int64_t first = 0; first < shift.count; first += kStagedRows) {
@@ -62,7 +61,7 @@ inline std::vector<SlotShift> StagedSteps(const SlotShift& shift) {
   return steps;
 }
 
-// `count` rows of every layer and head of k or v, from slot `source` of `base` to slot `target` of it.
+// Return `count` rows of every layer and head of k or v, from slot `source` of `base` to slot `target` of it.
 inline HeadRows SlotRows(const kv::FrameKv& frame, void* base, int64_t source, int64_t target, int64_t count) {
   const auto row_bytes = static_cast<int64_t>(DTypeSize(frame.dtype)) * frame.head_dim;
   auto* bytes = static_cast<char*>(base);
@@ -78,7 +77,7 @@ inline HeadRows SlotRows(const kv::FrameKv& frame, void* base, int64_t source, i
           strides};
 }
 
-// The same rows between frame and workspace, which holds them contiguously.
+// Return the same rows between frame and workspace, which holds them contiguously.
 inline HeadRows ToWorkspace(HeadRows rows, void* workspace) {
   rows.out = workspace;
   rows.out_strides = {rows.heads * rows.tokens * rows.head_dim, rows.tokens * rows.head_dim, rows.head_dim};
@@ -90,7 +89,7 @@ inline HeadRows FromWorkspace(HeadRows rows, const void* workspace) {
   return rows;
 }
 
-// A phase that moves, turned: the angle sum in fp64, as the core composes it.
+// Return a phase that moves, turned: the angle sum in fp64, as the core composes it.
 EVERLONG_HD inline kv::Phase ComposedPhase(const kv::SlotPhase& phase, int64_t at, const ShiftTurn& turn,
                                            int64_t pair) {
   const double c = phase.cos[at];
@@ -100,7 +99,7 @@ EVERLONG_HD inline kv::Phase ComposedPhase(const kv::SlotPhase& phase, int64_t a
   return {static_cast<float>(c * turn_c - s * turn_s), static_cast<float>(s * turn_c + c * turn_s)};
 }
 
-// Phase number `index` of the [count, half] that move.
+// Compose phase number `index` of the [count, half] that move.
 EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, int64_t source, const ShiftTurn& turn,
                                      const Divisor& by_half, float* cos_out, float* sin_out) {
   const kv::Phase composed = ComposedPhase(phase, source * phase.half + index, turn, by_half.Remainder(index));
@@ -108,7 +107,7 @@ EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, 
   sin_out[index] = composed.s;
 }
 
-// Of every row of a chain one phase, in place: `index` counts [chains, half].
+// Shift one phase of every row of a chain, in place. `index` counts [chains, half].
 EVERLONG_HD inline void ShiftPhases(int64_t index, const ShiftChains& chains, const kv::SlotPhase& phase,
                                     const ShiftTurn& turn, const Divisor& by_half) {
   const int64_t chain = by_half.Quotient(index);
@@ -123,8 +122,8 @@ EVERLONG_HD inline void ShiftPhases(int64_t index, const ShiftChains& chains, co
   }
 }
 
-// Of every row of a chain one unit, of one head of one layer: `index` counts the units of the chains, by_units divides
-// by those of a row.
+// Shift one unit of every row of a chain, of one head of one layer. `index` counts the units of the chains. `by_units`
+// divides by the units of a row.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys>
 EVERLONG_HD inline void ShiftUnits(int64_t index, int32_t head, int32_t layer, const ShiftChains& chains,
                                    const kv::FrameKv& frame, const PairPhase& turn, const Divisor& by_units) {

@@ -1,6 +1,6 @@
 // A stream of its own for copies between host and device, beside the streams that compute, and pinned buffers for them.
-// Streams and events are handles of the runtime. Every call names its device and leaves the caller's current one as it
-// is. In what order streams run what is enqueued on them is the callers' (everlong/kv/stream_runtime.h).
+// Streams and events are handles of the runtime. Every call names its device and leaves the caller's current device as
+// it is. The callers order the work of streams (everlong/kv/stream_runtime.h).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ void SynchronizeStream(int32_t device, void* stream);
 LaunchStatus AllocatePinned(int32_t device, int64_t bytes, void** buffer);
 void FreePinned(int32_t device, void* buffer);
 
-// Enqueues one copy between host and device, of `bytes` >= 1.
+// Enqueue one copy between host and device, of `bytes` >= 1.
 LaunchStatus CopyOnStream(int32_t device, void* stream, void* to, const void* from, int64_t bytes);
 
-// An event that passes after what has been enqueued on the stream.
+// Record an event that passes after what has been enqueued on the stream.
 LaunchStatus RecordEvent(int32_t device, void* stream, void** event);
-// What is enqueued on the stream from now on waits for the event.
+// Make later work on the stream wait for the event.
 LaunchStatus HoldBack(int32_t device, void* stream, void* event);
 LaunchStatus HasPassed(int32_t device, void* event, bool* passed);
 LaunchStatus WaitForEvent(int32_t device, void* event);

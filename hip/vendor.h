@@ -1,5 +1,5 @@
-// One kernel source for hipcc and nvcc: the few runtime names that are used here, under HIP's names. hipcc brings its
-// own; for nvcc they stand here, because HIP's headers for NVIDIA lag behind CUDA.
+// One kernel source for hipcc and nvcc: the few runtime names that are used here, under HIP's names. hipcc has its own.
+// For nvcc they are defined here, because HIP's headers for NVIDIA lag behind CUDA.
 #pragma once
 
 #if defined(__HIPCC__)

@@ -1,4 +1,4 @@
-// numpy arrays in and out, taken as they are: nothing is converted or copied behind the caller's back.
+// numpy arrays in and out, taken as they are: nothing is converted or copied without the caller knowing.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -10,8 +10,8 @@
 
 namespace everlong::bindings {
 
-// The elements of `value`, an array of exactly T, C-contiguous, of `ndim` dimensions (any number when it is -1). Valid
-// while the array lives. TypeError or ValueError names the argument.
+// Return the elements of `value`, an array of exactly T, C-contiguous, of `ndim` dimensions (any number when it is -1).
+// They are valid while the array lives. TypeError or ValueError names the argument.
 template <class T>
 std::span<const T> View(const pybind11::object& value, const char* name, pybind11::ssize_t ndim = 1) {
   namespace py = pybind11;
@@ -32,7 +32,7 @@ std::span<const T> View(const pybind11::object& value, const char* name, pybind1
   return {static_cast<const T*>(array.data()), static_cast<size_t>(array.size())};
 }
 
-// The same for an array that is written to.
+// Do the same for an array that is written to.
 template <class T>
 std::span<T> WritableView(const pybind11::object& value, const char* name, pybind11::ssize_t ndim = 1) {
   namespace py = pybind11;

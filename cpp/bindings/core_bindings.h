@@ -14,7 +14,7 @@ void BindWalker(pybind11::module_& module);
 void BindTagTree(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
-// Arrays [lists], [lists, dimension] and [lists]; their sizes are the index's to check.
+// Make a router of arrays [lists], [lists, dimension] and [lists]. The index checks their sizes.
 index::NeuralInvertedIndex::Router RouterOf(const pybind11::object& lists, const pybind11::object& vectors,
                                             const pybind11::object& biases);
 void BindMemoryOs(pybind11::module_& module);

@@ -1,4 +1,4 @@
-// Status values as the exceptions of everlong.errors. Everything here needs the GIL.
+// Raise Status values as the exceptions of everlong.errors. Everything here needs the GIL.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace everlong::bindings {
 
-// Raises the class `name` of everlong.errors.
+// Raise the class `name` of everlong.errors.
 [[noreturn]] void RaiseNamed(const char* name, const std::string& message);
-// Raises what stands for status.code(); the status is not ok.
+// Raise the class for status.code(). The status is not ok.
 [[noreturn]] void Raise(const Status& status);
 
-// For a device that is named where there can be none.
+// Return the error for a device that is named in a build without a GPU.
 inline Status NoGpuError(int32_t device) {
   return InvalidArgumentError("device is " + std::to_string(device) +
                               "; expected None: everlong was built without a GPU (EVERLONG_CUDA, EVERLONG_HIP)");

@@ -5,8 +5,7 @@
 
 namespace everlong::bindings {
 
-// Runs `work`, which touches no Python object, without the GIL. What it returns, a Status or Result too, is looked at
-// with it.
+// Run `work`, which touches no Python object, without the GIL. Return its result, with the GIL.
 template <class Work>
 auto Unlocked(const Work& work) {
   const pybind11::gil_scoped_release release;

@@ -1,4 +1,4 @@
-// A code of the GPU's runtime as a Status. In builds with a GPU only.
+// A GPU runtime's code as a Status. Only in builds with a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace everlong::bindings {
 
-// "cuda:0: copy: invalid argument"
+// Return e.g. "cuda:0: copy: invalid argument".
 inline Status GpuError(int32_t device, const char* what, hip::LaunchStatus status) {
   return IoError("cuda:" + std::to_string(device) + ": " + what + ": " + hip::LaunchError(status));
 }

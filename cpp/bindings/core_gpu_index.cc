@@ -61,7 +61,7 @@ class GpuIndexDevice : public index::IndexDevice {
   }
 
  private:
-  // call() with the device current.
+  // Run call() with the device current.
   template <class Call>
   [[nodiscard]] hip::LaunchStatus Here(const Call& call) const {
     const hip::OnDevice current(device_);
@@ -78,7 +78,7 @@ class GpuIndexDevice : public index::IndexDevice {
 
   const int32_t device_;
   void* const stream_;
-  std::map<std::byte*, Hooked> hooked_;  // what the host program's allocator gave
+  std::map<std::byte*, Hooked> hooked_;  // memory of the host program's allocator
 };
 
 }  // namespace

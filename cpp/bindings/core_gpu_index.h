@@ -1,4 +1,4 @@
-// A GPU as the device of the core's indexes. In builds with a GPU only.
+// A GPU as the device of the core's indexes. Only in builds with a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace everlong::bindings {
 
-// Works on a stream of its own, in memory of the host program's allocator where there is one (base/device_memory.h).
-// kIoError with the runtime's reason.
+// Make a device with a stream of its own, in memory of the host program's allocator where there is one
+// (base/device_memory.h). kIoError with the runtime's reason.
 Result<std::unique_ptr<index::IndexDevice>> MakeGpuIndexDevice(int32_t device);
 
 }  // namespace everlong::bindings

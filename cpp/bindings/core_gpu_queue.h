@@ -1,4 +1,4 @@
-// A side stream of a GPU as the core's CopyQueue. In builds with a GPU only.
+// A side stream of a GPU as the core's CopyQueue. Only in builds with a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace everlong::bindings {
 
-// kIoError with the runtime's reason.
+// Make the queue. kIoError with the runtime's reason.
 Result<std::unique_ptr<kv::CopyQueue>> MakeGpuCopyQueue(int32_t device);
 
 }  // namespace everlong::bindings

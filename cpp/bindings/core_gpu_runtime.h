@@ -1,4 +1,4 @@
-// A GPU's runtime as the core's StreamRuntime: of both libraries of the bindings. In builds with a GPU only.
+// A GPU's runtime as the core's StreamRuntime, for both libraries of the bindings. Only in builds with a GPU.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace everlong::bindings {
 
-// The runtime's calls, one by one; what is ordered after what is kv's.
+// The runtime's calls, one by one. kv orders them.
 class GpuStreamRuntime : public kv::StreamRuntime {
  public:
   explicit GpuStreamRuntime(int32_t device) : device_(device) {}

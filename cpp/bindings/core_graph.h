@@ -1,4 +1,4 @@
-// What the graph's settings are called in Python.
+// The Python names of the graph's settings, and its results as Python objects.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,17 +14,17 @@
 
 namespace everlong::bindings {
 
-// ValueError for what there cannot be.
+// Return the options. ValueError for options out of range.
 graph::GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radius, double share, double growth,
                                          int64_t most_members, int64_t looked_at, uint64_t seed);
 
-// A walk that a search is to make; keeps its policy.
+// A walk for a search to make. It keeps its policy alive.
 struct WalkHandle {
   std::shared_ptr<const graph::WalkerPolicy> policy;
   os::WalkRequest request;
 };
 
-// (year, month, day, session, blocks) of each.
+// Return (year, month, day, session, blocks) of each bucket.
 pybind11::list BucketsOf(const std::vector<graph::TagTree::Bucket>& buckets);
 
 }  // namespace everlong::bindings

@@ -82,7 +82,7 @@ std::shared_ptr<NeuralInvertedIndex> Dnii(int32_t dimension, const std::string& 
   return index::MakeNeuralInvertedIndex({dimension, ParseMetric(metric), list_vectors, probes, rescored, exact_below});
 }
 
-// pybind11 takes what a function gives it for a class's own holder, and that is the shared pointer here.
+// pybind11 treats what a function returns as the class's own holder, which is the shared pointer here.
 template <class Index>
 std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::string& file) {
   return ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); }));
@@ -93,7 +93,7 @@ py::array_t<Number> Array(const std::vector<Number>& values) {
   return py::array_t<Number>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
-// [values.size() / dimension, dimension]
+// Return [values.size() / dimension, dimension].
 py::array_t<float> Matrix(const std::vector<float>& values, int32_t dimension) {
   const auto rows = static_cast<py::ssize_t>(values.size()) / dimension;
   py::array_t<float> matrix({rows, py::ssize_t{dimension}});
@@ -101,7 +101,7 @@ py::array_t<float> Matrix(const std::vector<float>& values, int32_t dimension) {
   return matrix;
 }
 
-// The numbers of an array [n, dimension].
+// Return the numbers of an array [n, dimension].
 std::span<const float> Rows(const py::object& value, const char* name, int32_t dimension) {
   const std::span<const float> rows = View<float>(value, name, 2);
   const py::ssize_t columns = py::reinterpret_borrow<py::array>(value).shape(1);
@@ -114,7 +114,7 @@ std::span<const float> Rows(const py::object& value, const char* name, int32_t d
 
 using Found = std::pair<py::array_t<int64_t>, py::array_t<float>>;
 
-// ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.
+// Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.
 Found AsArrays(const std::vector<VectorHits>& hits, int32_t k) {
   const auto count = static_cast<py::ssize_t>(hits.size());
   py::array_t<int64_t> ids({count, py::ssize_t{k}});

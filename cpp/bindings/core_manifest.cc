@@ -17,7 +17,7 @@ using store::Fingerprint;
 using store::Geometry;
 using store::Manifest;
 
-// A field of one of the manifest's parts as a plain attribute.
+// Bind a field of one of the manifest's parts as a plain attribute.
 template <class Part, class Field>
 void BindField(py::class_<Manifest>& type, const char* name, Part Manifest::* part, Field Part::* field) {
   type.def_property(

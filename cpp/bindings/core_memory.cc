@@ -40,22 +40,22 @@ namespace py = pybind11;
 using os::Memory;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 
-// The Python object: a memory until it is closed. A call that is running in another thread while close() is called
-// finishes on the memory it began with, and the last one of them releases lock and files. Destroyed without the GIL.
+// The Python object: a memory until it is closed. A call that runs in another thread during close() finishes on the
+// memory it began with. The last such call releases lock and files. It is destroyed without the GIL.
 class MemoryHandle {
  public:
   explicit MemoryHandle(std::unique_ptr<Memory> memory) : memory_(OwnedByThisProcess(std::move(memory))) {}
 
-  // work(memory) without the GIL; ClosedError after Close, and in a fork of the process.
+  // Run work(memory) without the GIL. ClosedError after Close, and in a fork of the process.
   template <class Work>
   auto Call(const Work& work) const {
     std::shared_ptr<Memory> memory = Share();
     return Unlocked([&] {
-      const std::shared_ptr<Memory> held = std::move(memory);  // the last owner may be this call, and it has no GIL
+      const std::shared_ptr<Memory> held = std::move(memory);  // this call may be the last owner, and it has no GIL
       return work(*held);
     });
   }
-  // For what outlives a call.
+  // Return the memory for an object that outlives the call.
   [[nodiscard]] std::shared_ptr<Memory> Share() const {
     if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
     if (!process_.IsThis()) {
@@ -76,7 +76,7 @@ class MemoryHandle {
 
 std::span<const std::byte> AsBytes(std::span<const uint8_t> bytes) { return std::as_bytes(bytes); }
 
-// Reads under way, which keep the memory alive; Python keeps what they fill. Destroyed without the GIL.
+// Reads under way. They keep the memory alive, and Python keeps the buffers that they fill. Destroyed without the GIL.
 class PendingReadsHandle {
  public:
   PendingReadsHandle(std::shared_ptr<Memory> memory, std::unique_ptr<store::PendingReads> reads)
@@ -87,7 +87,7 @@ class PendingReadsHandle {
 
  private:
   std::shared_ptr<Memory> memory_;
-  std::unique_ptr<store::PendingReads> reads_;  // gone first: its destructor waits
+  std::unique_ptr<store::PendingReads> reads_;  // destroyed first: its destructor waits
 };
 
 store::StoreOptions Options(std::optional<int64_t> host_bytes) {
@@ -117,7 +117,7 @@ std::unique_ptr<MemoryHandle> ImportFile(const std::string& file, const std::opt
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
 }
 
-// The store alone is opened: its indexes may not be had from what is damaged.
+// It opens only the store, because damaged payload may not give its indexes.
 store::VerifyReport Repair(const std::string& folder) {
   return ValueOrRaise(Unlocked([&]() -> Result<store::VerifyReport> {
     EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::MemoryStore> opened,
@@ -133,7 +133,7 @@ Role ParseRole(const std::string& name) {
   throw py::value_error("role: \"" + name + "\", expected \"read\", \"asked\" or \"said\"");
 }
 
-// None for none: what a search takes by default, or all blocks.
+// No names give no roles: a search then takes its default, and a list takes all blocks.
 std::optional<Roles> ParseRoles(const std::vector<std::string>& names) {
   if (names.empty()) return std::nullopt;
   Roles roles{};
@@ -248,7 +248,7 @@ void AddPageVectors(const MemoryHandle& self, int64_t block, const py::object& p
   RaiseIfError(self.Call([&](Memory& memory) { return memory.AddPageVectors(block, page_view, vector_view, terms); }));
 }
 
-// None, or a pack without a name: none.
+// None, or a pack without a name, sets none.
 void SetMeaning(const MemoryHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens,
                 std::optional<int32_t> device, int64_t device_bytes) {
   std::optional<os::MeaningOptions> options;
@@ -271,7 +271,7 @@ void PutTensors(const MemoryHandle& self, int64_t block, const ArraysByName& ten
   RaiseIfError(self.Call([&](Memory& memory) { return memory.PutTensors(block, views); }));
 }
 
-// "heads", "lexical" ... or "meaning", in quotes.
+// Return "heads", "lexical" ... or "meaning", in quotes.
 std::string PartNames() {
   const std::vector<index::IndexPart> parts = index::AllIndexParts();
   std::string names;
@@ -295,12 +295,12 @@ index::IndexParts ParseKinds(const std::vector<std::string>& names) {
   return kinds;
 }
 
-// The core sees no shapes: an array with two dimensions swapped has as many numbers.
+// The core sees no shapes, and an array with two dimensions swapped has as many numbers.
 void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, size_t tokens) {
   const auto [heads, layout] = self.Call([](Memory& memory) {
     return std::pair(static_cast<py::ssize_t>(memory.retrieval_heads().size()), memory.layout());
   });
-  if (heads == 0) return;  // the core says so
+  if (heads == 0) return;  // the core reports it
   const auto array = py::reinterpret_borrow<py::array>(head_queries);
   const std::array<py::ssize_t, 3> expected = {static_cast<py::ssize_t>(tokens), heads, py::ssize_t{layout.head_dim}};
   if (std::equal(expected.begin(), expected.end(), array.shape())) return;
@@ -311,17 +311,17 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
                         ", expected [tokens, heads, D] = " + text(expected.data()));
 }
 
-// The same of [tokens, dimension].
+// Check the same for [tokens, dimension].
 void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query) {
   const std::optional<os::MeaningOptions> options = self.Call([](Memory& memory) { return memory.meaning(); });
-  if (!options) return;  // the core says so
+  if (!options) return;  // the core reports it
   const py::ssize_t columns = py::reinterpret_borrow<py::array>(meaning_query).shape(1);
   if (columns == options->dimension) return;
   throw py::value_error("meaning_query: rows of " + std::to_string(columns) + " numbers, expected " +
                         std::to_string(options->dimension));
 }
 
-// Refers to the arrays.
+// The result refers to the arrays.
 os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_ids, const py::object& head_queries,
                             const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
                             const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
@@ -358,7 +358,7 @@ os::SearchRequest RequestOf(const MemoryHandle& self, const py::object& token_id
   return request;
 }
 
-// The methods that take a request: what RequestOf takes, and what they are asked with beside it.
+// Bind a method that takes a request: the arguments of RequestOf, and those of its own.
 template <class... Arguments>
 auto SearchBy(os::SearchRequest (*request)(const MemoryHandle& self, Arguments...)) {
   return [request](const MemoryHandle& self, Arguments... arguments) {
@@ -382,7 +382,7 @@ void ReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages, cons
 std::unique_ptr<PendingReadsHandle> StartReadPages(const MemoryHandle& self, const std::vector<PageRef>& pages,
                                                    int32_t first_layer, int32_t layers, const py::object& out) {
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
-  // Before they begin: close() in another thread may come before they are returned.
+  // Take the memory before the reads begin: close() in another thread may come before they are returned.
   std::shared_ptr<Memory> memory = self.Share();
   auto reads = Unlocked([&] {
     auto started = memory->StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes));
@@ -408,7 +408,7 @@ void PutFile(const MemoryHandle& self, const std::string& name, const py::bytes&
   RaiseIfError(self.Call([&](Memory& memory) { return memory.PutFile(name, bytes); }));
 }
 
-// None when there is no such file.
+// Return the bytes of a file; None when there is no such file.
 std::optional<py::bytes> File(const MemoryHandle& self, const std::string& name) {
   const Result<std::vector<std::byte>> bytes = self.Call([&](Memory& memory) { return memory.File(name); });
   if (bytes.status().code() == StatusCode::kNotFound) return std::nullopt;
@@ -438,7 +438,7 @@ void BindMemory(py::module_& module) {
   const py::release_gil_before_calling_cpp_dtor without_gil;
   py::class_<PendingReadsHandle>(module, "PendingReads", without_gil).def("wait", &PendingReadsHandle::Wait);
 
-  constexpr size_t kReads = 0;  // what start_read_pages returns
+  constexpr size_t kReads = 0;  // the result of start_read_pages
   constexpr size_t kOut = 5;    // its last argument
   py::class_<MemoryHandle> memory(module, "Memory", without_gil);
   const auto by_request = [&memory](const char* name, const auto& method, const auto&... first) {

@@ -82,7 +82,7 @@ const char* TriggerName(os::RecallTrigger trigger) {
   EVERLONG_CHECK(false);
 }
 
-// The nested fields as one flat object, each a property.
+// Bind the nested fields as one flat object, each a property.
 template <class T>
 void BindField(py::class_<MemoryOsConfig>& type, const char* name, T& (*field)(MemoryOsConfig&)) {
   type.def_property(
@@ -189,7 +189,7 @@ void BindActions(py::module_& module) {
       .def_readonly("details", &Placement::details);
 }
 
-// The core CHECKs what its host must keep to; Python gets an exception instead.
+// The core CHECKs the rules that its host must keep. Python gets an exception instead.
 MemoryOs& Decided(MemoryOs& self) {
   const TrimAction* due = self.choice_due();
   if (due == nullptr) return self;
@@ -248,7 +248,7 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
                       {probabilities.data(), static_cast<size_t>(probabilities.size())}, tombstone_scores);
 }
 
-// Plain numbers, as JSON keeps them.
+// Return plain numbers, as JSON keeps them.
 py::dict AnchorZoneDict(const os::AnchorZone& zone) {
   std::vector<std::tuple<int64_t, int64_t, int64_t>> tombstones;
   std::vector<std::pair<int64_t, int64_t>> anchors;
@@ -300,7 +300,7 @@ py::dict RecallCountsDict(const os::RecallCounts& counts) {
   return out;
 }
 
-// None where a count is none: missing, not a number, or beyond any.
+// Return None where a count is invalid: missing, not a number, or out of range.
 std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
   if (!py::isinstance<py::dict>(counts)) return std::nullopt;
   try {
@@ -344,7 +344,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<Pa
   if (kept) from.kept = ParseKept(*kept);
   try {
     from.cooldown_until = cooldown_until.cast<int64_t>();
-  } catch (const py::cast_error&) {  // none that a frame could have had
+  } catch (const py::cast_error&) {  // no frame could have had such a value
   }
   return self.Resume(from);
 }

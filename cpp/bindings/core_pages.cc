@@ -1,4 +1,4 @@
-// What a memory answers with: pages, blocks, groups, counts.
+// A memory's results as Python objects: pages, blocks, groups, counts.
 #include <pybind11/operators.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -32,7 +32,7 @@ std::vector<std::string> PartNames(const index::IndexParts& parts) {
   return names;
 }
 
-// "heads, page" and so on of the parts that were asked, and "odds".
+// Return "heads, page" and so on for the parts that were asked, and "odds".
 std::map<std::string, double> NamedSigns(const index::Signs& signs) {
   std::map<std::string, double> named{{"odds", signs.odds}};
   for (size_t at = 0; at < index::kTellingRankings.size(); ++at) {
@@ -43,7 +43,7 @@ std::map<std::string, double> NamedSigns(const index::Signs& signs) {
   return named;
 }
 
-// begin and end of the struct's span.
+// Bind begin and end of the struct's span.
 template <class T>
 void BindSpan(py::class_<T>& type) {
   type.def_property_readonly("begin", [](const T& self) { return self.span.begin; })

@@ -1,4 +1,4 @@
-// The Time -> Tag tree on its own (everlong/graph/tag_tree.h), and what a search is narrowed by.
+// The Time -> Tag tree on its own (everlong/graph/tag_tree.h), and the object that narrows a search.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

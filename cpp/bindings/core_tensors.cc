@@ -15,7 +15,7 @@ struct NumberKind {
   std::string_view numpy;  // kind and bytes, as numpy writes it
   std::string_view dtype;
 };
-// Of each dtype; the first of several that a numpy kind stands for is what an array becomes.
+// The kinds of each dtype. If a numpy kind stands for several, an array becomes the first one.
 constexpr std::array<NumberKind, 12> kKinds = {{{"f8", "F64"},
                                                 {"f4", "F32"},
                                                 {"f2", "F16"},

@@ -1,5 +1,5 @@
-// Tensors of a block as numpy arrays. numpy has no bfloat16: uint16 stands for its bits, both ways; the bits of the two
-// kinds of FP8 come out as uint8.
+// Tensors of a block as numpy arrays. Without a bfloat16 in numpy, uint16 holds its bits, both ways. The bits of FP8
+// come out as uint8.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -14,8 +14,8 @@ namespace everlong::bindings {
 
 using ArraysByName = std::map<std::string, pybind11::object>;
 
-// Views of the arrays' memory, valid while they live. TypeError or ValueError names the array that no tensor can be: of
-// another dtype, another byte order, or not C-contiguous.
+// Return views of the arrays' memory, valid while they live. TypeError or ValueError names an array that cannot be a
+// tensor: it has another dtype or byte order, or is not C-contiguous.
 std::vector<store::TensorView> TensorsOf(const ArraysByName& arrays);
 
 pybind11::array ToArray(const store::Tensor& tensor);

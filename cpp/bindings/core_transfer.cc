@@ -59,7 +59,7 @@ std::shared_ptr<StagingBuffer> TryAcquire(TransferEngine& self, int64_t bytes, i
   return ValueOrRaise(Unlocked([&] { return self.TryAcquire(bytes, keep_free); }));
 }
 
-// The buffer's bytes as numpy sees it; the array keeps the buffer.
+// Return the buffer's bytes as a numpy array. The array keeps the buffer alive.
 py::array_t<uint8_t> ArrayOf(const py::object& self) {
   const auto& buffer = self.cast<const StagingBuffer&>();
   const auto bytes = buffer.bytes();

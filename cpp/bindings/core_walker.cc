@@ -1,4 +1,4 @@
-// The Walker's policy, what a search is asked to walk with, and what a walk was (everlong/graph/walker.h).
+// The Walker's policy, the walk that a search is asked for, and the report of a walk (everlong/graph/walker.h).
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -26,7 +26,7 @@ using graph::WalkerPolicy;
 using graph::WalkStep;
 using os::WalkReport;
 
-// A step of a walk: arrays over its ways.
+// A step of a walk, as arrays over its ways.
 struct StepView {
   std::shared_ptr<const WalkReport> report;
   size_t number;

@@ -38,7 +38,7 @@ void ArchiveKvOut(const Tensor& k, const Tensor& v, const Tensor& cos, const Ten
   const kv::PayloadLayout layout = LayoutOf(kArchive, frame, page_tokens, codec);
   RequireTokens(kArchive, tokens, frame);
   RequirePayload(kArchive, out, k, v, layout, tokens);
-  if (refused.has_value()) {  // what is found is said at once
+  if (refused.has_value()) {  // on the CPU an error is raised at once
     RequireRefused(kArchive, k, *refused);
     constexpr kv::RefusedNumber kNothing;
     std::memcpy(refused->mutable_data_ptr(), &kNothing, sizeof kNothing);

@@ -42,7 +42,7 @@ std::string StrideText(const Tensor& tensor) {
   return text.str();
 }
 
-// Whether no element of k [L, Hkv, F, D], rows of F * D contiguous elements, lies at the place of another.
+// Return whether no two elements of k [L, Hkv, F, D], rows of F * D contiguous elements, share a place.
 bool RowsAreDisjoint(const Tensor& k) {
   struct Dimension {
     int64_t size, stride;
@@ -57,7 +57,7 @@ bool RowsAreDisjoint(const Tensor& k) {
   return inner_fits && (outer.size == 1 || outer.stride >= (inner.size - 1) * inner.stride + row);
 }
 
-// All numbers of a contiguous floating-point tensor, as fp32.
+// Return all numbers of a contiguous floating-point tensor, as fp32.
 std::vector<float> FloatValues(std::string_view op, std::string_view argument, const Tensor& tensor) {
   const auto count = static_cast<size_t>(tensor.numel());
   std::vector<float> values(count);
@@ -84,7 +84,7 @@ std::vector<float> FloatValues(std::string_view op, std::string_view argument, c
   return values;
 }
 
-// Whether in every row of `width` numbers, number first(i) equals number second(i) for each pair i.
+// Return whether in every row of `width` numbers, number first(i) equals number second(i) for each pair i.
 template <class First, class Second>
 bool PairsAreEqual(const std::vector<float>& rows, size_t width, const First& first, const Second& second) {
   for (size_t row = 0; row < rows.size(); row += width) {

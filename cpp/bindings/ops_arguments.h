@@ -1,5 +1,5 @@
-// Tensors as the core's raw views, checked: what does not fit becomes a std::runtime_error (in Python a RuntimeError)
-// that names operator and argument, its value, and what was expected.
+// Checked views of tensors for the core. A tensor that does not fit becomes a std::runtime_error (in Python a
+// RuntimeError) that names operator and argument, its value, and what was expected.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -22,33 +22,33 @@ namespace everlong::ops {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
-// Throws "<op>: <argument> is <value>; expected <expected>".
+// Throw "<op>: <argument> is <value>; expected <expected>".
 [[noreturn]] void Reject(std::string_view op, std::string_view argument, const std::string& value,
                          std::string_view expected);
 void ThrowIfError(std::string_view op, const Status& status);
 
-// "bfloat16 [1, 2, 30, 64] on the CPU"
+// Return e.g. "bfloat16 [1, 2, 30, 64] on the CPU".
 std::string Describe(const Tensor& tensor);
 
-// All tensors of a call lie on the device of its k.
+// Require that all tensors of a call are on the device of its k.
 void RequireDeviceOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
-// What the host reads of a call: a contiguous tensor on the CPU. It may lie there whatever k's device is, which saves a
-// wait for the device.
+// Return a tensor for the host: contiguous, on the CPU. It may come from there for any device of k, which saves a wait.
 Tensor HostTensor(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor);
 
-// int32 values of the core that come as int64.
+// Return an int64 argument as the core's int32.
 int32_t RequireInt32(std::string_view op, std::string_view argument, int64_t value, int64_t at_least);
 
-// float32, float16 or bfloat16.
+// Return the type: float32, float16 or bfloat16.
 DType ElementType(std::string_view op, std::string_view argument, const Tensor& tensor);
-// k, v of one shape [B or L, Hkv, T or F, D], element type and device.
+// Require k, v of one shape [B or L, Hkv, T or F, D], element type and device.
 void RequireKeysAndValues(std::string_view op, const Tensor& k, const Tensor& v);
 
-// Contiguous tensors of the shape and type of another, uninitialised; k itself when its last dimension is contiguous.
+// Return a contiguous tensor of the shape and type of another, uninitialised.
 Tensor EmptyContiguous(const Tensor& k);
+// Return k itself if its last dimension is contiguous, else a contiguous copy.
 Tensor WithContiguousRows(const Tensor& k);
 
-// Rows of k [B, Hkv, T, D] whose D elements are contiguous, and of `out`; the strides are the caller's to set. Rows:
+// Return rows of k [B, Hkv, T, D], whose D elements are contiguous, and of `out`. The caller sets the strides. Rows is
 // kv::KeyRows or hip::HeadRows.
 template <class Rows>
 Rows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
@@ -63,32 +63,31 @@ Rows RowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
   return rows;
 }
 
-// k, v [L, Hkv, F, D]: [F, D] contiguous, the same strides, no row twice.
+// Return a view of k, v [L, Hkv, F, D]: [F, D] contiguous, the same strides, no row twice.
 kv::FrameKv FrameOf(std::string_view op, const Tensor& k, const Tensor& v);
-// cos, sin [F, rotary_dim / 2] fp32, contiguous.
+// Return a view of cos, sin [F, rotary_dim / 2] fp32, contiguous.
 kv::SlotPhase PhaseOf(std::string_view op, const Tensor& k, const Tensor& cos, const Tensor& sin,
                       const kv::FrameKv& frame);
-// inv_freq [rotary_dim / 2] fp64, or fp32, which is widened.
+// Make the table of inv_freq [rotary_dim / 2] fp64, or fp32, which is widened.
 kv::RopeTable RopeOf(std::string_view op, const Tensor& k, const Tensor& inv_freq, double attention_scaling,
                      bool interleaved);
-// RoFormer's own table over the whole of a head where none is given: 10000^(-2i / D), in fp64.
+// Do the same, or without inv_freq make RoFormer's own table over the whole head: 10000^(-2i / D), in fp64.
 kv::RopeTable RopeOrDefault(std::string_view op, const Tensor& k, const std::optional<Tensor>& inv_freq,
                             double attention_scaling, bool interleaved);
-// Tokens of a span of the frame: 0 to F.
+// Require that `tokens` is a span of the frame: 0 to F.
 void RequireTokens(std::string_view op, int64_t tokens, const kv::FrameKv& frame);
 
 inline kv::Pairing PairingOf(bool interleaved) {
   return interleaved ? kv::Pairing::kInterleaved : kv::Pairing::kHalfSplit;
 }
 
-// A 1-D int64 tensor of `length` positions.
+// Return a 1-D int64 tensor of `length` positions.
 std::vector<int64_t> PositionsOf(std::string_view op, const Tensor& k, std::string_view argument, const Tensor& tensor,
                                  int64_t length);
 
-// cos or sin as a transformers rotary embedding returns it, [T, rotary_dim] or [1 or B, T, rotary_dim] of any
-// floating-point type, as one number a pair: [1 or B, T, rotary_dim / 2] fp32. The two numbers of a pair are equal;
-// they stand half a row apart (Llama, GLM) or, interleaved models only, side by side (Cohere): told apart by that
-// equality.
+// cos or sin as a transformers rotary embedding returns it, as one number a pair: [1 or B, T, rotary_dim / 2] fp32. It
+// comes as [T, rotary_dim] or [1 or B, T, rotary_dim] of any floating-point type. The two numbers of a pair are equal.
+// They are half a row apart (Llama, GLM) or, in interleaved models only, side by side (Cohere), as that equality tells.
 struct PairPhases {
   std::vector<float> values;
   int64_t batch = 0;  // 1 or B

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kArchive = "archive_kv";
 
-// What ArchiveSpan checks first.
+// Check what ArchiveSpan checks first.
 void RequireArchive(std::string_view op, const kv::FrameKv& frame, const kv::SlotPhase& phase, int64_t first_slot,
                     int64_t tokens, const kv::PayloadLayout& layout) {
   ThrowIfError(op, kv::ValidateArchive(frame, phase, first_slot, tokens, layout));
@@ -47,7 +47,7 @@ void ArchiveSpan(std::string_view op, const OnDeviceOf& device, const kv::FrameK
   job.payload = DataOf<uint8_t>(payload);
   job.rejected = DataOf<kv::RefusedNumber>(rejected);
   device.Check(hip::ArchiveKv(job, device.stream()));
-  // What is not finite must not be stored: who does not ask for it later waits for the GPU here.
+  // A number that is not finite must not be stored. A caller without `refused` cannot ask later, so it waits here.
   if (!refused.has_value()) ThrowIfRefused(op, layout, first_slot, device.Download<kv::RefusedNumber>(rejected));
 }
 

@@ -24,8 +24,8 @@ int32_t GpuOf(std::string_view op, std::string_view argument, const Tensor& k) {
 
 constexpr int64_t kRingBytes = int64_t{1} << 20;  // tables of a restore take some kilobytes
 
-// The ring of a device; none where there is no pinned RAM for it. Kept to the end of the process: the runtime may be
-// gone before static objects are.
+// Return the ring of a device; none where there is no pinned RAM for it. It is kept to the end of the process, because
+// the runtime may be gone before static objects are destroyed.
 kv::UploadRing* RingOf(int32_t device) {
   static auto* const mutex = new std::mutex;
   static auto* const rings = new std::map<int32_t, std::unique_ptr<kv::UploadRing>>;

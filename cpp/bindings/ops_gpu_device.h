@@ -16,26 +16,26 @@
 
 namespace everlong::ops {
 
-// While it lives, k's device is current. All work goes to the stream that was current on it: a buffer that an operator
-// allocates and frees is then reused by torch in the same order.
+// Makes k's device current while it lives. All work goes to the stream that was current there. So torch reuses a buffer
+// that an operator allocates and frees in the same order.
 class OnDeviceOf {
  public:
-  // Throws unless k, which is `argument` of the operator, lies on a GPU.
+  // Throws unless k, which is `argument` of the operator, is on a GPU.
   OnDeviceOf(std::string_view op, std::string_view argument, const Tensor& k);
 
   [[nodiscard]] void* stream() const { return stream_; }
 
-  // `bytes` uninitialised bytes on the device; at least 256-byte aligned.
+  // Return `bytes` uninitialised bytes on the device, aligned to at least 256 bytes.
   [[nodiscard]] Tensor Allocate(int64_t bytes) const;
-  // Throws when enqueueing failed.
+  // Throw when enqueueing failed.
   void Check(hip::LaunchStatus status) const;
 
-  // A copy of host values on the device. Up to a MiB at once it waits for nothing.
+  // Return a copy of host values on the device. Up to a MiB at once it waits for nothing.
   template <class T>
   [[nodiscard]] Tensor Upload(std::span<const T> values) const {
     return UploadBytes(std::as_bytes(values));
   }
-  // A value that a kernel writes, read back: waits for the stream.
+  // Return a value that a kernel writes; it waits for the stream.
   template <class T>
   [[nodiscard]] T Download(const Tensor& tensor) const {
     T value;
@@ -53,7 +53,7 @@ class OnDeviceOf {
   void* stream_ = nullptr;
 };
 
-// The first T of a tensor's data.
+// Return the first T of a tensor's data.
 template <class T>
 T* DataOf(const Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());

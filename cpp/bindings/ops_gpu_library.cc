@@ -1,4 +1,4 @@
-// Registration for torch's CUDA key; schemas in ops_library.cc.
+// Registration for torch's CUDA key. The schemas are in ops_library.cc.
 #include <torch/csrc/stable/library.h>
 
 #include "ops_gpu_memory.h"

@@ -9,8 +9,7 @@
 namespace everlong::ops::gpu {
 namespace {
 
-// A tensor of bytes, made with `stream` current: torch then gives its memory to work on that stream alone, in its
-// order.
+// Make a tensor of bytes with `stream` current. Torch then gives its memory only to work on that stream, in its order.
 DeviceMemory Allocate(int32_t device, void* stream, int64_t bytes) {
   CUDAStreamGuardHandle current = nullptr;
   if (aoti_torch_create_cuda_stream_guard(stream, device, &current) != AOTI_TORCH_SUCCESS) return {};

@@ -1,9 +1,9 @@
-// Torch's allocator as the core's on a GPU.
+// Torch's allocator as the core's allocator on a GPU.
 #pragma once
 
 namespace everlong::ops::gpu {
 
-// From now on (base/device_memory.h).
+// Use it from now on (base/device_memory.h).
 void UseTorchsMemory();
 
 }  // namespace everlong::ops::gpu

@@ -28,7 +28,7 @@ hip::HeadRows HeadRowsOf(std::string_view op, const Tensor& k, const Tensor& out
   return rows;
 }
 
-// A turn by `delta` positions without m, which the moved keys carry already: what kv::ShiftSlots computes.
+// A turn by `delta` positions without m, which the moved keys have already, as kv::ShiftSlots computes it.
 struct HostTurn {
   std::vector<double> cos_sin;     // [2, half]
   std::vector<float> key_cos_sin;  // [2, half]
@@ -135,7 +135,7 @@ void GatherKv(const Tensor& from_k, const Tensor& from_v, const Tensor& from_cos
   ThrowIfError(kOp, kv::ValidateGather(from, from_phase, source_slots, to, to_phase, target_slots, places, rope));
   if (rows == 0) return;
 
-  // One table, for each upload costs its microseconds: sources, targets, positions, and the frequencies' bits.
+  // One table, because each upload costs microseconds: sources, targets, positions, and the frequencies' bits.
   std::vector<int64_t> table;
   table.reserve(3 * source_slots.size() + rope.inv_freq.size());
   for (const std::vector<int64_t>* numbers : {&source_slots, &target_slots, &places}) {

@@ -1,5 +1,5 @@
-// The functions behind torch.ops.everlong.*: for tensors on the CPU in everlong::ops, on a GPU in everlong::ops::gpu.
-// Schemas in ops_library.cc, shapes and units in python/everlong/ops.py.
+// The functions behind torch.ops.everlong.*: those for tensors on the CPU in everlong::ops, on a GPU in
+// everlong::ops::gpu. The schemas are in ops_library.cc, shapes and units in python/everlong/ops.py.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -47,14 +47,14 @@ ShiftKvFunction ShiftKv;
 GatherKvFunction GatherKv;
 ArchiveKvFunction ArchiveKv;
 ArchiveKvOutFunction ArchiveKvOut;
-RequireArchivedFunction RequireArchived;  // on the host alone
+RequireArchivedFunction RequireArchived;  // only on the host
 RestoreKvFunction RestoreKv;
 EncodeKvFunction EncodeKv;
 DecodeKvFunction DecodeKv;
 
-// The CPU's arguments, checks and errors; enqueued on the stream that is current. Nothing waits but encode_kv, and
-// archive_kv without `refused`, which must know that every number was finite. cos, sin of derotate_kv, positions,
-// placements and inv_freq are read by the host: on the CPU they cost no wait.
+// They have the CPU's arguments, checks and errors, and enqueue on the current stream. Only encode_kv waits, and
+// archive_kv without `refused`, because both must know that every number was finite. The host reads cos and sin of
+// derotate_kv, positions, placements and inv_freq. If these are on the CPU, they cost no wait.
 namespace gpu {
 
 DerotateKvFunction DerotateKv;

@@ -1,4 +1,4 @@
-// Registration of torch.ops.everlong.* over torch's stable ABI. Fakes and typed wrappers: python/everlong/ops.py.
+// Registration of torch.ops.everlong.* over torch's stable ABI. Fakes and typed wrappers are in python/everlong/ops.py.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 
@@ -9,7 +9,7 @@
 
 namespace {
 
-// The core's loops on torch's own threads, so that a process has one pool.
+// Run the core's loops on torch's own threads, so that a process has one pool.
 void TorchParallelFor(int64_t begin, int64_t end, int64_t grain, const void* context, everlong::ParallelBody body) {
   torch::stable::parallel_for(begin, end, grain, [=](int64_t first, int64_t last) { body(context, first, last); });
 }
@@ -32,7 +32,7 @@ STABLE_TORCH_LIBRARY(everlong, m) {
   m.def(
       "archive_kv(Tensor k, Tensor v, Tensor cos, Tensor sin, int first_slot, int tokens, int page_tokens, str codec, "
       "bool interleaved=False) -> Tensor");
-  // Returns nothing: an operator that torch.compile can trace must not return an argument.
+  // It returns nothing: an operator that torch.compile can trace must not return an argument.
   m.def(
       "archive_kv.out(Tensor k, Tensor v, Tensor cos, Tensor sin, int first_slot, int tokens, int page_tokens, "
       "str codec, bool interleaved=False, *, Tensor(a!) out, Tensor(b!)? refused=None) -> ()");

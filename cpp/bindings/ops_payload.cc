@@ -16,7 +16,7 @@ kv::PayloadLayout CheckedLayout(std::string_view op, int32_t layers, int32_t kv_
   return layout;
 }
 
-// The first byte of a tensor's elements, and the one behind the last.
+// Return the first byte of a tensor's elements, and the one behind the last.
 std::pair<uintptr_t, uintptr_t> ExtentOf(const Tensor& tensor) {
   auto first = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
   if (tensor.numel() == 0) return {first, first};
@@ -106,7 +106,7 @@ WholePayload WholePayloadOf(std::string_view op, const Tensor& payload, int64_t 
       CheckedLayout(op, RequireInt32(op, "layers", layers, 1), RequireInt32(op, "kv_heads", kv_heads, 1),
                     RequireInt32(op, "head_dim", head_dim, 1), page_tokens, codec);
   const auto size = static_cast<int64_t>(BytesOf(op, payload).size());
-  // So many full pages would leave the payload: BlockBytes must not overflow.
+  // More full pages than this would not fit the payload. The limit keeps BlockBytes from overflowing.
   const int64_t most_tokens = (size / layout.PageBytes(layout.page_tokens) + 1) * layout.page_tokens;
   if (tokens < 0 || tokens > most_tokens || layout.BlockBytes(tokens) != size) {
     Reject(op, "tokens", std::to_string(tokens),

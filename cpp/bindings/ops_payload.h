@@ -1,5 +1,4 @@
-// Payloads as tensors, checked as in ops_arguments.h: what the operators between frame and payload share on every
-// device.
+// Payloads as tensors, checked as in ops_arguments.h, for the operators between frame and payload on every device.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -21,16 +20,17 @@ namespace everlong::ops {
 kv::PayloadLayout LayoutOf(std::string_view op, const kv::FrameKv& frame, int64_t page_tokens,
                            const std::string& codec);
 
-// payload uint8 [bytes], contiguous.
+// Return the bytes of payload uint8 [bytes], contiguous.
 std::span<const std::byte> BytesOf(std::string_view op, const Tensor& payload);
-// A payload for `tokens` tokens on the device of `like`, uninitialised; and its bytes.
+// Make a payload for `tokens` tokens on the device of `like`, uninitialised.
 Tensor EmptyPayload(const Tensor& like, const kv::PayloadLayout& layout, int64_t tokens);
+// Return the bytes of such a payload.
 std::span<std::byte> MutableBytes(const Tensor& payload);
-// A payload that the caller made, checked: as EmptyPayload's, and apart from k and v.
+// Check a payload that the caller made: like EmptyPayload's, and not overlapping k and v.
 void RequirePayload(std::string_view op, const Tensor& out, const Tensor& k, const Tensor& v,
                     const kv::PayloadLayout& layout, int64_t tokens);
 
-// placements [N, 6]: the fields of kv::PagePlacement in their order.
+// Return placements [N, 6]: the fields of kv::PagePlacement in their order.
 std::vector<kv::PagePlacement> PlacementsOf(std::string_view op, const Tensor& k, const Tensor& placements);
 
 // k, v [L, Hkv, T, D] of encode_kv, contiguous, as a frame without rotation that is only read.
@@ -40,8 +40,8 @@ struct PlainKv {
 };
 PlainKv PlainKvOf(std::string_view op, const Tensor& k, const Tensor& v);
 
-// The sizes that decode_kv is told, checked against the payload; all its pages, one behind the other; and tensors
-// [L, Hkv, T, D] for them on its device.
+// The sizes that decode_kv is given, checked against the payload; all its pages, one behind the other; and tensors [L,
+// Hkv, T, D] for them on its device.
 struct WholePayload {
   kv::PayloadLayout layout;
   std::vector<kv::PagePlacement> pages;

@@ -1,4 +1,4 @@
-// What an archive on a GPU says of a number that its codec cannot hold, when it is done.
+// The later error of an archive on a GPU, for a number that its codec cannot hold.
 #pragma once
 
 #include <torch/csrc/stable/tensor.h>
@@ -11,10 +11,10 @@
 
 namespace everlong::ops {
 
-// `refused` of archive_kv, checked: uint8 [16] on k's device, contiguous.
+// Check `refused` of archive_kv: uint8 [16] on k's device, contiguous.
 void RequireRefused(std::string_view op, const torch::stable::Tensor& k, const torch::stable::Tensor& refused);
 
-// The CPU's error for what was found in a span that begins at `first_slot`.
+// Throw the CPU's error for what was found in a span that begins at `first_slot`.
 void ThrowIfRefused(std::string_view op, const kv::PayloadLayout& layout, int64_t first_slot,
                     const kv::RefusedNumber& found);
 

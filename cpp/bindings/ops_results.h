@@ -15,8 +15,8 @@
 
 namespace everlong::ops {
 
-// Uninitialised and contiguous, on the device of `like`. Throws std::runtime_error where that has no memory for it:
-// python/everlong/ops.py knows it by these words. (Torch's own error is lost on the way through its stable ABI.)
+// Make a tensor, uninitialised and contiguous, on the device of `like`. It throws std::runtime_error where there is no
+// memory for it; python/everlong/ops.py knows the error by these words. Torch's own error is lost in its stable ABI.
 inline torch::stable::Tensor NewTensor(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
                                        torch::headeronly::ScalarType type) {
   const std::vector<int64_t> shape(sizes);
@@ -29,7 +29,7 @@ inline torch::stable::Tensor NewTensor(const torch::stable::Tensor& like, std::i
   }
 }
 
-// The same for a result, which lies in huge pages where it is the host's.
+// Make a result, which has huge pages where it is on the host.
 inline torch::stable::Tensor NewResult(const torch::stable::Tensor& like, std::initializer_list<int64_t> sizes,
                                        torch::headeronly::ScalarType type) {
   torch::stable::Tensor result = NewTensor(like, sizes, type);

@@ -14,14 +14,14 @@
 namespace everlong::ops {
 namespace {
 
-// A contiguous copy that never shares storage with v.
+// Return a contiguous copy that never shares storage with v.
 Tensor ContiguousCopy(const Tensor& v) {
   Tensor copy = EmptyContiguous(v);
   torch::stable::copy_(copy, v);
   return copy;
 }
 
-// `out` is contiguous.
+// `out` must be contiguous.
 kv::KeyRows KeyRowsOf(std::string_view op, const Tensor& k, const Tensor& out) {
   auto rows = RowsOf<kv::KeyRows>(op, k, out);
   rows.stride_b = k.stride(0);

@@ -268,7 +268,7 @@ TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) 
   EXPECT_TRUE(memory->Compact().ok());
 }
 
-// Softmax mass of every page in fp64, from its definition (findings.md "The index: retrieval heads").
+// Softmax mass of every page in fp64, from its definition (index/heads_index.h).
 // Spans, recent and random pages against the plain list of what was appended.
 TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
   Filled filled = FilledInRam(11, 40);

@@ -130,6 +130,9 @@ def test_the_page_shows_what_was_found(tmp_path: Path, monkeypatch: pytest.Monke
         raise ValueError("a | b")
     check.figure("archive_kv", 0.9, "of a copy", wanted=">= 0.85")
     check.figure("restore_kv", 0.5, "of a copy", wanted=">= 0.85")
+    for name, share, speed in (("one", 0.9, 12.0), ("two", 0.8, 11.0)):
+        check.figure(f"{name}: of a copy", share, wanted=">= 0.85")
+        check.figure(f"{name}: times eager", speed)
     check.tell("Rows", [{"model": "tiny", "ms": 1.25}])
     assert not check.finish()
     page = tmp_path / "page.md"
@@ -138,6 +141,12 @@ def test_the_page_shows_what_was_found(tmp_path: Path, monkeypatch: pytest.Monke
     text = page.read_text()
     assert "| archive_kv | 0.9 of a copy | >= 0.85, met |" in text
     assert "| restore_kv | 0.5 of a copy | >= 0.85, **not met** |" in text
+    assert "|  | of a copy (>= 0.85 wanted) | times eager |" in text
+    assert "| one | 0.9 | 12 |" in text
+    assert "| two | 0.8, **not met** | 11 |" in text
     assert "| tiny | 1.25 |" in text
     assert "1 of 2 checks held." in text
     assert "* broken: `ValueError: a | b`" in text
+    page.write_text(text.replace("## Speed\n", "## Speed\n\nHow fast is it?\n").replace("| tiny | 1.25 |", "| old |"))
+    script("report").main()
+    assert page.read_text() == text.replace("## Speed\n", "## Speed\n\nHow fast is it?\n")

@@ -54,11 +54,11 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
 }
 
 #ifdef EVERLONG_CRC32C_SSE42
-// The instruction takes three cycles and a new one can begin in each, so three stretches of bytes are summed beside one
-// another. A sum is linear: what came before `bytes` more of them counts as if they were zeros.
+// The instruction takes three cycles and a new one can begin in each cycle, so three stretches of bytes are summed side
+// by side. A sum is linear: bytes before `bytes` more of them count as if those were zeros.
 constexpr uint32_t BehindZeroByte(uint32_t crc) { return (crc >> 8) ^ kTables[0][crc & 0xFFU]; }
 
-// ahead[k][b] is the CRC of byte k of a sum, of value b, behind `bytes` zero bytes, a power of two.
+// ahead[k][b] is the CRC of byte k of a sum, with value b, before `bytes` zero bytes, a power of two.
 class ZeroBytes {
  public:
   explicit constexpr ZeroBytes(size_t bytes) {
@@ -87,7 +87,7 @@ class ZeroBytes {
   std::array<std::array<uint32_t, 256>, 4> ahead_{};
 };
 
-// Of each of three stretches: long ones for what is large, short ones for what is left.
+// The bytes of each of three stretches: long ones for large buffers, short ones for the rest.
 constexpr size_t kLongStretch = 8192;
 constexpr size_t kShortStretch = 256;
 constexpr ZeroBytes kLongZeros(kLongStretch);

@@ -211,13 +211,13 @@ Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offse
 Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,
                std::span<const std::span<const std::byte>> pieces) {
   size_t piece = 0;   // first piece that is not written whole
-  size_t within = 0;  // bytes of it that are
+  size_t within = 0;  // bytes of it that are written
   while (piece < pieces.size()) {
     std::array<iovec, kPiecesPerCall> vector = {};
     size_t used = 0;
     for (size_t i = piece; i < pieces.size() && used < vector.size(); ++i) {
       const std::span<const std::byte> rest = pieces[i].subspan(i == piece ? within : 0);
-      // iovec is shared with readv and so not const; pwritev does not write through it.
+      // iovec is shared with readv and so is not const. pwritev does not write through it.
       vector[used++] = {const_cast<std::byte*>(rest.data()), rest.size()};
     }
     const ssize_t count = ::pwritev(file.get(), vector.data(), static_cast<int>(used), offset);
@@ -250,7 +250,7 @@ Status SyncFolder(const FilePath& folder) {
 Result<std::filesystem::path> AbsolutePath(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(path, error);
-  if (error) return ErrnoError("cannot tell the current folder, in which lies", path, error.value());
+  if (error) return ErrnoError("cannot get the current folder for", path, error.value());
   return absolute;
 }
 
@@ -313,7 +313,7 @@ void RemoveAll(const FilePath& folder) {
 Status EraseRange(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end) {
   if (::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, end - begin) == 0) return OkStatus();
   if (errno != EOPNOTSUPP && errno != ENOSYS) return ErrnoError("cannot erase a part of", path, errno);
-  // A file system without holes: zeros take the place of the bytes.
+  // A file system without holes: overwrite the bytes with zeros.
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   const std::vector<std::byte> zeros(static_cast<size_t>(std::min(kCopyBytes, end - begin)));
   for (int64_t at = begin; at < std::min(end, size); at += std::ssize(zeros)) {
@@ -355,7 +355,7 @@ bool IsNamed(const UniqueFd& file, const FilePath& path) {
 
 Result<int64_t> LinkCount(const UniqueFd& file, const FilePath& path) {
   struct stat status = {};
-  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot get the number of names of", path, errno);
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot count the hard links of", path, errno);
   return static_cast<int64_t>(status.st_nlink);
 }
 

@@ -161,9 +161,9 @@ Result<Query> Database::Prepare(std::string_view sql) {
     sqlite3_stmt* statement = nullptr;
     const int code = sqlite3_prepare_v3(connection_.get(), sql.data(), static_cast<int>(sql.size()),
                                         SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
-    // The statements are ours, so one that does not compile meets a schema that is not ours.
+    // The statements are ours, so one that does not compile has met a foreign schema.
     if (code == SQLITE_ERROR) {
-      return CorruptError("'" + name_ + "' has other tables than ours: " + sqlite3_errmsg(connection_.get()));
+      return CorruptError("'" + name_ + "' has a foreign schema: " + sqlite3_errmsg(connection_.get()));
     }
     if (code != SQLITE_OK) return Error(code);
     found = statements_.emplace(sql, std::unique_ptr<sqlite3_stmt, Finalize>(statement)).first;
@@ -214,7 +214,7 @@ Result<Transaction> Transaction::Begin(Database& database, Kind kind) {
 }
 
 Transaction::~Transaction() {
-  // Nothing to do about a failed rollback: the transaction is void in any case once the connection closes.
+  // A failed rollback needs no handling: the transaction ends in any case when the connection closes.
   if (database_ != nullptr) static_cast<void>(database_->Execute("ROLLBACK"));
 }
 

@@ -11,19 +11,19 @@
 namespace everlong::graph {
 namespace {
 
-constexpr int64_t kList = 128;          // centres that a list has when lists are made; half of what it may have
-constexpr int64_t kSampled = 64;        // centres a list that its middle is chosen by
+constexpr int64_t kList = 128;          // centres of a list when lists are made; half of the most that it may have
+constexpr int64_t kSampled = 64;        // centres a list by which its middle is chosen
 constexpr int32_t kRounds = 4;          // of k-means
-constexpr ptrdiff_t kSortedLists = 32;  // that a search puts in order at once: seldom does it look at more
-// Beyond the farthest number of a vector that is there when step and offset are chosen.
+constexpr ptrdiff_t kSortedLists = 32;  // that a search sorts at once; it seldom looks at more
+// Room beyond the largest number of a vector, when step and offset are chosen.
 constexpr double kRoom = 1.25;
-// Candidates that a search gathers before it keeps but the nearest of them: many only where nothing tells them apart.
+// A search keeps only its nearest candidates once it has so many. There are many only where nothing tells them apart.
 constexpr size_t kMostFound = 512;
 constexpr size_t kKept = 128;
-// Of what was lost, for the rounding of the sums that say how much it was; in steps.
+// Allowance for the rounding of the sums that say how much coding lost, in steps.
 constexpr double kRounding = 1e-3;
 
-// To the nearest whole number, of numbers that are no larger than 2^50.
+// Round to the nearest whole number. Numbers are no larger than 2^50.
 double Whole(double value) {
   constexpr double kAll = 0x1.8p52;
   return (value + kAll) - kAll;
@@ -33,7 +33,7 @@ int32_t MostCode(int64_t width) {  // twice its square, times the width, fits in
   return std::min(127, static_cast<int32_t>(std::sqrt(0x1p29 / static_cast<double>(width))));
 }
 
-// Of whole numbers, rounded to the nearest, halves away from zero.
+// Divide whole numbers, rounded to the nearest, halves away from zero.
 int64_t Quotient(int64_t sum, int64_t count) {
   return sum >= 0 ? (sum + count / 2) / count : -((-sum + count / 2) / count);
 }
@@ -157,7 +157,7 @@ void CentreIndex::SetMiddle(size_t list) {
 void CentreIndex::SplitIfTooLong(size_t list) {
   if (lists_[list].size() <= 2 * kList) return;
   const CodeRows rows = std::move(lists_[list]);
-  // From the row that is farthest from the middle, and the one that is farthest from that.
+  // The two sides begin with the row that is farthest from the middle, and the row that is farthest from that.
   Codes side[2];
   middles_.Read(static_cast<int64_t>(list), side[1]);
   for (Codes& farthest : side) {
@@ -187,7 +187,7 @@ void CentreIndex::SplitIfTooLong(size_t list) {
       rows.AddTo(row, sums[which]);
       ++counts[which];
     }
-    if (counts[0] == 0 || counts[1] == 0) {  // nothing tells them apart: any half
+    if (counts[0] == 0 || counts[1] == 0) {  // nothing tells them apart: take any half
       for (size_t i = 0; i < is_second.size(); ++i) is_second[i] = i % 2 == 1;
       break;
     }
@@ -226,7 +226,7 @@ void CentreIndex::Rebuild() {
       largest = std::max(largest, std::abs(sums.linear()[i] * share - offset_[i]));
     }
   }
-  // Where all are in one place, which the grid of sums then says how far from is far.
+  // Where all are in one place, the grid of sums gives the step.
   step_ = std::max(largest * kRoom, kGrid) / most_code_;
   most_lost_ = 0;
   rebuilt_with_ = std::ssize(ids);
@@ -289,7 +289,7 @@ std::span<const CentreIndex::Candidate> CentreIndex::Nearest(const Sums& to, int
   found_.clear();
   best_.clear();  // the k best so far
   int32_t limit = 0;
-  // Vectors that are no farther apart have codes that are within it.
+  // Vectors that are no farther apart have codes within the limit.
   const auto set_limit = [&](double steps) {
     limit = static_cast<int32_t>(std::min((steps + lost) * (steps + lost), 0x1p31 - 1));
   };

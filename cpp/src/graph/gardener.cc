@@ -16,17 +16,17 @@
 namespace everlong::graph {
 namespace {
 
-// Hysteresis. What is split is wider than what is let in or merged: neither undoes the other.
+// Hysteresis: what is split is wider than what is let in or merged, so that neither undoes the other.
 constexpr double kSplitFrom = 1.25;  // of the radius
 constexpr double kFarthest = 1.5;    // radii, of a member from the mean that it joins; two of one topic are 1.41 apart
-// A member joins, of so many centres that are nearest to it, the one whose members' squared distances from their mean
-// grow least with it in: n / (n + 1) of the squared distance (Ward, 1963; D4 of BIRCH). By the distance alone centres
-// of many members would draw it: their means are nearer to all vectors, for in them what is members' own has gone.
+// Of so many nearest centres, a member joins the one whose squared distances from its mean grow least. They grow by n /
+// (n + 1) of the squared distance (Ward, 1963; D4 of BIRCH). By distance alone, centres of many members would attract
+// it: their means are nearer to all vectors, without what is special to single members.
 constexpr int64_t kJoinedAmong = 64;
 constexpr double kMergeBelow = 2;   // radii; two of equal size that are farther apart are too wide together
-constexpr double kMoveBelow = 0.8;  // of the distance to its parent, that to another which a centre moves to
-// A centre of level 0 is looked after once in so many blocks, beside those that blocks come to, and once in so many
-// times one of the level above.
+constexpr double kMoveBelow = 0.8;  // a centre moves to another parent within so much of the distance to its own
+// Once in so many blocks a centre of level 0 is checked, besides those that blocks join. Once in so many of these
+// checks, one of the level above is checked.
 constexpr uint64_t kWalkEvery = 8;
 
 struct Growing {
@@ -53,14 +53,14 @@ struct Level {
   }
 
   std::map<int64_t, Growing> centres;
-  std::unordered_map<int64_t, Growing*> places;  // the same: to look one up by its id takes many steps in the map
+  std::unordered_map<int64_t, Growing*> places;  // the same centres, because a lookup in the map takes many steps
   CentreIndex index;
 };
 
 struct Near {
   int64_t id = 0;
   double squared_distance = 0;
-  double cost = 0;  // what decides who is nearest
+  double cost = 0;  // the nearest has the least
 };
 bool operator<(const Near& a, const Near& b) { return std::pair(a.cost, a.id) < std::pair(b.cost, b.id); }
 // The nearest first.
@@ -109,7 +109,7 @@ struct Gardener::State {
   // Since the last TakeChange.
   std::map<int64_t, int32_t> changed;        // centres, and their levels
   std::set<int64_t> dropped;                 // centres
-  std::map<int64_t, int64_t> parent_before;  // of what has another one now; 0: none
+  std::map<int64_t, int64_t> parent_before;  // of members with another parent now; 0: none
 
   State(const GardenerOptions& with, VectorOf by) : options(with), vector_of(std::move(by)), all(with.dimension) {
     for (int32_t level = 0; level < options.levels; ++level) levels.emplace_back(options.dimension, options.looked_at);
@@ -125,7 +125,7 @@ struct Gardener::State {
 
   [[nodiscard]] double Radius(int32_t level) const { return std::sqrt(SquaredRadius(level)); }
 
-  // The centre `parent` of level + 1, or of level 0 for a block.
+  // Set the parent of a centre, or of a block: a centre of level + 1, or of level 0 for a block.
   void SetParent(int64_t member, int64_t before, int64_t parent) {
     parent_before.try_emplace(member, before);
     if (member < kFirstTopic) {
@@ -138,8 +138,7 @@ struct Gardener::State {
     levels[static_cast<size_t>(level)].index.Put(id);
   }
 
-  // The two centres of a level that are nearest to a mean and no farther than `farthest`, but for `without`; ties by
-  // the older one.
+  // Return the two centres of a level nearest to a mean, no farther than `farthest`, not `without`; ties by the older.
   Nearest NearestTo(int32_t level, const Sums& to, double farthest, int64_t without = 0) {
     Level& of = levels[static_cast<size_t>(level)];
     Nearest near;
@@ -152,7 +151,7 @@ struct Gardener::State {
     return near;
   }
 
-  // The two centres, of those near to a member that comes, to which it adds the least (kJoinedAmong).
+  // Of the centres near to a new member, return the two to which it adds the least (kJoinedAmong).
   Nearest CheapestFor(int32_t level, const Sums& member) {
     Level& of = levels[static_cast<size_t>(level)];
     const double farthest = kFarthest * Radius(level);
@@ -186,7 +185,7 @@ struct Gardener::State {
            SquaredRadiusOfBoth(Of(level, centre.id).sums, member) <= most;
   }
 
-  // Adds to, or takes from, a centre and all above it.
+  // Add to, or subtract from, a centre and all above it.
   enum class Sign { kAdd, kSubtract };
   void Change(int32_t level, int64_t id, const Sums& sums, Sign sign, double time) {
     for (; id != 0; id = Of(level++, id).parent) {
@@ -211,7 +210,7 @@ struct Gardener::State {
     centre.members.erase(std::ranges::lower_bound(centre.members, member));
   }
 
-  // Puts a member, a block or a centre of the level below, where it belongs.
+  // Put a member, a block or a centre of the level below, where it belongs.
   Status Attach(int32_t level, int64_t member, const Sums& sums, double time) {
     const Nearest near = CheapestFor(level, sums);
     if (near.count > 0 && Takes(level, near.centres[0], sums)) {
@@ -219,7 +218,7 @@ struct Gardener::State {
       SetParent(member, 0, id);
       AddMember(level, id, member);
       Change(level, id, sums, Sign::kAdd, time);
-      // Two that are both near to what came may have become one.
+      // Two centres that are both near to the new member may have become one.
       bool merged = false;
       const int64_t second = near.centres[1].id;
       if (near.count > 1) merged = MergeIfOne(level, std::min(id, second), std::max(id, second));
@@ -243,7 +242,7 @@ struct Gardener::State {
            centre.sums.SquaredRadius() > kSplitFrom * kSplitFrom * SquaredRadius(level);
   }
 
-  // A centre, and all above it, as far as they are too wide or too full.
+  // Split a centre, and all above it, as far as they are too wide or too full.
   Status SplitUpwards(int32_t level, int64_t id) {
     for (; id != 0; ++level) {
       const int64_t above = Of(level, id).parent;
@@ -330,7 +329,7 @@ struct Gardener::State {
     return SplitIfTooMuch(level, other_id);
   }
 
-  // Whether two centres of a level, the older one first, were one, and are now: the older.
+  // Merge two centres of a level, the older one first, if they have become one. It keeps the older one's id.
   bool MergeIfOne(int32_t level, int64_t id, int64_t other_id) {
     Growing& centre = Of(level, id);
     Growing& other = Of(level, other_id);
@@ -362,7 +361,7 @@ struct Gardener::State {
     dropped.insert(id);
   }
 
-  // A member leaves a centre, which goes where it was the last.
+  // Take a member out of a centre. A centre without members is removed.
   void TakeFrom(int32_t level, int64_t id, int64_t member, const Sums& sums) {
     RemoveMember(level, id, member);
     Change(level, id, sums, Sign::kSubtract, 0);
@@ -375,7 +374,7 @@ struct Gardener::State {
     }
   }
 
-  // Looks now and then after some centre: blocks may never come to it again, and the radius changes with all of them.
+  // Check some centre now and then: blocks may never join it again, and the radius changes with all blocks.
   Status Walk(uint64_t draw) {
     for (int32_t level = 0; level < options.levels && draw % kWalkEvery == 0; ++level, draw /= kWalkEvery) {
       const std::map<int64_t, Growing>& centres = levels[static_cast<size_t>(level)].centres;
@@ -383,7 +382,7 @@ struct Gardener::State {
       const int64_t drawn = centres.begin()->first + static_cast<int64_t>(MixedBits(draw, level) % ids);
       int64_t id = centres.lower_bound(drawn)->first;
       EVERLONG_RETURN_IF_ERROR(SplitUpwards(level, id));
-      // Each merge is of a centre that somebody made: all of them together cost no more than that.
+      // Each merge removes a centre that was made before, so all merges together cost no more than making them.
       while (true) {
         const Nearest near = NearestTo(level, Of(level, id).sums, kMergeBelow * Radius(level), id);
         if (near.count == 0) break;
@@ -396,7 +395,7 @@ struct Gardener::State {
     return OkStatus();
   }
 
-  // To another centre above, where that is much nearer than its own.
+  // Move a centre to another parent, if that is much nearer than its own.
   Status MoveIfNearer(int32_t level, int64_t id) {
     const int64_t parent = Of(level, id).parent;
     const double now = SquaredDistance(Of(level + 1, parent).sums, Of(level, id).sums);
@@ -430,7 +429,7 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
   std::unordered_map<int64_t, int32_t> level_of;
   for (const store::GraphNode& topic : topics) {
     if (topic.level >= s.options.levels || std::ssize(topic.linear_sum) != s.options.dimension || topic.count < 1) {
-      return corrupt(topic.id, "is of another garden");
+      return corrupt(topic.id, "does not fit the graph's options");
     }
     level_of[topic.id] = topic.level;
     s.next_id = std::max(s.next_id, topic.id + 1);
@@ -442,14 +441,15 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
   }
   for (const store::GraphEdge& edge : belongs) {
     const auto to = level_of.find(edge.to);
-    if (to == level_of.end()) continue;  // of what somebody else put there
+    if (to == level_of.end()) continue;  // an edge that somebody else put there
     const auto from = level_of.find(edge.from);
     const int32_t level = from == level_of.end() ? -1 : from->second;
     if (to->second != level + 1) return corrupt(edge.to, "has a member of another level");
     if (level < 0) {
-      if (!s.centre_of.emplace(edge.from, edge.to).second) return corrupt(edge.to, "shares a block");
+      if (!s.centre_of.emplace(edge.from, edge.to).second)
+        return corrupt(edge.to, "and another topic have the same block");
     } else if (std::exchange(s.Of(level, edge.from).parent, edge.to) != 0) {
-      return corrupt(edge.to, "shares a topic");
+      return corrupt(edge.to, "and another topic have the same topic below");
     }
     s.Of(to->second, edge.to).members.push_back(edge.from);
   }
@@ -457,8 +457,8 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
     for (auto& [id, centre] : s.levels[static_cast<size_t>(level)].centres) {
       int64_t below = 0;
       for (const int64_t member : centre.members) below += level == 0 ? 1 : s.Of(level - 1, member).sums.count();
-      if (below != centre.sums.count()) return corrupt(id, "counts other blocks than it has");
-      if ((centre.parent == 0) != s.IsHighest(level)) return corrupt(id, "belongs to nothing");
+      if (below != centre.sums.count()) return corrupt(id, "has another count than its blocks");
+      if ((centre.parent == 0) != s.IsHighest(level)) return corrupt(id, "has no parent topic");
       std::ranges::sort(centre.members);
       if (level == 0) s.all.Add(centre.sums);
     }

@@ -18,10 +18,10 @@ using store::GraphEdge;
 using store::GraphNode;
 using store::NodeKind;
 
-// Blocks that a graph which is grown anew takes into one commit.
+// How many blocks one commit takes when a graph is grown anew.
 constexpr size_t kAtOnce = 1024;
 
-// What a graph of other options does not go on: its space, the size of its vectors, its levels.
+// The settings that a graph cannot change: its space, the size of its vectors, its levels.
 std::string Settings(const GraphOptions& options) {
   if (options.space.empty()) return "time";
   return options.space + "\n" + std::to_string(options.gardener.dimension) + " " +
@@ -98,7 +98,7 @@ void MemoryGraph::NewGardener() {
 
 Status MemoryGraph::Load(bool fits) {
   if (!fits) {
-    // Vectors of another space are of no use; the chain through time is made again with the nodes.
+    // Vectors of another space are useless. The chain through time is made again with the nodes.
     GraphChange change;
     for (const NodeKind kind : {NodeKind::kBlock, NodeKind::kTopic}) {
       EVERLONG_ASSIGN_OR_RETURN(const std::vector<int64_t> ids, store_.NodeIds(kind));
@@ -194,7 +194,7 @@ Status MemoryGraph::Forget(std::span<const int64_t> blocks) {
 
 Result<GraphChange> MemoryGraph::Stitch(std::span<const int64_t> forgotten) const {
   const std::set<int64_t> gone(forgotten.begin(), forgotten.end());
-  std::map<int64_t, GraphEdge> next;  // of those that go, and of who is before them
+  std::map<int64_t, GraphEdge> next;  // of the forgotten blocks, and of those before them
   for (const int64_t block : gone) {
     if (!Has(block)) continue;
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<GraphEdge> edges, store_.EdgesOf(block));

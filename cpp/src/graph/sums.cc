@@ -9,8 +9,8 @@
 namespace everlong::graph {
 namespace {
 
-// Rounded to the nearest, halves to even, as every sum in double is: this one has no bits below the grid. Numbers for
-// which that is not so are longer than a vector may be.
+// Round to the nearest, halves to even, as every sum in double is rounded: this sum has no bits below the grid. Numbers
+// for which that is not so are longer than a vector may be.
 double OnGrid(double value) {
   constexpr double kAll = 0x1.8p52 * kGrid;
   return (value + kAll) - kAll;

@@ -16,14 +16,14 @@ constexpr double kFarthest = 253'402'300'800;  // the end of the year 9999, and 
 
 double InYears(double time) { return std::isfinite(time) && std::abs(time) < kFarthest ? time : 0.0; }
 
-// FNV-1a, and what spreads it; 64 bits.
+// FNV-1a, then mixed; 64 bits.
 uint64_t HashOf(std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char byte : name) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001b3ULL;
   return hash ^ (hash >> 32U);
 }
 
-// Of distinct names that are not empty, in an order of their own.
+// Return hashes of the distinct names that are not empty, in an order of their own.
 std::vector<uint64_t> HashesOf(std::span<const std::string> names) {
   std::vector<uint64_t> hashes;
   for (const std::string& name : names) {

@@ -73,7 +73,7 @@ class Walking {
     }
   }
 
-  // Of every open way, and of ending behind them all.
+  // Return every open way, and at the end the choice to stop.
   std::vector<SeenWay> Look() const {
     std::vector<SeenWay> ways;
     ways.reserve(open_.size() + 1);
@@ -121,13 +121,13 @@ class Walking {
     if (choice_.by == WalkChoice::By::kTeacher) {
       const size_t right = best(ways, [](const SeenWay& way) { return way.right; });
       if (right < ways.size()) return right;
-      // None is in sight: on by what the policy holds likeliest, to where one may be.
+      // None is in sight. Go on by the way that the policy prefers, to where one may be.
       const size_t onward = best(ways, [](const SeenWay& way) { return way.node >= 0; });
       return onward < ways.size() ? onward : ways.size() - 1;
     }
     const size_t first = best(ways, [](const SeenWay&) { return true; });
     if (choice_.by == WalkChoice::By::kBest) return first;
-    // By hand: the standard's distributions differ from library to library.
+    // Drawn by hand, because the standard's distributions differ between libraries.
     std::vector<double> sums;
     double sum = 0;
     for (const SeenWay& way : ways) {

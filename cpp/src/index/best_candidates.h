@@ -1,4 +1,4 @@
-// The best rows of a scan so far, before the winners are scored anew in fp64.
+// The best rows of a scan so far, before the winners are scored again in fp64.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Candidate {
   int32_t row = 0;
 };
 
-// The best `capacity` candidates so far, larger scores first and ties by the smaller id; the worst on top of a heap.
+// The best `capacity` candidates so far: larger scores first, ties by the smaller id. The worst is on top of a heap.
 class BestCandidates {
  public:
   explicit BestCandidates(size_t capacity) : capacity_(capacity) {}
@@ -30,7 +30,7 @@ class BestCandidates {
     }
     std::ranges::push_heap(heap_, Better);
   }
-  // Below this score nothing is taken.
+  // Return the score below which nothing is taken.
   [[nodiscard]] float Threshold() const {
     return heap_.size() == capacity_ ? heap_.front().score : -std::numeric_limits<float>::infinity();
   }

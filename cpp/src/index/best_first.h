@@ -7,7 +7,7 @@
 
 namespace everlong::index {
 
-// `id` maps a thing to what orders equal scores. k >= 0; a k above the size keeps all.
+// `id` maps a thing to the key that orders equal scores. k >= 0; a k above the size keeps all.
 template <class Scored, class Id>
 void KeepBestFirst(std::vector<Scored>& scored, size_t k, const Id& id) {
   const auto better = [&id](const Scored& a, const Scored& b) {

@@ -9,7 +9,7 @@
 namespace everlong::index {
 namespace {
 
-// The first of 0 .. count - 1 that is not `before`, as all behind it are not; count if there is none.
+// Return the first of 0 .. count - 1 that is not `before`, as all behind it; count if there is none.
 template <class Before>
 int32_t FirstNot(int32_t count, const Before& before) {
   int32_t first = 0;
@@ -114,7 +114,7 @@ void BlockTable::AddTags(int64_t id, std::span<const std::string> tags) {
     std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
     postings.insert(std::ranges::lower_bound(postings, number), number);
   }
-  // A block's tags stand in a row: all of them anew, behind everybody's.
+  // A block's tags lie in a row, so all of them are written again behind those of all blocks.
   entry.first_tag = tags_of_blocks_.size();
   entry.tag_count = static_cast<int32_t>(names.size());
   for (const int32_t name : names) tags_of_blocks_.push_back(name);
@@ -326,7 +326,7 @@ std::vector<int32_t> BlockTable::Candidates(const Wanted& wanted) const {
   }
   if (of_role != nullptr) fewest = of_role->size();
   if (wanted.since || wanted.before) {
-    // A step in the order of time costs as much as looking at some blocks in theirs.
+    // A step in the order of time costs as much as looking at so many blocks in theirs.
     constexpr size_t kStep = 16;
     if (auto in_time = InTime(wanted, fewest / kStep + kStep)) return *std::move(in_time);
   }

@@ -1,5 +1,5 @@
-// What "mean_pool" and "hnsw" are: a vector of every block, the direction of the sum of its un-rotated keys of the last
-// layer, behind an index of vectors.
+// The common base of "mean_pool" and "hnsw": one vector for every block, behind an index of vectors. The vector is the
+// direction of the sum of the block's un-rotated keys of the last layer.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class BlockVectorsPart final : public Part {
  public:
   using LoadIndex = Result<std::unique_ptr<VectorIndex>> (*)(const FilePath& file);
 
-  // An empty index of Dimension(context), and how one is loaded.
+  // `index` is an empty index of Dimension(context); `load` loads one.
   BlockVectorsPart(const PartContext& context, std::unique_ptr<VectorIndex> index, LoadIndex load);
   static int32_t Dimension(const PartContext& context) { return context.kv_heads * context.head_dim; }
 

@@ -1,4 +1,4 @@
-// The kinds of parts that this library brings, each of a file of its own: NAME_part.cc defines its NameKind().
+// The kinds of parts in this library. Each has a file of its own: NAME_part.cc defines its NameKind().
 #pragma once
 
 #include "everlong/index/part_kinds.h"

@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kSamplePages = 1024;
 constexpr int32_t kPagesAtOnce = 4096;  // projected into one buffer, by several threads
 
-// The covariance [D, D] of some vectors [n, D], upper and lower half, as sums come in.
+// The covariance [D, D] of vectors [n, D], as sums while the vectors come in.
 class Covariance {
  public:
   explicit Covariance(int32_t dim) : dim_(static_cast<size_t>(dim)), mean_(dim_), products_(dim_ * dim_) {}
@@ -45,8 +45,8 @@ class Covariance {
   double count_ = 0;
 };
 
-// Eigenvectors, as rows, of a symmetric matrix [n, n], those of the largest eigenvalues first. Cyclic Jacobi rotations
-// (Golub and Van Loan, Matrix Computations, 8.5).
+// Return the eigenvectors of a symmetric matrix [n, n] as rows, those of the largest eigenvalues first, by cyclic
+// Jacobi rotations (Golub and Van Loan, Matrix Computations, 8.5).
 std::vector<double> Eigenvectors(std::vector<double> a, size_t n) {
   std::vector<double> vectors(n * n, 0.0);  // rows
   for (size_t i = 0; i < n; ++i) vectors[i * n + i] = 1;

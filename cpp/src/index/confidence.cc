@@ -11,7 +11,7 @@
 namespace everlong::index {
 namespace {
 
-// For a set of parts.
+// The weights for one set of parts.
 struct Weights {
   IndexParts parts;
   double base = 0;
@@ -23,7 +23,7 @@ constexpr Weights kFitted[] = {
 #include "confidence_weights.inc"
 };
 
-// The group that each page came back with.
+// Return, for each page, the number of the group that it came back with.
 std::unordered_map<int32_t, size_t> NumbersOf(std::span<const PageGroup> groups) {
   std::unordered_map<int32_t, size_t> numbers;
   for (size_t number = 0; number < groups.size(); ++number) {
@@ -36,8 +36,7 @@ size_t SizeOf(const IndexParts& parts) {
   return static_cast<size_t>(std::ranges::count_if(AllIndexParts(), [&](IndexPart part) { return parts.Has(part); }));
 }
 
-// Those of this set; of one that was not fitted, those of the largest that was and has none but these. Null without
-// one.
+// Return the weights of this set, or else those of the largest fitted set within it; null without one.
 const Weights* WeightsFor(const IndexParts& parts) {
   const Weights* best = nullptr;
   for (const Weights& weights : kFitted) {
@@ -93,7 +92,7 @@ std::optional<double> Confidence(const Signs& signs) {
 
 std::vector<double> SharesOf(std::span<const FusedHit> fused, std::span<const PageGroup> groups) {
   const std::unordered_map<int32_t, size_t> came = NumbersOf(groups);
-  double largest = -std::numeric_limits<double>::infinity();  // of these: another may stand out far
+  double largest = -std::numeric_limits<double>::infinity();  // of these pages only: another may stand out far
   for (const FusedHit& hit : fused) {
     if (came.contains(hit.page)) largest = std::max<double>(largest, hit.score);
   }

@@ -1,4 +1,4 @@
-// The arrays of a job, one after the other in memory of a device.
+// The arrays of a job, one after the other in the memory of a device.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace everlong::index {
 
-// Where each lies, so that the device's widest access may begin there.
+// The place of each array. The device's widest access may begin there.
 class DeviceArrays {
  public:
   template <class T>
@@ -29,7 +29,7 @@ T* ArrayAt(std::byte* memory) {
   return reinterpret_cast<T*>(memory);
 }
 
-// Into what is to be uploaded.
+// Write bytes into a buffer that is to be uploaded.
 inline void PutAt(std::span<std::byte> into, int64_t at, std::span<const std::byte> bytes) {
   std::ranges::copy(bytes, into.begin() + at);
 }

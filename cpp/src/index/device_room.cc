@@ -7,7 +7,7 @@
 namespace everlong::index {
 namespace {
 
-// Small memories take little of a device, large ones few allocations.
+// Small memories take little of a device, large ones need few allocations.
 constexpr int64_t kFirstSlabBytes = int64_t{1} << 20;
 constexpr int64_t kLargestSlabBytes = int64_t{64} << 20;
 
@@ -43,9 +43,9 @@ Result<std::byte*> DeviceRoom::Place(std::span<const std::byte> from, int64_t co
     return at;
   }
   if (slabs_.empty() || slabs_.back().bytes() - slab_used_ < bytes) {
-    // The room for a search may go: it is made anew, in what is left.
+    // The room for a search may go; it is allocated again in what is left.
     if (most_bytes_ - this->bytes() < coming) search_.reset();
-    // What only later ones will fill leaves room for searches.
+    // Do not take room for later pages from searches.
     const int64_t held = this->bytes();
     const int64_t later = std::min(std::clamp(held, kFirstSlabBytes, kLargestSlabBytes), (most_bytes_ - held) / 2);
     EVERLONG_ASSIGN_OR_RETURN(Memory memory, Allocate(std::max(coming, later)));

@@ -1,4 +1,4 @@
-// Memory of a device for what an index copies there: things that come and go one by one, and the room for a search.
+// The memory that an index takes on a device: for copies that come and go one by one, and for a search.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace everlong::index {
 
-// For one thread at a time. It takes `most_bytes` of the device at most, the room for a search included.
+// Use it from one thread at a time. It takes at most `most_bytes` of the device, with the room for a search.
 class DeviceRoom {
  public:
   DeviceRoom(std::shared_ptr<IndexDevice> device, int64_t most_bytes);
@@ -27,14 +27,14 @@ class DeviceRoom {
   [[nodiscard]] int64_t most_bytes() const { return most_bytes_; }
   [[nodiscard]] int64_t bytes() const;  // of the device, now
 
-  // Copies it there, a multiple of 16 bytes, to an address divisible by 16. `coming`: how much is about to come, `from`
-  // included, so that all of it is allocated at once. kCapacity, kIoError.
+  // Copy `from`, a multiple of 16 bytes, to an address of the device divisible by 16. `coming` is how much is about to
+  // come, with `from`, so that all of it is allocated at once. kCapacity, kIoError.
   Result<std::byte*> Place(std::span<const std::byte> from, int64_t coming);
-  // What Place has put there is zeros from now on; its room is for another of as many bytes. kIoError.
+  // Set what Place has put there to zeros. Its room is for another of as many bytes. kIoError.
   Status Remove(std::byte* at, int64_t bytes);
 
-  // How many of a search's `blocks` of rows, at least 1, may be scanned at a time: bytes_of(n) is what n of them need.
-  // kCapacity when there is no room for one.
+  // Return how many of a search's `blocks` of rows, at least 1, may be scanned at a time. bytes_of(n) is what n of them
+  // need. kCapacity when there is no room for one.
   template <class BytesOf>
   [[nodiscard]] Result<int64_t> BlocksAPass(int64_t blocks, const BytesOf& bytes_of) const {
     const int64_t room = search_bytes();
@@ -44,7 +44,7 @@ class DeviceRoom {
     if (bytes_of(1) > room) return NoRoom(bytes_of(1));
     return 1;
   }
-  // So much for a search, at an address divisible by 256, until the next call. kCapacity.
+  // Return memory for a search, at an address divisible by 256, until the next call. kCapacity.
   Result<std::byte*> ForASearch(int64_t bytes);
 
   void GiveBack();  // all of it
@@ -53,7 +53,7 @@ class DeviceRoom {
   // Longer questions take several passes.
   static constexpr int64_t kPassBytes = int64_t{64} << 20;
 
-  // Memory of the device that goes back to it.
+  // Memory of the device that is freed with this object.
   class Memory {
    public:
     Memory(IndexDevice& device, std::byte* at, int64_t bytes) : at_(at, FreeOn{&device}), bytes_(bytes) {}
@@ -70,7 +70,7 @@ class DeviceRoom {
   };
 
   Result<Memory> Allocate(int64_t bytes);
-  [[nodiscard]] int64_t search_bytes() const;  // what one may have
+  [[nodiscard]] int64_t search_bytes() const;  // what a search may have
   [[nodiscard]] Status NoRoom(int64_t search_bytes) const;
 
   const std::shared_ptr<IndexDevice> device_;

@@ -35,7 +35,7 @@ float LargestMagnitude(std::span<const float> values) {
   return largest;
 }
 
-// Encodes one padded row; returns its scale.
+// Encode one padded row and return its scale.
 float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte* out) {
   switch (storage) {
     case VectorStorage::kFp32:
@@ -63,7 +63,7 @@ float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte*
   return 1;
 }
 
-// Number `i` of an encoded row, without its scale.
+// Return number `i` of an encoded row, without its scale.
 float DecodeNumber(const std::byte* row, size_t i, VectorStorage storage) {
   float value = 0;
   uint16_t bits = 0;
@@ -116,7 +116,7 @@ class FlatIndex final : public VectorIndex {
         Encode(padded, before);
         return OkStatus();
       }
-      --named;                               // the one that is refused stays with whom it was
+      --named;                               // the refused id stays with its old row
     } catch (const std::exception& error) {  // out of memory
       refused = CapacityError(std::string("the index cannot grow: ") + error.what());
     }
@@ -206,7 +206,7 @@ class FlatIndex final : public VectorIndex {
     index->rows_.resize(count * index->row_bytes_);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->rows_)));
     for (size_t row = 0; row < count; ++row) {
-      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": ids that no index has");
+      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": its ids are invalid");
     }
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
@@ -229,7 +229,7 @@ class FlatIndex final : public VectorIndex {
   }
 
  private:
-  // Room for so many rows; fewer never fails.
+  // Make room for so many rows. Fewer never fails.
   void SetRows(size_t count) {
     rows_.resize(count * row_bytes_);
     if (HasScale(options_.storage)) scales_.resize(count);
@@ -242,7 +242,7 @@ class FlatIndex final : public VectorIndex {
     return AlreadyExistsError("id " + std::to_string(id) + " is in the index");
   }
 
-  // Fills the rows from `first` on.
+  // Fill the rows from `first`.
   void Encode(std::span<const float> padded, size_t first) {
     const auto width = static_cast<size_t>(width_);
     for (size_t row = first; row < ids_.size(); ++row) {

@@ -16,14 +16,14 @@
 namespace everlong::index {
 namespace {
 
-// A pass keeps a sum for every page and row; longer questions take several passes.
+// A pass keeps a sum for every page and row, so longer questions take several passes.
 constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // The share of the pages that the coarse level leaves to be scored exactly, and the fewest.
 constexpr size_t kSurvivorShare = 10;
 constexpr size_t kFewestSurvivors = 64;
-// How many of the best by the coarse level bring their neighbours along, for what they score as groups.
+// How many of the best pages by the coarse level bring their neighbours, because those count in the score of a group.
 constexpr size_t kWidened = 128;
-// Longer keys have no coarse level: what they are along its axes might be no number any more.
+// Longer keys have no coarse level: their values along its axes might overflow.
 constexpr double kLongestCoarse = 1e18;
 
 std::string MagicOf(KeyStorage keys) {
@@ -45,7 +45,7 @@ bool AllFinite(std::span<const float> values) {
   return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
-// The distinct key heads of `heads` in order of first use.
+// Return the distinct key heads of `heads` in order of first use.
 std::vector<KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
   std::vector<KeyHead> distinct;
   for (const RetrievalHead& head : heads) {
@@ -109,16 +109,16 @@ void HeadsIndex::FollowCoarse() {
   }
   // Searches score every page until all of this is there.
   if (coarse_ == nullptr) coarse_ = std::make_unique<CoarseKeys>(static_cast<int32_t>(key_heads_.size()), head_dim_);
-  // From the pages that were there when it first could, so that an index that is loaded answers as the open one did.
+  // Learn from the pages that were there when it first could. So a loaded index answers as the open one did.
   if (!coarse_->learned()) coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
   if (coarse_->Follow(keys_)) {
     searched_coarse_->store(coarse_.get());
   } else {
-    GiveUpCoarse();  // only a file can say of its keys that they are shorter than they are
+    GiveUpCoarse();  // only a file can give keys that are longer than it says
   }
 }
 
-// What searches may be using stays.
+// Keep the object itself, because searches may be using it.
 void HeadsIndex::GiveUpCoarse() {
   has_no_coarse_ = true;
   searched_coarse_->store(nullptr);
@@ -181,10 +181,11 @@ Result<std::vector<RowBlock>> HeadsIndex::MakeRowBlocks(std::span<const float> q
           square += element * element;
           scaled[i] = static_cast<float>(element);
         }
-        // By Cauchy and Schwarz no partial sum of a score is larger; rounding to bf16 adds a 256th.
+        // By Cauchy and Schwarz no partial sum of a score is larger. Rounding to bf16 adds a 256th.
         const double bound = std::sqrt(square) * keys_.longest(key_head) * 1.01;
         if (bound > std::numeric_limits<float>::max() / 4) {
-          return InvalidArgumentError("q of question token " + std::to_string(token) + " overflows its scores");
+          return InvalidArgumentError("q of question token " + std::to_string(token) +
+                                      " is so large that its scores overflow");
         }
         block.rows.Set(row, scaled);
         if (coarse != nullptr) {
@@ -302,7 +303,7 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   left.mass.resize(chosen.size(), 0.0F);
   const ScannedKeys exact = ExactKeys();
   for (size_t at = 0; at < passes.size(); ++at) {
-    // What a row's softmax has outside the survivors is known from the coarse level alone.
+    // The part of a row's softmax outside the survivors is known only from the coarse level.
     std::vector<double> shares(totals[at].size());
     const HeadsScan again(coarse, passes[at], survivors, references[at]);
     for (size_t row = 0; row < shares.size(); ++row) {
@@ -374,7 +375,7 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
-    return corrupt("a key is as long as no key can be");
+    return corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> pages(ordinals.size());
@@ -387,7 +388,7 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is no number");
+    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is not a number");
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= index.pages());
     while (index.pages() < ordinals[page]) {
@@ -397,7 +398,7 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);
   }
-  if (reader.left() != 0) return corrupt("more than it says");
+  if (reader.left() != 0) return corrupt("it has bytes behind its end");
   index.keys_.SetLongest(longest);
   index.FollowKeys();
   return index;

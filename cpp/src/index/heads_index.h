@@ -1,7 +1,6 @@
-// What is behind the part "heads". Attention itself as the index (findings.md "The index: retrieval heads"): for a
-// chosen query head h and a question token t, the softmax of q . k / sqrt(D) over every archived token, summed inside a
-// page, weighted by the token's IDF and added over t and h. Un-rotated keys; q as it comes (un-rotated, or rotated by
-// the caller to one fixed distance).
+// The index of the part "heads": attention itself as the index. It takes the softmax of q . k / sqrt(D) over every
+// archived token, for a chosen query head h and a question token t. That is summed inside a page, weighted by the
+// token's IDF, and added over t and h. Keys are un-rotated; q too, or rotated to one fixed distance.
 #pragma once
 
 #include <atomic>
@@ -28,10 +27,9 @@ struct RowBlock;
 struct ScannedKeys;
 
 // One thread at a time adds and forgets. Searches run beside it, over pages that were there before they began and are
-// not forgotten while they run (Part).
-// Keys take key_heads * D * 2 bytes a token in bf16 and half of that in int8 and e4m3, which also have a scale of
-// key_heads * D * 4 bytes a page; pages are filled up to a multiple of 32 tokens. From `coarse_from` pages on, three
-// eighths of what bf16 takes more.
+// not forgotten while they run (Part). Keys take key_heads * D * 2 bytes a token in bf16, and half of that in int8 and
+// e4m3. These also have a scale of key_heads * D * 4 bytes a page. Pages are padded to a multiple of 32 tokens. From
+// `coarse_from` pages the index takes three eighths of the size in bf16 more.
 class HeadsIndex {
  public:
   HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options = {});
@@ -41,48 +39,48 @@ class HeadsIndex {
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
   using KeyHead = index::KeyHead;
-  // The distinct (layer, kv_head) whose keys Add wants, in its order.
+  // Return the distinct (layer, kv_head) whose keys Add needs, in its order.
   [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
 
-  // Whether these are keys that Add takes: each a finite bf16.
+  // Return whether Add takes these keys: each must be a finite bf16.
   [[nodiscard]] static bool Takes(std::span<const float> keys);
 
-  // The next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
-  // scored. kInvalidArgument on a wrong size, no tokens, or a key that is no finite bf16; the index is then unchanged.
+  // Add the next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
+  // scored. kInvalidArgument on a wrong size, no tokens, or a key that is not a finite bf16; nothing has changed then.
   Status Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens);
-  // The next page to come is `page`: those between stay empty. Nothing happens when it is there.
+  // Make `page` the next page to come; those between stay empty. Nothing happens when it is there.
   void SkipTo(int32_t page);
-  // The page is empty from now on, and its keys are nowhere.
+  // Make a page empty, and remove its keys.
   void Forget(int32_t page);
 
-  // Mass of every page [pages()], sum over heads and question tokens of weight[t] * softmax mass; 0 for a page that is
-  // not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of heads()), rounded to bf16;
-  // keys as they are kept (KeyStorage); weights [tokens], >= 0. The softmax runs over the allowed pages only. Every
-  // score counts, to 2^-126 of the largest; one pass over the keys (one for every few hundred query rows of a long
-  // question; two where scores may differ by more than 2^80), no [tokens x archive] matrix; the result does not depend
-  // on the number of threads; a device's sums have another order. kInvalidArgument on a wrong size, a value that is not
-  // finite, a negative weight, or queries so large that scores would overflow.
+  // Return the mass of every page [pages()]: the sum over heads and question tokens of weight[t] * softmax mass. It is
+  // 0 for a page that is not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of
+  // heads()) is rounded to bf16. Keys are as they are kept (KeyStorage). weights [tokens] are >= 0. The softmax runs
+  // over the allowed pages only. Every score counts, to 2^-126 of the largest. It takes one pass over the keys, one for
+  // every few hundred query rows of a long question, and two where scores may differ by more than 2^80. It makes no
+  // [tokens x archive] matrix. The number of threads does not change the result; a device adds in another order.
+  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
   [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter) const;
 
-  // The k pages of largest mass, best first, ties by the older page; pages without mass are left out. Where
-  // `coarse_from` pages and more are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a
-  // tenth of them, and these alone are scored as Mass does; what the others have of a row's softmax is then taken
-  // from the coarse scores. A device scores every page exactly. kInvalidArgument on k < 1 and as Mass.
+  // Return the k pages of largest mass, best first, ties by the older page, without pages that have no mass. Where at
+  // least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a tenth
+  // of them. Only these are scored as Mass does. The rest of a row's softmax is taken from the coarse scores. A device
+  // scores every page exactly. kInvalidArgument on k < 1 and as Mass.
   [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
                                                 const PageFilter& filter) const;
 
-  // The pages that Search chooses its best from and their mass, ascending: all that have mass where every page is
-  // scored. Where the coarse level chooses, those that stand beside() its kWidened best are scored too.
+  // Return the pages that Search chooses its best from, ascending, with their mass. Where every page is scored, these
+  // are all that have mass. Where the coarse level chooses, the pages beside() its kWidened best are scored too.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
 
-  // One file of the pages that `kept` names, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
+  // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] Status Save(const FilePath& file, std::span<const int32_t> kept) const;
-  // What Save wrote: its pages as `ordinals` [pages in the file] says, ascending; those of -1 are left out. kNotFound,
-  // kIoError; kCorrupt when the file is damaged, cut short, of other heads, of keys kept otherwise, or has another
-  // number of pages.
+  // Load what Save wrote, with its pages at `ordinals` [pages in the file], ascending; those of -1 are left out.
+  // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key storage or number of
+  // pages.
   static Result<HeadsIndex> Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
                                  std::span<const int32_t> ordinals, const HeadsOptions& options = {});
 
@@ -90,23 +88,23 @@ class HeadsIndex {
   [[nodiscard]] HeadsOptions options() const;
   [[nodiscard]] int64_t bytes() const;  // of host memory
   [[nodiscard]] DeviceUse device_use() const;
-  // Why the host was left to scan since this was asked last; ok if it was not, or if there is no device.
+  // Return why the host had to scan since the last call; ok if it did not, or if there is no device.
   [[nodiscard]] Status TakeDeviceFailure() const;
-  // What a page of so many tokens takes.
+  // Return the bytes of a page of so many tokens.
   [[nodiscard]] int64_t PageBytes(int32_t tokens) const {
     return static_cast<int64_t>(keys_.PageWords(tokens) * sizeof(uint32_t));
   }
 
  private:
   [[nodiscard]] Status CheckQuery(std::span<const float> q, std::span<const float> weights) const;
-  // coarse: nullptr when nothing is asked of it.
+  // coarse: nullptr if the coarse level is not needed.
   [[nodiscard]] Result<std::vector<RowBlock>> MakeRowBlocks(std::span<const float> q, std::span<const float> weights,
                                                             const CoarseKeys* coarse) const;
-  // Those that `filter` allows and that hold more than sinks.
+  // Return the pages that `filter` allows and that hold more than sinks.
   [[nodiscard]] PageFilter ScoredPages(const PageFilter& filter) const;
   [[nodiscard]] ScannedKeys ExactKeys() const;
   [[nodiscard]] ScannedKeys KeysOf(const CoarseKeys& coarse) const;
-  // As many blocks at a time as the sums over `pages` pages have room for.
+  // Split the blocks into passes, so that the sums over `pages` pages fit the workspace.
   static std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages);
   [[nodiscard]] std::vector<float> MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const;
   // The pages that the first level leaves, and their mass.
@@ -116,10 +114,10 @@ class HeadsIndex {
   };
   [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
                                           const CoarseKeys& coarse, const Beside& beside) const;
-  // What MassOf finds, from the device; none when it is for the host to scan.
+  // Return what MassOf finds, from the device; none when the host must scan.
   [[nodiscard]] std::optional<std::vector<float>> MassOnDevice(std::span<const RowBlock> blocks,
                                                                const PagePositions& scored) const;
-  // Brings the coarse level, where there is to be one, and the device up to the keys.
+  // Bring the device, and the coarse level where there is to be one, up to date with the keys.
   void FollowKeys();
   void FollowCoarse();
   void GiveUpCoarse();
@@ -132,8 +130,8 @@ class HeadsIndex {
   KeyTiles keys_;
   StableVector<int32_t> page_sinks_;    // [pages]
   std::unique_ptr<CoarseKeys> coarse_;  // none before there are `coarse_from` pages
-  bool has_no_coarse_ = false;          // some key is no number along its axes
-  // What searches use: coarse_ once it has every page, or nothing. (Behind a pointer: the index moves.)
+  bool has_no_coarse_ = false;          // some key along its axes is not a number
+  // What searches use: coarse_ once it has every page, or nothing. It is behind a pointer because the index moves.
   std::unique_ptr<std::atomic<const CoarseKeys*>> searched_coarse_;
   std::unique_ptr<HeadsMirror> mirror_;  // none without a device
 };

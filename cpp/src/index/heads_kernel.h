@@ -1,5 +1,5 @@
 // The arithmetic of HeadsIndex::Mass for one page and one block of query rows, in the best instruction set of this CPU.
-// Scores are in powers of two: rows come multiplied by log2(e) / sqrt(D), and exp(x) is 2^score.
+// Scores are in powers of two: rows were multiplied by log2(e) / sqrt(D), so exp(x) is 2^score.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ struct ByteKeys {
   int32_t pairs = 0;
 };
 
-// kBlockRows queries, rounded to bf16 (keys are): what attention in bf16 computes. Kept twice, as the kernels want it.
+// kBlockRows queries, rounded to bf16 as keys are, as in attention in bf16. They are kept twice, as kernels need them.
 class QueryRows {
  public:
   explicit QueryRows(int32_t head_dim);
 
-  // Puts a query [D] into row `row`; the others stay zero.
+  // Put a query [D] into row `row`. The other rows stay as they are, zeros at first.
   void Set(int32_t row, std::span<const float> query);
   [[nodiscard]] const uint32_t* pairs() const { return pairs_.data(); }  // [pairs][kBlockRows], as tiles have them
   [[nodiscard]] const float* values() const { return values_.data(); }   // [2 * pairs][kBlockRows]
@@ -44,12 +44,12 @@ class QueryRows {
 struct HeadsKernel {
   // maxima [kBlockRows]: the largest score of a row in the page.
   void (*page_maxima)(const PageKeys& page, const QueryRows& rows, float* maxima);
-  // sums [kBlockRows]: of 2^(score - reference), reference [kBlockRows]; to 3e-6 relative, and nothing for a score more
-  // than 126 below its reference. Scores are at most 100 above it.
+  // sums [kBlockRows]: of 2^(score - reference), reference [kBlockRows], to 3e-6 relative. A score more than 126 below
+  // its reference counts nothing. Scores are at most 100 above it.
   void (*page_sums)(const PageKeys& page, const QueryRows& rows, const float* reference, float* sums);
-  // peaks [kBlockRows]: 2^(a row's largest score in the page - reference), as page_sums has it.
+  // peaks [kBlockRows]: 2^(a row's largest score in the page - reference), as in page_sums.
   void (*page_peaks)(const PageKeys& page, const QueryRows& rows, const float* reference, float* peaks);
-  // tiles [tile_count][pairs][kTileTokens] of PageKeys: what KeyTiles::Decode has of int8 and of e4m3, to the bit.
+  // tiles [tile_count][pairs][kTileTokens] of PageKeys: the result of KeyTiles::Decode of int8 and of e4m3, to the bit.
   void (*expand_int8)(const ByteKeys& keys, uint32_t* tiles);
   void (*expand_e4m3)(const ByteKeys& keys, uint32_t* tiles);
 };

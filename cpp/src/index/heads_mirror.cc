@@ -8,7 +8,7 @@
 namespace everlong::index {
 namespace {
 
-// Where the arrays of a HeadsJob lie in the workspace; what the host fills in comes first.
+// The places of a HeadsJob's arrays in the workspace. Those that the host fills in come first.
 struct JobPlaces {
   DeviceArrays places;
   int64_t pages;

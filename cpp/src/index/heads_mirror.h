@@ -1,4 +1,4 @@
-// A copy of the keys of HeadsIndex on a device, and its searches there.
+// A copy of the keys of HeadsIndex on a device, and the searches there.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace everlong::index {
 
-// Thread-safe. Of the device's memory it takes `most_bytes` at most, the room for a search included. Keys are there as
-// a whole or not at all: where a page does not fit, or its copy fails, all memory is given back for good.
+// Thread-safe. It takes at most `most_bytes` of the device's memory, with the room for a search. The keys are there as
+// a whole or not at all: where a page does not fit, or its copy fails, all memory is freed for good.
 class HeadsMirror {
  public:
   HeadsMirror(std::shared_ptr<IndexDevice> device, int64_t most_bytes);
@@ -28,13 +28,13 @@ class HeadsMirror {
   HeadsMirror& operator=(const HeadsMirror&) = delete;
   ~HeadsMirror();
 
-  // Takes in the pages of `keys` that are not here yet.
+  // Take in the pages of `keys` that are not here yet.
   void Follow(const KeyTiles& keys);
-  // A page of `keys`, which has it still, is zeros from now on; its room is for other pages.
+  // Set a page of `keys`, which still has it, to zeros. Its room is for other pages.
   void Forget(const KeyTiles& keys, int32_t page);
 
-  // The mass of `scored` pages of `keys`, as HeadsIndex::Mass has it: [scored]; none when it is for the host to scan.
-  // sinks [pages of keys].
+  // Return the mass [scored] of `scored` pages of `keys`, as HeadsIndex::Mass; none if the host must scan. sinks
+  // [pages].
   [[nodiscard]] std::optional<std::vector<float>> Mass(const KeyTiles& keys, std::span<const RowBlock> blocks,
                                                        const PagePositions& scored, const StableVector<int32_t>& sinks);
 
@@ -42,11 +42,11 @@ class HeadsMirror {
   [[nodiscard]] int64_t most_bytes() const { return room_.most_bytes(); }
   [[nodiscard]] int64_t bytes() const;  // of the device, now
   [[nodiscard]] int64_t scans() const;  // how many times Mass had an answer
-  // Why the host was left to scan since it was asked last; ok if it was not.
+  // Return why the host had to scan since the last call; ok if it did not.
   [[nodiscard]] Status TakeFailure();
 
  private:
-  // All of these under the lock.
+  // Call these under the lock.
   Status TakeIn(const KeyTiles& keys);
   Status AddMass(const KeyTiles& keys, std::span<const RowBlock> blocks, const PagePositions& scored,
                  const StableVector<int32_t>& sinks, std::span<float> mass);

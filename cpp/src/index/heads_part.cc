@@ -13,8 +13,8 @@
 namespace everlong::index {
 namespace {
 
-// Mass of a page alone, and summed over the page and its neighbours. First weights, of the 27.3 that the page had
-// alone.
+// Voices for the mass of a page alone, and summed over the page and its neighbours. The statement weights split the
+// 27.3 that the page alone had before.
 constexpr Voice kPageVoice{Evidence{46.0, 7.4}};
 constexpr Voice kGroupVoice{Evidence{0.0, 1.5}};
 

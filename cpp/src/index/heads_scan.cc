@@ -10,20 +10,18 @@
 namespace everlong::index {
 namespace {
 
-// Pages are scored and their statistics combined in chunks of this many, whatever the number of threads: the order of
-// every floating-point sum is then fixed.
+// Pages are scored and summed in chunks of this many, for any number of threads, to fix the order of all sums.
 constexpr int32_t kChunkPages = 64;
 int64_t ChunksOf(int32_t pages) { return (int64_t{pages} + kChunkPages - 1) / kChunkPages; }
-// Positions of a chunk's pages, of `count` in all.
+// Return the positions of a chunk's pages, of `count` in all.
 PageRun ChunkAt(int64_t chunk, int32_t count) {
   const auto first = static_cast<int32_t>(chunk * kChunkPages);
   return {first, std::min(first + std::min(kChunkPages, count - first), count)};
 }
-// So far above its reference a score may lie: 2^80, added up over any archive, is far from the end of fp32.
+// A score may lie so far above its reference. 2^80, added up over any archive, is far from the end of fp32.
 constexpr double kMostAbove = 80;
 
-// The keys of a page as the kernels read them. Those in bytes are expanded: once for all blocks of a key head, which
-// come one after the other.
+// The keys of a page as the kernels read them. Keys in bytes are expanded once for all blocks of a key head in a row.
 class PageReader {
  public:
   explicit PageReader(const ScannedKeys& keys) : keys_(keys) {}
@@ -61,7 +59,7 @@ const QueryRows& RowsOf(const ScannedKeys& keys, const RowBlock& block) {
   return keys.level == Level::kExact ? block.rows : block.coarse_rows;
 }
 
-// Every row's largest score over the first `count` pages.
+// Return every row's largest score over the first `count` pages.
 std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
                           int32_t count) {
   const HeadsKernel& kernel = BestHeadsKernel();
@@ -91,7 +89,7 @@ std::vector<float> Maxima(const ScannedKeys& keys, std::span<const RowBlock> blo
 }  // namespace
 
 std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages) {
-  // A score that there is: the largest is no smaller, so it is not lost, and by its bound seldom too far above.
+  // Begin with a real score. The largest is no smaller, so it is not lost, and by its bound it is seldom too far above.
   std::vector<float> references = Maxima(keys, blocks, pages, std::min(pages.size(), kChunkPages));
   for (size_t block = 0; block < blocks.size(); ++block) {
     for (size_t row = 0; row < kBlockRows; ++row) {
@@ -141,7 +139,7 @@ void HeadsScan::AddMass(std::span<const double> shares, std::span<float> mass) c
   ParallelFor(0, pages_, kChunkPages, [&](int64_t first, int64_t last) {
     for (int64_t at = first; at < last; ++at) {
       const float* const of_page = sums_.get() + static_cast<size_t>(at) * rows;
-      // As many sums as there are rows in a block, so that they are vectors.
+      // Use as many sums as there are rows in a block, so that they are vectors.
       float of_rows[kBlockRows] = {};
       for (size_t block = 0; block < rows; block += kBlockRows) {
         for (size_t row = 0; row < kBlockRows; ++row) of_rows[row] += of_page[block + row] * factors[block + row];

@@ -1,4 +1,4 @@
-// One pass of HeadsIndex over some pages: what each of them has of every query row's softmax.
+// One pass of HeadsIndex over some pages: each page's part of every query row's softmax.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace everlong::index {
 
-// Query rows that share a key head, in the layout of the kernel: times log2(e) / sqrt(D).
+// Query rows that share a key head, in the layout of the kernel, times log2(e) / sqrt(D).
 struct RowBlock {
   int32_t key_head = 0;
   QueryRows rows;                  // of D dimensions
   QueryRows coarse_rows;           // the same along CoarseKeys' axes; empty where there are none
-  float weights[kBlockRows] = {};  // 0 for rows that fill the block up
+  float weights[kBlockRows] = {};  // 0 for rows of padding
   double bounds[kBlockRows] = {};  // no score of a row is larger
 };
 
-// Which keys a pass reads, and what it takes of a page.
+// The keys that a pass reads, and what it computes of a page.
 enum class Level {
   kExact,   // every key: the sum of 2^score
   kCoarse,  // every key along a few axes: 2^(the largest score)
@@ -35,19 +35,19 @@ struct ScannedKeys {
   const StableVector<int32_t>& sinks;  // [pages]
 };
 
-// What is taken from every row's scores before 2 is raised to them, so that no sum overflows and the largest counts:
-// [blocks * kBlockRows].
+// Return the values that are subtracted from every row's scores before 2 is raised to them, [blocks * kBlockRows]. They
+// ensure that no sum overflows and that the largest score counts.
 std::vector<float> ReferencesOf(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages);
 
-// Sums relative to `references`; their order does not depend on the number of threads.
+// Sums relative to `references`. Their order does not depend on the number of threads.
 class HeadsScan {
  public:
   HeadsScan(const ScannedKeys& keys, std::span<const RowBlock> blocks, const PagePositions& pages,
             std::span<const float> references);
 
-  // Over the pages, of every row: [blocks * kBlockRows].
+  // Return the sums over the pages, of every row: [blocks * kBlockRows].
   [[nodiscard]] std::span<const double> totals() const { return totals_; }
-  // Adds to `mass` [pages] every row's weight by a page's part in shares[row] of its softmax.
+  // Add to `mass` [pages] every row's weight times a page's part in shares[row] of its softmax.
   void AddMass(std::span<const double> shares, std::span<float> mass) const;
 
  private:

@@ -1,4 +1,4 @@
-// Hierarchical navigable small worlds (Malkov and Yashunin, 2018) by hnswlib, the one file that includes it.
+// The HNSW index: hierarchical navigable small worlds (Malkov and Yashunin, 2018). Only this file includes hnswlib.
 #include <algorithm>
 #include <atomic>
 #include <cassert>
@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-// Its prefetching reads one link past the end of a full list: every list that it allocates gets room for one more.
-// (What the standard library has to say about malloc is included above.)
+// hnswlib's prefetching reads one link past the end of a full list, so every list that it allocates gets room for one
+// more. The standard headers that declare malloc are included above.
 constexpr size_t kSpareLink = sizeof(unsigned);
 #define malloc(size) malloc((size) + kSpareLink)
 #include <hnswlib/hnswlib.h>
@@ -42,11 +42,11 @@ namespace {
 constexpr std::string_view kMagic = "everlong hnsw 2\n";
 constexpr size_t kFirstCapacity = 1024;
 constexpr size_t kFirstBytes = size_t{64} << 20;  // of fewer rows, where these are so large
-// Searches wait for a writer no longer than these take.
+// Searches wait for a writer no longer than adding these takes.
 constexpr size_t kAddedAtOnce = 1024;
 constexpr unsigned kSeed = 20090117;
 
-// hnswlib's distances by our kernels: its own are chosen when it is compiled, ours when it runs.
+// hnswlib's distances by our kernels. Its own are chosen at compile time, ours at run time.
 class KernelSpace final : public hnswlib::SpaceInterface<float> {
  public:
   KernelSpace(int64_t width, Metric metric) : width_(width), is_l2_(metric == Metric::kL2) {}
@@ -70,7 +70,7 @@ class FilterFunctor final : public hnswlib::BaseFilterFunctor {
   const IdFilter& filter_;
 };
 
-// body(i) for all of [0, count), `taken` at a time by the thread that is free: how long one takes differs.
+// Call body(i) for all of [0, count). A free thread takes `taken` at a time, because they take different times.
 template <class Body>
 void ForEachTaken(int64_t count, int64_t taken, const Body& body) {
   std::atomic<int64_t> next = 0;
@@ -81,7 +81,7 @@ void ForEachTaken(int64_t count, int64_t taken, const Body& body) {
   });
 }
 
-// What hnswlib has instead of them where there are no rows.
+// hnswlib's value instead of a level where there are no rows.
 constexpr int32_t kNoLevel = -1;
 constexpr auto kNoRow = static_cast<hnswlib::tableint>(-1);
 
@@ -92,20 +92,20 @@ struct Header {
   int64_t count = 0;
 };
 
-// A row of the lowest level takes at least this.
+// Return the fewest bytes of a row of the lowest level.
 size_t LeastRowBytes(const HnswOptions& options) {
   return static_cast<size_t>(PaddedWidth(options.dimension)) * sizeof(float) +
          2 * static_cast<size_t>(options.links) * sizeof(hnswlib::tableint);
 }
 
-// There is room for one row at least: hnswlib cannot begin with none.
+// There is room for at least one row, because hnswlib cannot begin with none.
 size_t CapacityFor(const HnswOptions& options, size_t count) {
   return std::max(count, std::clamp<size_t>(kFirstBytes / LeastRowBytes(options), 1, kFirstCapacity));
 }
 
 class HnswIndex final : public VectorIndex {
  public:
-  // With room for `count` vectors, and for some in any case.
+  // Make an index with room for `count` vectors, and at least for some.
   explicit HnswIndex(const HnswOptions& options, size_t count = 0)
       : options_(options),
         width_(PaddedWidth(options.dimension)),
@@ -184,7 +184,7 @@ class HnswIndex final : public VectorIndex {
     if (failed) return CapacityError("no memory for a search");
     const auto wanted = static_cast<size_t>(std::min<int64_t>(k, allowed));
     for (int64_t query = 0; query < count; ++query) {
-      // The graph is approximate: now and then it does not lead to as many as there are.
+      // The graph is approximate: now and then it finds fewer than there are.
       if (hits[static_cast<size_t>(query)].size() >= wanted) continue;
       if (!known && runs.rows == 0) runs = AllowedRuns(row_ids_, filter);
       const auto row = std::span(padded).subspan(static_cast<size_t>(query * width_), static_cast<size_t>(width_));
@@ -205,7 +205,7 @@ class HnswIndex final : public VectorIndex {
   Status Save(const FilePath& file) const override {
     const std::shared_lock reading(guard_);
     if (free_rows_.empty()) return SaveRows(file);
-    // A removed row stays as it was until it is used again: none of it may get into a file.
+    // A removed row stays as it was until it is used again. None of it may get into a file.
     EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<HnswIndex> live, BuildOfLive());
     return live->SaveRows(file);
   }
@@ -224,7 +224,7 @@ class HnswIndex final : public VectorIndex {
       return corrupt("header out of range");
     }
     const auto count = static_cast<size_t>(header.count);
-    // Nothing is allocated for more than the file has, but the room of an empty index.
+    // Allocate no more than the file can hold, except the room of an empty index.
     const size_t least_row = LeastRowBytes(options);
     if (count > reader.left() / least_row) return reader.Truncated();
     if (count == 0 && least_row > kFirstBytes) {
@@ -245,7 +245,7 @@ class HnswIndex final : public VectorIndex {
       const int level = graph.element_levels_[row];
       const auto id = static_cast<int64_t>(graph.getExternalLabel(static_cast<hnswlib::tableint>(row)));
       const bool deleted = graph.isMarkedDeleted(static_cast<hnswlib::tableint>(row));
-      // Rows count as the graph's own once all of them is there, so that the destructor frees what was allocated.
+      // A row counts as the graph's own once all of it is there, so that the destructor frees what was allocated.
       graph.element_levels_[row] = 0;
       graph.cur_element_count = row + 1;
       if (level < 0 || level > header.max_level || id < 0) return corrupt("a row out of range");
@@ -263,13 +263,13 @@ class HnswIndex final : public VectorIndex {
         index->free_rows_.push_back(static_cast<hnswlib::tableint>(row));
         graph.num_deleted_ += 1;
       } else if (!graph.label_lookup_.emplace(static_cast<size_t>(id), static_cast<hnswlib::tableint>(row)).second) {
-        return corrupt("an id stands twice");
+        return corrupt("an id is there twice");
       }
     }
-    if (reader.left() != 0) return corrupt("more than it says");
+    if (reader.left() != 0) return corrupt("it has bytes behind its end");
     graph.maxlevel_ = header.max_level;
     graph.enterpoint_node_ = header.entry_row;
-    if (!index->LinksAreRows()) return corrupt("a link leads nowhere");
+    if (!index->LinksAreRows()) return corrupt("a link leads to no row");
     index->ClearUnusedLinks();
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
@@ -303,9 +303,9 @@ class HnswIndex final : public VectorIndex {
     return static_cast<size_t>(graph_.element_levels_[row]) * graph_.size_links_per_element_;
   }
 
-  // A row of hnswlib's lowest level: links, id, then the vector, which begins a cache line where the allocator gives a
-  // large array as it does in glibc: kHeader bytes behind a page's beginning. hnswlib itself puts the vector right
-  // behind the links, so that every load of it lies in two lines. Before there are rows.
+  // Lay out rows of hnswlib's lowest level as links, id, then the vector, before there are any. If the allocator places
+  // a large array as glibc does, kHeader bytes behind a page's beginning, the vector begins a cache line. Right behind
+  // the links, where hnswlib puts it, every load would span two lines.
   void AlignRows() {
     constexpr size_t kHeader = 16;
     const auto up_to = [](size_t bytes, size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; };
@@ -315,7 +315,7 @@ class HnswIndex final : public VectorIndex {
     graph_.resizeIndex(graph_.max_elements_);
   }
 
-  // Rows are looked at all over the place.
+  // Rows are read in no order, so huge pages help.
   void AdviseRows() {
     AdviseHugePages(graph_.data_level0_memory_,
                     static_cast<int64_t>(graph_.max_elements_ * graph_.size_data_per_element_));
@@ -330,7 +330,7 @@ class HnswIndex final : public VectorIndex {
     return rows;
   }
 
-  // The graph looks at about ef / (allowed / rows) nodes of 2 * links neighbours each to meet ef that are allowed.
+  // To meet ef allowed nodes, the graph looks at about ef / (allowed / rows) nodes of 2 * links neighbours each.
   [[nodiscard]] bool ScanIsCheaper(int64_t allowed) const {
     const double visited = 2.0 * options_.links * options_.ef * static_cast<double>(row_ids_.size());
     return allowed <= options_.exact_below || static_cast<double>(allowed) * static_cast<double>(allowed) <= visited;
@@ -352,7 +352,7 @@ class HnswIndex final : public VectorIndex {
     return OkStatus();
   }
 
-  // `to_come`: how many vectors there will be in all of this call's batches, these too.
+  // `to_come`: how many vectors all batches of this call have, with this one.
   Status AddSome(std::span<const int64_t> ids, const float* vectors, size_t to_come) {
     const size_t reused = std::min(ids.size(), free_rows_.size());
     for (size_t i = 0; i < reused; ++i) {
@@ -362,7 +362,7 @@ class HnswIndex final : public VectorIndex {
       graph_.setExternalLabel(row, label);
       graph_.label_lookup_[label] = row;
       row_ids_[row] = ids[i];
-      graph_.addPoint(vectors + i * static_cast<size_t>(width_), label);  // finds the row deleted, and takes it over
+      graph_.addPoint(vectors + i * static_cast<size_t>(width_), label);  // it finds the row deleted, and reuses it
     }
     const size_t count = graph_.cur_element_count;
     const size_t more = ids.size() - reused;
@@ -399,7 +399,7 @@ class HnswIndex final : public VectorIndex {
     return writer.Commit();
   }
 
-  // The same vectors in a graph without removed rows.
+  // Return the same vectors in a graph without removed rows.
   [[nodiscard]] Result<std::unique_ptr<HnswIndex>> BuildOfLive() const {
     try {
       auto live = std::make_unique<HnswIndex>(options_, static_cast<size_t>(Live()));
@@ -422,7 +422,7 @@ class HnswIndex final : public VectorIndex {
       EVERLONG_RETURN_IF_ERROR(add());
       return live;
     } catch (const std::exception& error) {  // out of memory
-      return CapacityError(std::string("the graph cannot be built anew: ") + error.what());
+      return CapacityError(std::string("the graph cannot be rebuilt: ") + error.what());
     }
   }
 
@@ -438,7 +438,7 @@ class HnswIndex final : public VectorIndex {
     return hits;
   }
 
-  // Whether every link of the graph leads to a row, on a level that the row has.
+  // Return whether every link of the graph leads to a row, on a level that the row has.
   [[nodiscard]] bool LinksAreRows() const {
     const size_t count = graph_.cur_element_count;
     for (size_t row = 0; row < count; ++row) {
@@ -454,8 +454,7 @@ class HnswIndex final : public VectorIndex {
     return count == 0 || graph_.element_levels_[graph_.enterpoint_node_] == graph_.maxlevel_;
   }
 
-  // hnswlib fetches rows ahead by the link behind the one it is at, behind the last one too: there row 0 stands, not
-  // what a file says.
+  // hnswlib prefetches the row of the next link, also behind the last one. Make that row 0, whatever a file says.
   void ClearUnusedLinks() {
     for (size_t row = 0; row < graph_.cur_element_count; ++row) {
       for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
@@ -472,7 +471,7 @@ class HnswIndex final : public VectorIndex {
   KernelSpace space_;
   std::mutex writer_;  // one change at a time; taken before `guard_`
   mutable FairSharedMutex guard_;
-  Graph graph_;                               // its labels are ids; label_lookup_ holds the live ones alone
+  Graph graph_;                               // its labels are ids; label_lookup_ holds only the live ones
   std::vector<int64_t> row_ids_;              // [rows of the graph]; kNoId where a vector was removed
   std::vector<hnswlib::tableint> free_rows_;  // of removed vectors
   size_t link_bytes_ = 0;                     // of the rows' links above the lowest level

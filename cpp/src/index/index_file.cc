@@ -19,8 +19,7 @@ std::span<const std::byte> AsBytes(std::string_view text) { return std::as_bytes
 
 constexpr std::string_view kUnfinished = ".writing";
 
-// The end of a file that carries an appendix: CRC-32C of the index's own checksum, the appendix and all of this before
-// it.
+// The end of a file with an appendix: CRC-32C of the index's own checksum, the appendix and all of this before it.
 struct Tail {
   int64_t index_bytes = 0;
   std::array<char, 20> magic = {};
@@ -34,7 +33,7 @@ std::span<const std::byte> Checked(const Tail& tail) {
   return std::as_bytes(std::span(&tail, 1)).first(sizeof(Tail) - sizeof(tail.checksum));
 }
 
-// The bytes of the index in a file of `size` bytes that ends with `tail`; all where that is none.
+// Return the bytes of the index in a file of `size` bytes that ends with `tail`; all bytes if `tail` is not a tail.
 int64_t IndexBytes(const Tail& tail, int64_t size) {
   const int64_t most = size - static_cast<int64_t>(sizeof(Tail));
   const bool is_tail =
@@ -150,7 +149,9 @@ Status IndexFileWriter::Commit() {
   return OkStatus();
 }
 
-Status IndexFileReader::Truncated() const { return CorruptError(Quoted(name_) + " says more than it holds"); }
+Status IndexFileReader::Truncated() const {
+  return CorruptError(Quoted(name_) + " has fewer bytes than its header says");
+}
 
 Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_view magic) {
   IndexFileReader reader(file);

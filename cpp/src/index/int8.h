@@ -1,4 +1,4 @@
-// Rounding to a signed byte, as vectors and keys in int8 are kept.
+// Rounding to a signed byte, for vectors and keys in int8.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace everlong::index {
 
 inline constexpr float kInt8Max = 127.0F;
 
-// Nearest, ties to even; what lies beyond +-127 becomes +-127.
+// Round to nearest, ties to even. Values beyond +-127 become +-127.
 inline int8_t FloatToInt8(float value) {
   return static_cast<int8_t>(std::clamp(std::nearbyint(value), -kInt8Max, kInt8Max));
 }

@@ -1,4 +1,4 @@
-// How one number of a key becomes a code, for every KeyStorage; key_layout.h has the way back.
+// Encode one number of a key, for every KeyStorage. key_layout.h decodes it.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace everlong::index {
 
-// No code times such a scale is subnormal as a bf16, which one instruction set would keep and another not.
+// No code times such a scale is a subnormal bf16, which some instruction sets keep and others do not.
 inline constexpr float kLeastScale = 0x1p-110F;
 inline constexpr float kLargestBf16 = 0x1.FEp127F;
 
 // A finite value of float's last half step below 2^128 becomes infinite.
 inline bool FiniteAsBf16(float value) { return (kv::FloatToBFloat16(value) & 0x7F80U) != 0x7F80U; }
 
-// Of a channel whose largest magnitude is given; 1 in bf16.
+// Return the scale of a channel, given its largest magnitude; 1 in bf16.
 inline float ScaleOf(KeyStorage storage, float largest) {
   if (storage == KeyStorage::kBf16) return 1;
   const float format_max = storage == KeyStorage::kInt8 ? kInt8Max : kv::kE4M3Max;

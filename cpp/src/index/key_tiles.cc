@@ -12,13 +12,13 @@
 namespace everlong::index {
 namespace {
 
-// Small memories stay small; large ones get slabs that cost no more than their unused end.
+// Small memories stay small. Large ones get slabs that waste no more than their unused end.
 constexpr size_t kFirstSlabWords = size_t{1} << 14;
 constexpr size_t kLargestSlabWords = size_t{1} << 21;
 
 constexpr uint32_t kBf16Infinity = 0x7F80U;
 
-// Whether every half of the words is a finite bf16.
+// Return whether every half of the words is a finite bf16.
 bool FiniteHalves(std::span<const uint32_t> words) {
   uint32_t bad = 0;
   for (const uint32_t word : words) {
@@ -28,7 +28,7 @@ bool FiniteHalves(std::span<const uint32_t> words) {
   return bad == 0;
 }
 
-// Whether all bytes of the words are codes that EncodeKey makes: neither a NaN nor -128, which is over the scale.
+// Return whether all bytes of the words are codes of EncodeKey: neither a NaN nor -128, which is over the scale.
 bool AreCodes(KeyStorage storage, std::span<const uint32_t> words) {
   const auto mask = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0xFF : 0x7F);
   const auto none = static_cast<uint8_t>(storage == KeyStorage::kInt8 ? 0x80 : 0x7F);
@@ -39,7 +39,7 @@ bool AreCodes(KeyStorage storage, std::span<const uint32_t> words) {
   return bad == 0;
 }
 
-// Whether the largest code is a finite bf16 by each of these scales.
+// Return whether the largest code is a finite bf16 by each of these scales.
 bool AreScales(KeyStorage storage, std::span<const uint32_t> bits) {
   const uint32_t largest = storage == KeyStorage::kInt8 ? 0x7FU : 0x7EU;
   return std::ranges::all_of(bits, [storage, largest](uint32_t scale_bits) {
@@ -77,7 +77,7 @@ uint32_t* KeyTiles::Reserve(size_t words) {
     const size_t slab_words = std::max(words, std::clamp(total_words_, kFirstSlabWords, kLargestSlabWords));
     std::unique_ptr<uint32_t[], FreeSlab> slab(new (std::align_val_t{kCacheLine}) uint32_t[slab_words]);
     slabs_.push_back(std::move(slab));
-    slab_words_ = slab_words;  // once it is there
+    slab_words_ = slab_words;  // only after the allocation
     slab_used_ = 0;
     total_words_ += slab_words_;
   }

@@ -18,7 +18,7 @@
 
 namespace everlong::index {
 
-// Pages never move once added, and growing copies nothing. Same threads as HeadsIndex.
+// Pages never move once they are added, and growing copies nothing. Threads are as for HeadsIndex.
 class KeyTiles {
  public:
   KeyTiles(int32_t key_heads, int32_t head_dim, KeyStorage storage = KeyStorage::kBf16);
@@ -26,20 +26,20 @@ class KeyTiles {
   [[nodiscard]] KeyStorage storage() const { return layout_.storage; }
   [[nodiscard]] const KeyLayout& layout() const { return layout_; }
 
-  // The next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is no finite bf16.
+  // Add the next page. keys [key_heads, tokens, D], tokens >= 1. kInvalidArgument on a key that is not a finite bf16.
   Status Add(std::span<const float> keys, int32_t tokens);
 
-  // Whether these may be words() of a page of so many tokens: every number of a key in them is a finite bf16.
+  // Return whether these may be words() of a page of so many tokens: every number of a key in them is a finite bf16.
   [[nodiscard]] bool AreKeys(std::span<const uint32_t> words, int32_t tokens) const;
-  // The next page as words() of another KeyTiles of this shape and storage gave it.
+  // Add the next page, as words() of another KeyTiles of this shape and storage returned it.
   void AddWords(std::span<const uint32_t> words, int32_t tokens);
-  // The next page, of no tokens: a number that stays empty.
+  // Add the next page without tokens: an ordinal that stays empty.
   void AddEmpty() { pages_.push_back({}); }
-  // The page is empty from now on; its keys are zeros, and their room is for other pages.
+  // Make a page empty. Its keys become zeros, and their room is for other pages.
   void Forget(int32_t page);
-  // Every key head of a page one after the other, each its scales and its tiles.
+  // Return the key heads of a page one after the other, each its scales and its tiles.
   [[nodiscard]] std::span<const uint32_t> words(int32_t page) const;
-  // How many words a page of so many tokens has.
+  // Return how many words a page of so many tokens has.
   [[nodiscard]] size_t PageWords(int32_t tokens) const { return static_cast<size_t>(key_heads_) * HeadWords(tokens); }
 
   [[nodiscard]] int32_t pages() const { return pages_.size(); }
@@ -53,10 +53,9 @@ class KeyTiles {
   [[nodiscard]] const uint32_t* scales(int32_t page, int32_t key_head) const {
     return pages_[page].words + static_cast<size_t>(key_head) * HeadWords(tokens(page));
   }
-  // The keys of a page as they are kept: out [tokens(page), D].
+  // Decode the keys of a page as they are kept: out [tokens(page), D].
   void Decode(int32_t page, int32_t key_head, std::span<float> out) const;
-  // The length of the longest key of a key head so far, as it is kept.
-  // Keys that come by AddWords count as they are told to.
+  // Return the length of each key head's longest key so far, as it is kept. For AddWords, SetLongest gives it.
   [[nodiscard]] std::vector<double> longest() const { return {longest_.begin(), longest_.end()}; }
   void SetLongest(std::span<const double> longest) { std::ranges::copy(longest, longest_.begin()); }
   [[nodiscard]] double longest(int32_t key_head) const { return longest_[static_cast<size_t>(key_head)]; }
@@ -73,7 +72,7 @@ class KeyTiles {
 
   [[nodiscard]] size_t HeadWords(int32_t tokens) const { return static_cast<size_t>(layout_.HeadWords(tokens)); }
   uint32_t* Reserve(size_t words);
-  // keys [tokens, D] of one key head into its `words`, which are 0; returns the length of the longest.
+  // Encode keys [tokens, D] of one key head into its `words`, which are 0, and return the length of the longest.
   double Encode(std::span<const float> keys, uint32_t* words) const;
 
   int32_t key_heads_;
@@ -82,7 +81,7 @@ class KeyTiles {
   size_t slab_words_ = 0;                          // of the last slab
   size_t slab_used_ = 0;                           // of the last slab
   size_t total_words_ = 0;                         // of all slabs
-  std::map<size_t, std::vector<uint32_t*>> free_;  // by words: what forgotten pages took
+  std::map<size_t, std::vector<uint32_t*>> free_;  // by words: memory of forgotten pages
   StableVector<Page> pages_;
   std::vector<std::atomic<double>> longest_;  // [key_heads]
 };

@@ -15,7 +15,7 @@ constexpr double kK1 = 1.2;
 constexpr double kB = 0.75;
 constexpr double kGroupPages = 3;
 
-// Above 0, however many pages hold it.
+// It is above 0, however many pages hold the id.
 double InverseDocumentFrequency(int64_t holding, int64_t pages) {
   const auto with = static_cast<double>(holding);
   const auto without = static_cast<double>(pages) - with;
@@ -28,11 +28,11 @@ Status CheckTokenIds(std::span<const int32_t> token_ids) {
   return InvalidArgumentError("token id is " + std::to_string(*negative) + ", expected 0 or more");
 }
 
-// What BM25 adds to the frequency of an id below the line.
+// Return what BM25 adds to an id's frequency in the denominator.
 double Norm(double length, double average_length) { return kK1 * (1 - kB + kB * length / average_length); }
 double Weight(double frequency, double norm) { return frequency * (kK1 + 1) / (frequency + norm); }
 
-// One search: what some ids score over the pages of a filter.
+// One search: the scores of some ids over the pages of a filter.
 class Scores {
  public:
   Scores(const Postings& postings, const BlockTable& table, const PageFilter& filter)
@@ -41,7 +41,7 @@ class Scores {
     for (const PageRun& run : filter.runs()) std::fill(At(run.first), At(run.last), kNotMatched);
   }
 
-  // Takes the postings of an id.
+  // Take the postings of an id.
   void Take(const PostingList& list) {
     list.ForEach(range_, [this](const Posting& posting) {
       int32_t& place = *At(posting.page);
@@ -52,7 +52,7 @@ class Scores {
     ends_.push_back(matches_.size());
   }
 
-  // Once all are taken, with what each weighs.
+  // Sum up the scores once all are taken. `idf` is the weight of each id.
   void Sum(std::span<const double> idf, double average_length) {
     Number();
     Measure(average_length);
@@ -93,7 +93,7 @@ class Scores {
   }
 
  private:
-  // A page that has a match, or stands beside one.
+  // A page that has a match, or is beside one.
   struct Scored {
     int32_t page = 0;
     int32_t previous = -1;  // its neighbours, as places in scored_
@@ -103,7 +103,7 @@ class Scores {
     double score = 0;
     double group_score = 0;
   };
-  // In places_, for pages that have no place in scored_.
+  // In places_, for pages without a place in scored_.
   static constexpr int32_t kNotAllowed = -1;
   static constexpr int32_t kNotMatched = -2;
   static constexpr int32_t kMatched = -3;
@@ -112,7 +112,7 @@ class Scores {
   std::vector<int32_t>::iterator At(int32_t page) { return places_.begin() + (page - range_.first); }
   size_t PlaceOf(int32_t page) { return static_cast<size_t>(*At(page)); }
 
-  // Gives all pages that score, and those beside them, their places in scored_, ascending.
+  // Give all pages that score, and those beside them, their places in scored_, ascending.
   void Number() {
     for (int32_t page = range_.first; page < range_.last; ++page) {
       if (*At(page) != kMatched) continue;
@@ -137,7 +137,7 @@ class Scores {
       const auto add = [&](int32_t neighbour) {
         if (neighbour < 0) return -1;
         length += all_.length(neighbour);
-        return std::max(-1, *At(neighbour));  // one without a match has no place
+        return std::max(-1, *At(neighbour));  // a page without a match has no place
       };
       scored.previous = add(beside.previous);
       scored.next = add(beside.next);
@@ -201,7 +201,7 @@ Result<LexicalIndex::Found> LexicalIndex::Search(std::span<const int32_t> token_
 }
 
 float LexicalIndex::WholeScore(std::span<const int32_t> token_ids) const {
-  // Of an id that a page of average length has once, BM25 is its IDF.
+  // If a page of average length has an id once, its BM25 is the id's IDF.
   double sum = 0;
   for (const LookedFor& of : RarestIds(token_ids)) sum += of.idf;
   const TokenStatistics::Frequencies frequencies = statistics_.DocumentFrequencies(token_ids);

@@ -1,4 +1,4 @@
-// The part "lexical" over LexicalIndex. It is made with every memory, and its file says what the token statistics are.
+// The part "lexical" over LexicalIndex. It is made with every memory. The token statistics are restored from its file.
 #include <memory>
 #include <utility>
 
@@ -9,8 +9,9 @@
 namespace everlong::index {
 namespace {
 
-// Words of a page alone, and of the page with its neighbours. First weights: what both say of a page that has all that
-// is asked for, and whose neighbours have nothing of it, is about what the page's 6.74 said alone.
+// Voices for the words of a page alone, and of the page with its neighbours. Take a page that has all that is asked
+// for, with neighbours that have nothing of it. Both statement weights together say about as much of it as the page's
+// 6.74 said alone before.
 constexpr Voice kPageVoice{Evidence{1.5, 0.31}};
 constexpr Voice kGroupVoice{Evidence{0.0, 14.7}};
 

@@ -1,4 +1,4 @@
-// The postings of LexicalIndex as a file: an id's pages as differences, most of a byte or two.
+// The postings of LexicalIndex as a file: an id's pages as differences, most of them a byte or two.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -17,7 +17,7 @@ struct Header {
   int64_t ids = 0;
 };
 
-// Seven bits a byte, the lowest first; the last byte is below 128.
+// Write seven bits a byte, the lowest first. The last byte is below 128.
 void PutNumber(uint64_t number, std::vector<std::byte>& bytes) {
   for (; number >= 128; number >>= 7U) bytes.push_back(static_cast<std::byte>((number & 127U) | 128U));
   bytes.push_back(static_cast<std::byte>(number));
@@ -27,7 +27,7 @@ class Numbers {
  public:
   explicit Numbers(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  // The next one; above `most` where there is none, or none so small.
+  // Return the next number; a number above `most` where there is none, or none so small.
   uint64_t Next(uint64_t most) {
     uint64_t number = 0;
     for (unsigned shift = 0; shift < 63 && !bytes_.empty(); shift += 7) {
@@ -101,7 +101,7 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
     lengths.resize(static_cast<size_t>(page.ordinal), 0);
     lengths.push_back(page.tokens);
   }
-  // Each takes two bytes and more, whatever the header says.
+  // Each id takes two bytes or more, whatever the header says.
   postings_.SetLengths(lengths, std::min(static_cast<size_t>(std::max<int64_t>(header.ids, 0)), bytes.size() / 2));
   int64_t last_id = -1;
   std::vector<Posting> postings;
@@ -128,7 +128,7 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
     }
     if (!postings.empty()) postings_.SetPostings(static_cast<int32_t>(last_id), postings);
   }
-  if (numbers.left() != 0) return corrupt("more than it says");
+  if (numbers.left() != 0) return corrupt("it has bytes behind its end");
   for (const int64_t tokens : missing) {
     if (tokens != 0) return corrupt("a page of another length");
   }

@@ -7,7 +7,7 @@
 
 namespace everlong::index {
 
-// Of the exponentials of many numbers, and of `zeros` that are 0: the logarithm of their sum. Minus infinity for none.
+// The logarithm of a sum of exponentials of many numbers, and of `zeros` terms that are 0. Minus infinity for none.
 class LogOfSums {
  public:
   void Add(double value) {

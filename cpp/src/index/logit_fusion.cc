@@ -9,10 +9,10 @@
 namespace everlong::index {
 namespace {
 
-// How likely the answer to a question is a statement, before anything is known of it: fitted with the weights.
+// The prior probability that the answer to a question is a statement. Fitted with the weights.
 constexpr double kStatements = 0.58;
 
-// The constant of reciprocal-rank fusion, for a part whose scores tell nothing.
+// The constant of reciprocal-rank fusion, for a part with scores that do not tell right from wrong.
 constexpr double kRankConstant = 60;
 
 double LogOfSum(double a, double b) { return std::max(a, b) + std::log1p(std::exp(-std::abs(a - b))); }

@@ -1,5 +1,5 @@
 // The arithmetic of the part "meaning" for one page and a few question tokens, in the best instruction set of this CPU.
-// Every one has the same bits: dot products are whole numbers, and what follows them is one product and maxima.
+// All instruction sets give the same bits: dot products are integers, and then come only one product and maxima.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace everlong::index {
 
-// Vectors [first, last) of a block's tiles; not empty.
+// Vectors [first, last) of a block's tiles. It is not empty.
 struct MeaningVectorRun {
   const uint32_t* tiles = nullptr;
   int32_t quads = 0;
@@ -20,12 +20,12 @@ struct MeaningVectorRun {
   int32_t last = 0;
 };
 
-// Question tokens in int8, as the kernels want them.
+// Question tokens in int8, in the layouts of the kernels.
 class MeaningRows {
  public:
   explicit MeaningRows(int32_t dimension);
 
-  // The next row [dimension], while there are fewer than kMeaningRows.
+  // Add the next row [dimension], while there are fewer than kMeaningRows.
   void Add(std::span<const int8_t> codes);
 
   [[nodiscard]] int32_t count() const { return count_; }
@@ -44,7 +44,7 @@ class MeaningRows {
 };
 
 struct MeaningKernel {
-  // maxima [kMeaningRows], of which the first rows.count() count: of dot * (1 / length) over the vectors.
+  // maxima [kMeaningRows], of which the first rows.count() count: the largest dot * (1 / length) over the vectors.
   void (*page_maxima)(const MeaningVectorRun& page, const MeaningRows& rows, float* maxima);
 };
 

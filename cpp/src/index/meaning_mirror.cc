@@ -9,15 +9,15 @@
 namespace everlong::index {
 namespace {
 
-// Where the arrays of a MeaningJob lie in the workspace. First of all the sums, which passes hand on; then what the
-// host fills in.
+// The places of a MeaningJob's arrays in the workspace. First the sums, which passes hand on. Then what the host fills
+// in.
 struct JobPlaces {
   DeviceArrays places;
   int64_t sums;
   int64_t pages;
   int64_t rows;
   int64_t scales;
-  int64_t filled_in;  // where it ends
+  int64_t filled_in;  // where those end
   int64_t maxima;
   int64_t scores;
 
@@ -74,7 +74,7 @@ std::optional<std::vector<MeaningScore>> MeaningMirror::Scores(const MeaningVect
   pages.reserve(scores.size());
   for (size_t at = 0; at < scores.size(); ++at) {
     const int32_t page = scored.ordinals[at];
-    // One that is being added may not be here yet.
+    // A page that is being added may not be here yet.
     if (page >= std::ssize(pages_) || pages_[static_cast<size_t>(page)] == nullptr) return std::nullopt;
     const MeaningVectorRun run = vectors.Run(page);
     pages.push_back({pages_[static_cast<size_t>(page)], run.first, run.last, scored.before[at], scored.after[at]});

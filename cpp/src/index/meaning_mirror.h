@@ -19,23 +19,22 @@
 
 namespace everlong::index {
 
-// Thread-safe. Of the device's memory it takes `most_bytes` at most, the room for a search included. Vectors are there
-// as a whole or not at all: where a block's do not fit, or their copy fails, all memory is given back for good.
+// Thread-safe. It takes at most `most_bytes` of the device's memory, with the room for a search. The vectors are there
+// as a whole or not at all: where a block's do not fit, or their copy fails, all memory is freed for good.
 class MeaningMirror {
  public:
   MeaningMirror(std::shared_ptr<IndexDevice> device, int64_t most_bytes);
 
-  // What the pages of a block have among `vectors` is here from now on, in place of what it was: other vectors, or
-  // none.
+  // Copy the vectors that the pages of a block have now, or none, in place of what is here.
   void Follow(const MeaningVectors& vectors, PageRun block);
 
-  // What ScoreMeaning says, to the bit; none when it is for the host to scan.
+  // Return what ScoreMeaning returns, to the bit; none when the host must scan.
   [[nodiscard]] std::optional<std::vector<MeaningScore>> Scores(const MeaningVectors& vectors,
                                                                 const MeaningQuery& query, const MeaningPages& scored);
 
   [[nodiscard]] int64_t bytes() const;  // of the device, now
   [[nodiscard]] int64_t scans() const;  // how many times Scores had an answer
-  // Why the host was left to scan since it was asked last; ok if it was not.
+  // Return why the host had to scan since the last call; ok if it did not.
   [[nodiscard]] Status TakeFailure();
 
  private:
@@ -44,7 +43,7 @@ class MeaningMirror {
     int64_t bytes;
   };
 
-  // All of these under the lock.
+  // Call these under the lock.
   Status TakeIn(const MeaningVectors& vectors, PageRun block);
   Status Score(std::span<const MeaningQuery::Block> blocks, std::span<const MeaningPage> pages, int32_t quads,
                std::span<MeaningScore> scores);

@@ -67,7 +67,7 @@ class MeaningPart final : public Part {
                                 NameOf(kDtype, ShapeOf(block)));
   }
 
-  // One that is stored and does not fit came when nobody looked at it; the block waits for another.
+  // A stored tensor that does not fit was never checked, so the block waits for another.
   Status Add(const BlockInput& block) override {
     vectors_.SkipTo(block.first_page);
     const BlockTensor* const tensor = Find(block);
@@ -154,7 +154,7 @@ class MeaningPart final : public Part {
   [[nodiscard]] bool Fits(const BlockInput& block, const BlockTensor& tensor) const {
     return tensor.dtype == kDtype && std::ranges::equal(tensor.shape, ShapeOf(block));
   }
-  // Vectors of every page.
+  // Return how many vectors every page has.
   [[nodiscard]] std::vector<int32_t> CountsOf(const BlockInput& block) const {
     std::vector<int32_t> counts;
     for (int32_t page = 0; page < block.page_count(); ++page) {

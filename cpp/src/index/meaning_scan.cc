@@ -10,7 +10,7 @@
 namespace everlong::index {
 namespace {
 
-// Pages that a thread takes at least: what takes a millisecond, about. To wake another one costs more than less would.
+// The fewest pages that a thread takes: about a millisecond. Waking a thread costs more than less would save.
 constexpr int64_t kScannedAtOnce = 4096;
 constexpr int64_t kAddedAtOnce = 32'768;
 constexpr auto kRows = static_cast<size_t>(kMeaningRows);
@@ -50,7 +50,7 @@ MeaningPages PagesOfMeaning(const MeaningVectors& vectors, const BlockTable& tab
       if (vectors.Has(page)) ordinals.push_back(page);
     }
   }
-  // Inside a block they are the ordinals beside it, so that the table is asked at its ends alone.
+  // Inside a block, the pages beside are the ordinals beside, so the table is asked only at its ends.
   PageRun block;
   const auto position_of = [&ordinals](int32_t page, size_t expected, size_t own) {
     if (expected < ordinals.size() && ordinals[expected] == page) return static_cast<int32_t>(expected);

@@ -1,4 +1,4 @@
-// Every page's score for a question: late interaction over MeaningVectors.
+// Score every page for a question: late interaction over MeaningVectors.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class MeaningQuery {
     std::vector<double> scales;  // [rows.count()]: a token's weight over the length of its rounded row
   };
   [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
-  // The sum of the weights.
+  // Return the sum of the weights.
   [[nodiscard]] double whole() const { return whole_; }
 
  private:
@@ -32,8 +32,7 @@ class MeaningQuery {
   double whole_ = 0;
 };
 
-// Pages of a filter that have vectors, and the positions among them of those beside each; its own for none that is
-// there.
+// The pages of a filter that have vectors, and the positions among them of the pages beside each; its own if none.
 struct MeaningPages {
   std::vector<int32_t> ordinals;  // ascending
   std::vector<int32_t> before;

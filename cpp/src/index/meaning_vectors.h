@@ -13,30 +13,30 @@
 
 namespace everlong::index {
 
-// One thread at a time changes it. Searches run beside Add, over pages that were there before they began; beside
-// nothing else over the pages that it is about. The vectors of a block are one buffer, which never moves.
+// One thread at a time changes it. Searches run beside Add, over pages that were there before they began. No search may
+// run beside any other change of the pages that it covers. The vectors of a block are one buffer, which never moves.
 class MeaningVectors {
  public:
   explicit MeaningVectors(int32_t dimension);
 
-  // How many pages there are, with vectors or without.
+  // Return how many pages there are, with vectors or without.
   [[nodiscard]] int32_t pages() const { return pages_.size(); }
-  // The next page to come is `page`: those between have no vectors. Nothing happens when it is there.
+  // Make `page` the next page to come; those between have no vectors. Nothing happens when it is there.
   void SkipTo(int32_t page);
-  // The pages of a block, behind all others: vectors [sum of counts, dimension], counts [pages], each at least 1.
+  // Add the pages of a block, behind all others: vectors [sum of counts, dimension], counts [pages], each at least 1.
   void Add(std::span<const int32_t> counts, std::span<const int8_t> vectors);
-  // The same for a block whose pages from `first_page` on are here, in place of what they have.
+  // Do the same for a block with pages from `first_page`, which are here. It replaces what they have.
   void Put(int32_t first_page, std::span<const int32_t> counts, std::span<const int8_t> vectors);
-  // The pages of one block have no vectors any more.
+  // Remove the vectors of the pages of one block.
   void Forget(PageRun pages);
 
   [[nodiscard]] bool Has(int32_t page) const { return page < pages() && pages_[page].tiles != nullptr; }
-  // Of a page that has some.
+  // Return the vectors of a page that has some.
   [[nodiscard]] MeaningVectorRun Run(int32_t page) const {
     const Page& at = pages_[page];
     return {at.tiles, MeaningQuadsOf(dimension_), at.first, at.last};
   }
-  // Of the block whose pages begin there (meaning_layout.h), all of them; none without vectors.
+  // Return all tiles of the block with pages that begin there (meaning_layout.h); none without vectors.
   [[nodiscard]] std::span<const uint32_t> Tiles(int32_t first_page) const {
     const auto found = blocks_.find(first_page);
     return found == blocks_.end() ? std::span<const uint32_t>() : found->second;
@@ -52,7 +52,7 @@ class MeaningVectors {
   };
   using Buffer = CacheLineVector<uint32_t>;
 
-  // vectors [n, dimension] as tiles.
+  // Make tiles of vectors [n, dimension].
   [[nodiscard]] Buffer TilesOf(std::span<const int8_t> vectors) const;
 
   int32_t dimension_;

@@ -28,11 +28,11 @@ namespace everlong::index {
 namespace {
 
 constexpr std::string_view kMagic = "everlong dnii 1\n";
-// Searches wait for a writer no longer than these take.
+// Searches wait for a writer no longer than adding these takes.
 constexpr size_t kAddedAtOnce = 256;
-constexpr size_t kNeighbours = 16;  // lists whose members may go to the halves of one that is split
+constexpr size_t kNeighbours = 16;  // lists with members that may go to the halves of a list that is split
 constexpr int32_t kGivenUpBelow = 8;
-// A term that names more vectors than this says little; and so many are scored for a query's terms at most.
+// A term that names more vectors than this says little. A query's terms score at most so many vectors, too.
 constexpr size_t kLongestPosting = 4096;
 constexpr size_t kMostNamed = 8192;
 
@@ -42,17 +42,17 @@ constexpr Row kNoRow = -1;
 struct List {
   int64_t id = 0;
   std::vector<Row> rows;
-  CacheLineVector<std::byte> codes;  // [rows][width] int8: what is left of each vector without the centroid
+  CacheLineVector<std::byte> codes;  // [rows][width] int8: each vector's difference from the centroid
   std::vector<float> scales;         // [rows]
 };
 
-// Where a vector is.
+// The place of a vector.
 struct Place {
   int32_t list = -1;  // its number, not its id
   int32_t slot = 0;
 };
 
-// What a list's router has beyond its centroid; 0 where nothing was trained.
+// A list's router minus its centroid; 0 where nothing was trained.
 struct Learned {
   std::vector<float> vector;  // [width]
   float bias = 0;
@@ -353,7 +353,7 @@ class Dnii final : public NeuralInvertedIndex {
 
   // --- lists
 
-  // The list nearest to each of vectors [n, width]: the largest x . c - |c|^2 / 2.
+  // Return the list nearest to each of vectors [n, width]: the largest x . c - |c|^2 / 2.
   [[nodiscard]] std::vector<int32_t> Nearest(std::span<const float> vectors) const {
     const int64_t count = std::ssize(vectors) / width_;
     std::vector<int32_t> nearest(At(count));
@@ -391,7 +391,7 @@ class Dnii final : public NeuralInvertedIndex {
     SplitFullOnes(nearest);
   }
 
-  // A list of its own around a centroid [width]; its router is that of the list it comes from, moved as the centroid.
+  // Add a list around a centroid [width]. Its router is that of the list it comes from, moved as the centroid.
   int32_t NewList(std::span<const float> centroid, const Learned& learned) {
     const auto list = static_cast<int32_t>(lists_.size());
     lists_.emplace_back();
@@ -400,7 +400,7 @@ class Dnii final : public NeuralInvertedIndex {
     double square = 0;
     for (const float value : centroid) square += double{value} * value;
     half_squares_.push_back(static_cast<float>(square / 2));
-    // Of kL2 minus the squared distance, but for what is the query's own: 2 q . c - |c|^2.
+    // With kL2, minus the squared distance, without the query's own part: 2 q . c - |c|^2.
     const float times = options_.metric == Metric::kL2 ? 2.0F : 1.0F;
     const float base = options_.metric == Metric::kL2 ? static_cast<float>(-square) : 0.0F;
     for (size_t i = 0; i < Width(); ++i) routers_.push_back(times * centroid[i] + learned.vector[i]);
@@ -419,7 +419,7 @@ class Dnii final : public NeuralInvertedIndex {
     return learned;
   }
 
-  // The last list takes the number of one that goes.
+  // Drop a list. The last list takes its number.
   void DropList(int32_t list) {
     const size_t last = lists_.size() - 1;
     if (At(list) != last) {
@@ -456,7 +456,7 @@ class Dnii final : public NeuralInvertedIndex {
     }
   }
 
-  // The last member takes its slot.
+  // Take a vector out of its list. The last member takes its slot.
   void TakeOut(Row row) {
     const Place place = places_[At(row)];
     List& list = lists_[At(place.list)];
@@ -497,7 +497,7 @@ class Dnii final : public NeuralInvertedIndex {
     }
   }
 
-  // The ids of its halves. Each is smaller than it was, and no other list is full because of it: splitting ends.
+  // Return the ids of the two halves. Each is smaller, and no other list becomes full: splitting ends.
   std::array<int64_t, 2> Split(int32_t list) {
     const std::vector<Row> members = lists_[At(list)].rows;
     WeightedPoints points;
@@ -549,12 +549,12 @@ class Dnii final : public NeuralInvertedIndex {
     return -BestVectorKernel().negative_dot(a, b, &width_);
   }
 
-  // x . c - |c|^2 / 2: larger is nearer.
+  // Return x . c - |c|^2 / 2: larger is nearer.
   [[nodiscard]] float NearnessTo(Row row, int32_t list) const {
     return InnerProduct(RowData(row), centroids_.data() + At(list) * Width()) - half_squares_[At(list)];
   }
 
-  // `own`, `other` or one of those beside that has room; `own` where none is nearer.
+  // Return `own`, `other` or one of those beside that has room; `own` where none is nearer.
   [[nodiscard]] int32_t NearestOf(Row row, int32_t own, int32_t other, std::span<const int32_t> beside) const {
     int32_t best = own;
     float nearness = NearnessTo(row, own);
@@ -572,7 +572,7 @@ class Dnii final : public NeuralInvertedIndex {
     return best;
   }
 
-  // The nearest other lists.
+  // Return the nearest other lists.
   [[nodiscard]] std::vector<int32_t> ListsBeside(int32_t list) const {
     std::vector<float> scores(lists_.size());
     BestVectorKernel().dot[At(VectorStorage::kFp32)](OfLists(centroids_), centroids_.data() + At(list) * Width(), 1,
@@ -590,7 +590,7 @@ class Dnii final : public NeuralInvertedIndex {
     return order;
   }
 
-  // Its members go to the nearest of the others.
+  // Dissolve a list. Its members go to the nearest of the other lists.
   void GiveUp(int32_t list) {
     const std::vector<Row> members = lists_[At(list)].rows;
     const std::vector<int32_t> beside = ListsBeside(list);
@@ -631,7 +631,7 @@ class Dnii final : public NeuralInvertedIndex {
     terms_of_.erase(found);
   }
 
-  // Rows that the rarest of the terms name, ascending.
+  // Return the rows that the rarest of the terms name, ascending.
   [[nodiscard]] std::vector<Row> Named(std::span<const int32_t> terms) const {
     std::vector<const std::vector<Row>*> postings;
     for (const int32_t term : terms) {
@@ -666,7 +666,7 @@ class Dnii final : public NeuralInvertedIndex {
     });
 
     BestCandidates best(std::max(At(options_.rescored), 4 * At(k)));
-    std::vector<float> rest(Width());  // of the query behind a list's centroid
+    std::vector<float> rest(Width());  // the query minus a list's centroid
     std::vector<float> of_list;
     for (const int32_t number : std::span(order).first(At(probed))) {
       const List& list = lists_[At(number)];
@@ -714,7 +714,7 @@ class Dnii final : public NeuralInvertedIndex {
 
   Status Read(IndexFileReader& reader, const Header& header, const FilePath& file) {
     const auto count = At(header.lists);
-    const auto wrong = [&file] { return CorruptError(Quoted(file) + ": lists that no index has"); };
+    const auto wrong = [&file] { return CorruptError(Quoted(file) + ": its lists are invalid"); };
     if (count > 0 && reader.left() / count < 2 * Width() * sizeof(float)) return reader.Truncated();
     std::vector<int64_t> ids(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(ids)));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Grows groups hit by hit. Every group is a run of pages in which each is the table's Next of the one before.
+// Grows groups hit by hit. Every group is a run of pages, each the table's Next of the one before.
 class GroupBuilder {
  public:
   GroupBuilder(const BlockTable& table, const PageFilter& filter, int32_t neighbours, size_t max_groups,
@@ -61,14 +61,14 @@ class GroupBuilder {
     return found != group_of_.end() && found->second == 0;
   }
 
-  // A best score that is not above 0, as a cosine may be, has no share: only its equals are not below it.
+  // A best score that is not above 0, as of a cosine, has no share. Then only equal scores are not below it.
   bool FarBelow(float best, float score) const {
     return least_share_ > 0 && score < std::min(best, least_share_ * best);
   }
 
   bool Usable(int32_t page) const { return page >= 0 && filter_.Allows(page); }
 
-  // Takes `page` into the run if the budget allows; what is in a group already costs nothing.
+  // Take `page` into the run if the budget allows it. A page that is in a group already costs nothing.
   bool Afford(int32_t page, int64_t& cost) const {
     const int64_t tokens = group_of_.contains(page) ? 0 : table_.page(page).span.size();
     if (cost + tokens > tokens_left_) return false;
@@ -76,7 +76,7 @@ class GroupBuilder {
     return true;
   }
 
-  // `page` and its neighbours in order of time, as far as they may be taken; empty when `page` does not fit.
+  // Return `page` and its neighbours in order of time, as far as they may be taken; empty when `page` does not fit.
   std::deque<int32_t> Surroundings(int32_t page, int64_t& cost) const {
     std::deque<int32_t> run;
     if (!Afford(page, cost)) return run;
@@ -98,7 +98,7 @@ class GroupBuilder {
     return run;
   }
 
-  // The groups that share a page with `run` or continue it on either side, by number.
+  // Return the numbers of the groups that share a page with `run` or continue it on either side.
   std::vector<size_t> TouchedGroups(const std::deque<int32_t>& run) const {
     std::vector<size_t> touched;
     const auto touch = [&](int32_t page) {

@@ -11,7 +11,7 @@ PageNeighbours::Pair PageNeighbours::Of(int32_t page) {
 }
 
 std::vector<Hit> SumsOverGroups(std::span<const Hit> pages, PageNeighbours& neighbours) {
-  // Beside a page stands, nearly always, its neighbour.
+  // The entry beside a page is nearly always its neighbour.
   const auto score_of = [pages](int32_t page, size_t near) {
     if (page < 0) return 0.0F;
     if (near < pages.size() && pages[near].page == page) return pages[near].score;
@@ -22,7 +22,7 @@ std::vector<Hit> SumsOverGroups(std::span<const Hit> pages, PageNeighbours& neig
   sums.reserve(pages.size());
   for (size_t at = 0; at < pages.size(); ++at) {
     const PageNeighbours::Pair beside = neighbours.Of(pages[at].page);
-    // Below 0 there is none: size_t wraps.
+    // Below 0 there is none, because size_t wraps.
     sums.push_back(
         {pages[at].page, score_of(beside.previous, at - 1) + pages[at].score + score_of(beside.next, at + 1)});
   }

@@ -1,4 +1,4 @@
-// A page with its neighbours, as a recall brings it back: what Granularity::kGroup is about.
+// A page with its neighbours, as a recall brings it back, for Granularity::kGroup.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class PageNeighbours {
     int32_t previous = -1;
     int32_t next = -1;
   };
-  // Quick where pages of a block are asked for one after the other.
+  // Return the pages beside one. It is quick for pages of a block one after the other.
   [[nodiscard]] Pair Of(int32_t page);
 
  private:
@@ -28,10 +28,10 @@ class PageNeighbours {
 
   const BlockTable& table_;
   const PageFilter& filter_;
-  PageRun block_;  // of the page that was asked for last
+  PageRun block_;  // of the page of the last call
 };
 
-// Of pages that have a score each, ascending: the sum of a page's and those of its neighbours among them, at each.
+// Given pages with scores, ascending, return at each the sum of its score and those of its neighbours among them.
 std::vector<Hit> SumsOverGroups(std::span<const Hit> pages, PageNeighbours& neighbours);
 
 }  // namespace everlong::index

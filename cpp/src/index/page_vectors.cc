@@ -163,7 +163,7 @@ Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const floa
                                 ? index_->Search(query, wanted, allowed)
                                 : by_terms->Probe(query, wanted, allowed, {.terms = {{terms.begin(), terms.end()}}}));
   std::vector<Found> found;
-  std::unordered_set<int64_t> named;  // pages, by what their vectors' ids share
+  std::unordered_set<int64_t> named;  // pages, by the common part of their vectors' ids
   for (const VectorHit& hit : hits[0]) {
     if (std::ssize(found) == count) break;
     if (named.insert(hit.id / kMaxPageVectors).second) found.push_back({BlockOf(hit.id), PageOf(hit.id), hit.score});

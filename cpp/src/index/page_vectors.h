@@ -1,4 +1,4 @@
-// What is behind the part "embedding": vectors of pages that somebody else computes, and the search over them.
+// The index of the part "embedding": vectors of pages that the caller computes, and the search over them.
 #pragma once
 
 #include <atomic>
@@ -20,39 +20,38 @@
 
 namespace everlong::index {
 
-// One thread at a time adds and removes, searches run beside it; all else is asked by that thread, but for Has and
-// Mean, which are thread-safe.
+// One thread at a time makes all calls. Searches run beside it. Has and Mean are thread-safe.
 class PageVectors {
  public:
   explicit PageVectors(PageVectorOptions options);
-  // What Save wrote with the same options. As LoadFlatIndex; kCorrupt when the vectors are of another size.
+  // Load what Save wrote with the same options. Errors as LoadFlatIndex; kCorrupt when the vectors have another size.
   static Result<PageVectors> Load(PageVectorOptions options, const FilePath& file);
   [[nodiscard]] Status Save(const FilePath& file) const { return index_->Save(file); }
 
   [[nodiscard]] const PageVectorOptions& options() const { return options_; }
-  // As Part::AddVectors, at most kMaxPageVectors a page; `block_pages`: how many pages the block has. kAlreadyExists
-  // for a block that has vectors.
+  // Add vectors, as Part::AddVectors, at most kMaxPageVectors a page. `block_pages` is how many pages the block has.
+  // kAlreadyExists for a block that has vectors.
   Status Add(int64_t block, int32_t block_pages, std::span<const int32_t> pages, std::span<const float> vectors,
              std::span<const std::vector<int32_t>> terms = {});
-  // Nothing happens for a block without vectors.
+  // Remove the vectors of a block. Nothing happens for a block without vectors.
   void Remove(int64_t block);
-  // What vectors of other options cannot be used for, as one text.
+  // Return the settings as one text. Vectors of other settings cannot be used.
   [[nodiscard]] std::string Settings() const;
-  // The options of such a text; none when it is not one.
+  // Return the options of such a text; none when it is not one.
   [[nodiscard]] static std::optional<PageVectorOptions> ParseSettings(const std::string& settings);
-  // Those that have vectors, ascending.
+  // Return the blocks that have vectors, ascending.
   [[nodiscard]] std::vector<int64_t> Blocks() const;
   [[nodiscard]] bool Has(int64_t block) const {
     const std::scoped_lock lock(*ids_guard_);
     return ids_.contains(block);
   }
   [[nodiscard]] int64_t bytes() const { return index_->bytes(); }  // of host memory, about
-  // What the vectors are searched by, where that has lists; thread-safe by itself.
+  // Return the index of the vectors, if it has lists. It is thread-safe by itself.
   [[nodiscard]] std::shared_ptr<NeuralInvertedIndex> lists() const {
     return std::dynamic_pointer_cast<NeuralInvertedIndex>(index_);
   }
 
-  // The mean of a block's vectors, each of unit length; empty for a block without.
+  // Return the mean of a block's vectors, each of unit length; empty for a block without.
   [[nodiscard]] std::vector<float> Mean(int64_t block) const;
 
   struct Found {
@@ -61,15 +60,15 @@ class PageVectors {
     float score = 0;   // cosine of the page's best vector
   };
   using Allows = std::function<bool(int64_t block, int32_t page)>;
-  // The `count` best pages, best first; what rare ones of the `terms` name is scored, too, where there are lists.
-  // `allows` is called from several threads.
+  // Return the `count` best pages, best first. Where there are lists, vectors that rare ones of the `terms` name are
+  // scored too. `allows` is called from several threads.
   [[nodiscard]] Result<std::vector<Found>> Search(std::span<const float> query, std::span<const int32_t> terms,
                                                   int32_t count, const Allows& allows) const;
 
  private:
   PageVectorOptions options_;
   std::shared_ptr<VectorIndex> index_;
-  // Behind pointers: these move.
+  // Behind pointers, because these move.
   std::unique_ptr<std::mutex> ids_guard_ = std::make_unique<std::mutex>();
   std::map<int64_t, std::vector<int64_t>> ids_;  // block -> of its vectors
   std::unique_ptr<std::atomic<int32_t>> most_a_page_ = std::make_unique<std::atomic<int32_t>>(1);  // vectors

@@ -33,7 +33,7 @@ Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<cons
   saved.reserve(blocks.size());
   for (const SavedBlock& block : blocks) {
     const int64_t pages = (block.tokens - 1) / page_tokens + 1;
-    if (pages > left) return CorruptError("its list says more than it holds");
+    if (pages > left) return CorruptError("its list names more pages than it has bytes");
     left -= pages;
     for (int64_t page = 0; page < pages; ++page) {
       const auto tokens = static_cast<int32_t>(std::min<int64_t>(page_tokens, block.tokens - page * page_tokens));

@@ -9,7 +9,7 @@
 namespace everlong::index {
 namespace {
 
-// By IndexPart::number. A kind stays where it is.
+// By IndexPart::number. A kind never moves.
 std::deque<PartKind>& Kinds() {
   static std::deque<PartKind> kinds = [] {
     std::deque<PartKind> built_in;

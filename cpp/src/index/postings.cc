@@ -9,7 +9,7 @@
 namespace everlong::index {
 namespace {
 
-// The distinct ids of a page and how often each is there, in order of the ids.
+// Return the distinct ids of a page and how often each is there, in order of the ids.
 std::vector<std::pair<int32_t, int32_t>> CountsOf(std::span<const int32_t> token_ids) {
   std::vector<int32_t> sorted(token_ids.begin(), token_ids.end());
   std::ranges::sort(sorted);
@@ -24,7 +24,7 @@ std::vector<std::pair<int32_t, int32_t>> CountsOf(std::span<const int32_t> token
 }  // namespace
 
 PostingList::~PostingList() {
-  // One after the other: chunks that end each other would go as deep as there are chunks.
+  // Free chunks one after the other. Chunks that free each other would recurse as deep as there are chunks.
   std::unique_ptr<Chunk> chunk(last_.load());
   while (chunk != nullptr) chunk = std::move(chunk->previous);
 }
@@ -85,14 +85,14 @@ void PostingList::Remove(int32_t page) {
   int32_t at = -1;
   for (const Chunk* chunk = last_.load(std::memory_order_relaxed); chunk != nullptr; chunk = chunk->previous.get()) {
     const Posting first = Unpacked(chunk->postings[0]);
-    // What was removed behind a page has its number, below: that is not the page.
+    // What was removed behind a page has its number in the chunk below: that is not the page.
     if (first.page > page || first == Posting{page, 0}) continue;
     at = chunk->first + FirstFrom(*chunk, std::min(size - chunk->first, chunk->capacity), page);
     break;
   }
   if (at < 0 || at == size || Unpacked(Place(at)) == Posting{page, 0} || Unpacked(Place(at)).page != page) return;
-  // A posting that counts nothing, of the page before: the order stays, and nobody can tell where the page was. Those
-  // that were removed behind it had its number.
+  // Leave a posting that counts nothing, of the page before. The order stays, and nobody can tell where the page was.
+  // Those that were removed behind it had its number.
   const uint64_t gone = Pack({at == 0 ? 0 : Unpacked(Place(at - 1)).page, 0});
   do {
     Place(at++).store(gone, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// What a part scored, as the ranking that it answers with.
+// The scores of a part as the ranking that it returns.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace everlong::index {
 
-// The k best of the pages that a part scored; k >= 0.
+// Return the k best of the pages that a part scored; k >= 0.
 inline Ranking Ranked(std::vector<Hit> scored, int32_t k, float whole, Granularity granularity, const Voice& voice) {
   KeepBestFirst(scored, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
   Ranking ranking;

@@ -10,7 +10,7 @@
 namespace everlong::index {
 namespace {
 
-// The distinct ids of every page, and how many pages there are. An empty block is a page without ids.
+// The distinct ids of every page, and the number of pages. An empty block is a page without ids.
 struct DistinctIds {
   std::vector<int32_t> ids;
   int64_t pages = 0;

@@ -30,7 +30,7 @@ double SquaredDistance(std::span<const float> row, std::span<const double> to) {
   return distance;
 }
 
-// Of the points for which `taken` is true.
+// Return the mean of the points for which `taken` is true.
 template <class Taken>
 std::vector<double> MeanOf(const WeightedPoints& of, const Taken& taken) {
   std::vector<double> mean(static_cast<size_t>(of.dimension), 0.0);
@@ -45,7 +45,7 @@ std::vector<double> MeanOf(const WeightedPoints& of, const Taken& taken) {
   return mean;
 }
 
-// How far along the principal axis each point lies from the mean.
+// Return how far along the principal axis each point lies from the mean.
 std::vector<double> AlongTheAxis(const WeightedPoints& of, uint64_t seed) {
   const size_t count = of.weights.size();
   const std::vector<double> mean = MeanOf(of, [](size_t) { return true; });

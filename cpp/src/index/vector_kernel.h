@@ -8,7 +8,7 @@
 
 namespace everlong::index {
 
-// Rows and queries are filled up with zeros to a multiple of this, the widest vector.
+// Rows and queries are padded with zeros to a multiple of this, the widest vector.
 inline constexpr int32_t kWidthMultiple = 16;
 
 struct StoredRows {
@@ -24,7 +24,7 @@ struct VectorKernel {
   using Score = void (*)(const StoredRows& rows, const float* queries, int64_t query_count, float* scores);
   Score dot[4];       // by VectorStorage: the inner product
   Score distance[4];  // minus the squared distance
-  // Of two fp32 rows, less for what is nearer; as hnswlib calls them: the last argument points at the int64_t width.
+  // Return a distance of two fp32 rows, less for nearer ones. hnswlib calls it: the last argument points at the width.
   using Pair = float (*)(const void* a, const void* b, const void* width);
   Pair negative_dot;
   Pair squared_distance;

@@ -15,10 +15,10 @@
 namespace everlong::index {
 namespace {
 
-// Rows scored before their scores are looked at: they stay in the first cache.
+// Rows scored before their scores are looked at, so that they stay in the first cache.
 constexpr int32_t kBlockOfRows = 256;
 constexpr int64_t kBlockOfQueries = 16;
-// Candidates kept beyond k, so that fp32 rounding does not decide who is among the k best.
+// Candidates kept beyond k, so that fp32 rounding does not decide which are the k best.
 constexpr int32_t kSpare = 16;
 
 double Element(const ScannedRows& rows, const std::byte* row, int64_t i) {
@@ -112,7 +112,7 @@ float ExactScore(const ScannedRows& rows, int64_t row, const float* query) {
 }
 
 std::vector<float> ExactScores(const ScannedRows& rows, std::span<const int32_t> which, const float* query) {
-  constexpr size_t kTogether = 8;  // a sum waits for its last addend: meanwhile the others go on
+  constexpr size_t kTogether = 8;  // a sum waits for its last addend; meanwhile the others go on
   std::vector<float> scores(which.size());
   size_t at = 0;
   if (rows.storage == VectorStorage::kFp32 && rows.metric != Metric::kL2 && rows.stored.scales == nullptr) {
@@ -170,7 +170,7 @@ std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, s
         }
       }
     }
-    // Candidates are ordered by score and id: the outcome does not depend on how the rows were shared out.
+    // Candidates are ordered by score and id, so the outcome does not depend on how threads share the rows.
     const std::scoped_lock lock(merging);
     for (size_t query = 0; query < of_part.size(); ++query) {
       for (const Candidate& candidate : of_part[query].all()) best[query].Offer(candidate);

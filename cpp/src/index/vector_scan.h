@@ -1,4 +1,4 @@
-// Exact search over stored rows, for the indexes that have such rows: blocked top-k, then the winners anew in fp64.
+// Exact search over stored rows, for indexes that have such rows: top-k by blocks, then the winners again in fp64.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 namespace everlong::index {
 
 inline constexpr int64_t kNoId = -1;
-// No score of such elements overflows fp32, in any dimension that there is.
+// No score of such elements overflows fp32, in any allowed dimension.
 inline constexpr float kLargestElement = 0x1p48F;
 
-// The width of a row of `dimension` elements once it is filled up with zeros.
+// Return the width of a row of `dimension` elements, padded with zeros.
 inline int64_t PaddedWidth(int32_t dimension) {
   return (int64_t{dimension} + kWidthMultiple - 1) / kWidthMultiple * kWidthMultiple;
 }
 
-// kInvalidArgument unless vectors [count, dimension] has that size and nothing beyond kLargestElement.
+// kInvalidArgument unless vectors [count, dimension] have that size and nothing beyond kLargestElement.
 Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimension, const char* name);
 
-// What a search refuses: k < 1, and queries that are not [n, dimension] or hold what CheckVectors does not take.
+// kInvalidArgument for k < 1, and for queries that are not [n, dimension] or that CheckVectors refuses.
 Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension);
 
-// vectors [n, dimension] -> [n, PaddedWidth], of unit length for the cosine (a zero vector stays zero).
+// Return vectors [n, dimension] as [n, PaddedWidth], of unit length for the cosine. A zero vector stays zero.
 std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension, Metric metric);
 
 struct ScannedRows {
@@ -36,20 +36,20 @@ struct ScannedRows {
   Metric metric = Metric::kCosine;
 };
 
-// Runs [first, last) of rows that hold an allowed id, none longer than a block of the scan; and how many rows that is.
+// Runs [first, last) of rows that hold an allowed id, none longer than a block of the scan, and their number of rows.
 struct RowRuns {
   std::vector<std::pair<int32_t, int32_t>> runs;
   int64_t rows = 0;
 };
 RowRuns AllowedRuns(std::span<const int64_t> ids, const IdFilter& filter);
 
-// queries [n, width], padded.
+// Scan for padded queries [n, width].
 std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, std::span<const float> queries,
                                  int32_t k);
 
-// The score in fp64 of row `row` for one padded query.
+// Return the score in fp64 of row `row` for one padded query.
 float ExactScore(const ScannedRows& rows, int64_t row, const float* query);
-// The same of several rows, of fp32 rows several at once: each is summed in its own order, to the same bits.
+// Do the same for several rows, fp32 rows several at once. Each is summed in its own order, to the same bits.
 std::vector<float> ExactScores(const ScannedRows& rows, std::span<const int32_t> which, const float* query);
 
 }  // namespace everlong::index

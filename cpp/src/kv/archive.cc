@@ -21,7 +21,7 @@ namespace everlong::kv {
 namespace {
 
 constexpr int64_t kNoTask = std::numeric_limits<int64_t>::max();
-// Elements that are worth a thread's while.
+// Fewer elements are not worth a thread.
 constexpr int64_t kGrainElements = 16384;
 
 int64_t Grain(const PayloadLayout& layout) {
@@ -44,7 +44,7 @@ PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
   return {layout.codec, layout.kv_heads, layout.head_dim, tokens};
 }
 
-// Working buffer of the thread for the kernels; grows to what the largest page needs.
+// Return the thread's working buffer for the kernels. It grows to the size that the largest page needs.
 float* Scratch(const SlabTask& task) {
   thread_local CacheLineVector<float> scratch;
   const auto wanted = static_cast<size_t>(ScratchFloats(task));
@@ -52,7 +52,7 @@ float* Scratch(const SlabTask& task) {
   return scratch.data();
 }
 
-// Where a kernel writes the rows of one slab: in place, or, staged, beside the place until they are streamed there.
+// The target of a kernel for the rows of one slab: in place, or staged beside it until they are streamed there.
 class SlabWriter {
  public:
   SlabWriter(std::byte* place, int64_t bytes, bool staged) : place_(place), bytes_(bytes), staged_(staged) {
@@ -119,13 +119,13 @@ class SpanArchiver {
     return {layer, head, task / layout_.kv_heads / layout_.layers};
   }
 
-  // The rows of one head of one page in one of the frame's buffers.
+  // Return the rows of one head of one page in one of the frame's buffers.
   [[nodiscard]] const std::byte* RowsAt(const HeadPage& at, const void* buffer) const {
     const int64_t slot = first_slot_ + at.page * layout_.page_tokens;
     return ElementAt(buffer, frame_.dtype, RowIndex(frame_, at.layer, at.head, slot));
   }
 
-  // From there to `out`; `next` are the rows to be read after them.
+  // Return the task that copies them to `out`; `next` are the rows to read after them.
   [[nodiscard]] SlabTask TaskOf(const HeadPage& at, const void* buffer, const std::byte* next, SlabView out) const {
     const Format format = FormatOf(frame_.dtype);
     SlabTask task;
@@ -143,7 +143,7 @@ class SpanArchiver {
     return task;
   }
 
-  // false when a value does not survive the codec. `next` is what this thread archives after it.
+  // Return false when the codec cannot hold a value. `next` is what this thread archives afterwards.
   [[nodiscard]] bool Archive(const HeadPage& at, const HeadPage& next) const {
     const int32_t tokens = layout_.PageTokens(tokens_, at.page);
     std::byte* part =
@@ -170,7 +170,7 @@ class SpanArchiver {
     return std::max(largest_key, largest_value) < RejectedBits(layout_.codec);
   }
 
-  // Finds and names what Archive rejected.
+  // Find and name what Archive rejected.
   [[nodiscard]] Status Rejected(const HeadPage& at) const {
     std::vector<float> slab(static_cast<size_t>(layout_.PageTokens(tokens_, at.page)) *
                             static_cast<size_t>(layout_.head_dim));
@@ -212,7 +212,7 @@ struct HeadPart {
   [[nodiscard]] const std::byte* KeysAt(int32_t first) const { return RowsAt(Places().KCodes(head), first); }
   [[nodiscard]] const std::byte* ValuesAt(int32_t first) const { return RowsAt(Places().VCodes(head), first); }
 
-  // Tokens [first, first + tokens), keys rotated, to `out`. `next` are the rows to be read after the values.
+  // Decode tokens [first, first + tokens), keys rotated, to `out`. `next` are the rows to read after the values.
   void DecodeKeys(int32_t first, int32_t tokens, const SlabRotation& rotation, SlabView out, bool streamed) const {
     const SlabTask task{In(KeysAt(first), ValuesAt(first)), out, tokens, layout.head_dim, rotation, streamed};
     if (HasScales(layout.codec)) {
@@ -280,7 +280,7 @@ Status ValidatePlacements(std::span<const PagePlacement> placements, int64_t pay
 }  // namespace
 
 Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Codec codec) {
-  // What a NaN's sign is differs from device to device.
+  // The sign of a NaN differs between devices.
   const std::string value = std::isnan(number.value) ? "nan" : std::to_string(number.value);
   return InvalidArgumentError("un-rotated " + std::string(number.is_key ? "key" : "value") + " of layer " +
                               std::to_string(number.layer) + ", head " + std::to_string(number.head) + ", token " +
@@ -322,7 +322,7 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
   EVERLONG_RETURN_IF_ERROR(
       ValidateRestore(static_cast<int64_t>(payload.size()), placements, layout, rope, frame, phase));
 
-  // Phases first, once a position: every layer and head then reads them.
+  // Phases come first, once a position. Every layer and head then reads them.
   const PhaseWriter phases(rope);
   ParallelFor(0, static_cast<int64_t>(placements.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -338,7 +338,7 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
   for (const PagePlacement& place : placements) tokens += place.tokens;
   const bool streamed = 2 * tokens * layout.layers * layout.kv_heads * stride >= kStreamedFrameBytes;
 
-  // Head by head of a part: `task` counts them over all layers and placements.
+  // Work goes head by head of a part: `task` counts them over all layers and placements.
   const auto place_of = [&](int64_t task) -> const PagePlacement& {
     return placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
   };

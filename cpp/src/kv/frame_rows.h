@@ -1,4 +1,4 @@
-// Addresses of rows in the frame's buffers, and the checks that every call on them makes.
+// Addresses of rows in the frame's buffers, and the checks of every call that uses them.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace everlong::kv {
 
-// Byte `index` elements behind `base`.
+// Return the byte `index` elements behind `base`.
 inline std::byte* ElementAt(void* base, DType dtype, int64_t index) {
   return static_cast<std::byte*>(base) + index * static_cast<int64_t>(DTypeSize(dtype));
 }
@@ -19,12 +19,12 @@ inline const std::byte* ElementAt(const void* base, DType dtype, int64_t index) 
   return static_cast<const std::byte*>(base) + index * static_cast<int64_t>(DTypeSize(dtype));
 }
 
-// Index of element (layer, head, slot, 0) in frame.k and frame.v.
+// Return the index of element (layer, head, slot, 0) in frame.k and frame.v.
 inline int64_t RowIndex(const FrameKv& frame, int64_t layer, int64_t head, int64_t slot) {
   return layer * frame.layer_stride + head * frame.head_stride + slot * frame.head_dim;
 }
 
-// kInvalidArgument unless buffers are there, sizes are positive and the phase fits a head.
+// kInvalidArgument unless the buffers exist, sizes are positive and the phase fits a head.
 Status Validate(const FrameKv& frame, const SlotPhase& phase);
 
 // kInvalidArgument unless 0 <= first <= first + count <= limit; `name` is for the message ("source", "placement 3").

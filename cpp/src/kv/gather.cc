@@ -16,7 +16,7 @@
 namespace everlong::kv {
 namespace {
 
-// Rows that are turned at a time: rows that are no neighbours are brought together in so much of the L1 cache.
+// Rows that are turned at a time. Rows that are not neighbours are brought together in so much of the L1 cache.
 constexpr int64_t kChunkRows = 64;
 
 bool AreNeighbours(std::span<const int64_t> slots) {
@@ -26,7 +26,7 @@ bool AreNeighbours(std::span<const int64_t> slots) {
   return true;
 }
 
-// Rows of one head of k or v on one side of a gather: where they are neighbours the buffer itself, else copies of them.
+// The rows of one head of k or v on one side of a gather: the buffer itself where they are neighbours, else copies.
 class Rows {
  public:
   Rows(std::byte* head, std::span<const int64_t> slots, int64_t row_bytes, std::byte* scratch)

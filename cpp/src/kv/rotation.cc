@@ -18,7 +18,7 @@ namespace {
 // Rows that a thread takes at a time.
 constexpr int64_t kChunkRows = 64;
 
-// Turns all rows by phases [tokens, half].
+// Turn all rows by phases [tokens, half].
 void TurnRows(const KeyRows& rows, const float* cos, const float* sin, int32_t half, Pairing pairing) {
   const int64_t chunks = (rows.tokens + kChunkRows - 1) / kChunkRows;
   const Format format = FormatOf(rows.dtype);
@@ -40,13 +40,13 @@ void TurnRows(const KeyRows& rows, const float* cos, const float* sin, int32_t h
   });
 }
 
-// Moves `count` rows inside one buffer; the ranges may overlap.
+// Move `count` rows inside one buffer. The ranges may overlap.
 void MoveRows(void* base, int64_t row_bytes, int64_t source, int64_t target, int64_t count) {
   auto* bytes = static_cast<std::byte*>(base);
   std::memmove(bytes + target * row_bytes, bytes + source * row_bytes, static_cast<size_t>(count * row_bytes));
 }
 
-// Turns `count` moved phases: the angle sum, in fp64, because phases are composed again and again.
+// Turn `count` moved phases. The angle sum is in fp64, because phases are composed again and again.
 void ComposePhase(const SlotPhase& phase, int64_t target, int64_t count, int64_t delta, const RopeTable& rope) {
   std::vector<double> cos(rope.inv_freq.size());
   std::vector<double> sin(rope.inv_freq.size());
@@ -101,14 +101,14 @@ Status ShiftSlots(const FrameKv& frame, const SlotPhase& phase, int64_t source, 
   if (count == 0 || (source == target && delta == 0)) return OkStatus();
 
   RopeTable unit = rope;
-  unit.attention_scaling = 1.0;  // the moved keys carry m already
+  unit.attention_scaling = 1.0;  // the moved keys have m already
   std::vector<float> cos(rope.inv_freq.size());
   std::vector<float> sin(rope.inv_freq.size());
   unit.CosSin(delta, cos, sin);
 
   const Format format = FormatOf(frame.dtype);
   const int64_t row_bytes = frame.head_dim * FormatBytes(format);
-  // Rows that move up are taken from the last on, so that none is overwritten before it is read.
+  // Rows that move up are taken from the last one, so that none is overwritten before it is read.
   const bool descending = target > source;
   const int64_t first = descending ? count - 1 : 0;
   const int64_t stride = descending ? -row_bytes : row_bytes;

@@ -8,7 +8,7 @@
 #include "everlong/base/simd_levels.h"
 #include "everlong/kv/element.h"
 
-// Sanitizers make much code of every loop: their builds hold each once, with its parts of vectors, and not for AVX2.
+// Sanitizers make every loop's code large. Their builds have each loop once, with parts of vectors, and not for AVX2.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define EVERLONG_KERNEL_SANITIZED 1
 #endif

@@ -1,7 +1,7 @@
-// The inner loops of this layer, each in the instruction sets that this CPU can run: all that costs time is here.
-// A slab is one head's rows for a run of tokens, `dim` numbers each. Every loop reads a slab once, turns the rotated
-// pairs and writes it in another format; the numbers in between are fp32 and stay in registers or in the L1 cache.
-// All sets compute the bits of kv/element.h (of finite numbers; which NaN stays a NaN is not said).
+// The inner loops of the kv layer, in every instruction set that this CPU can run. All that takes time is here. A slab
+// is one head's rows for a run of tokens, `dim` numbers each. Every loop reads a slab once, turns the rotated pairs and
+// writes it in another format. In between, numbers are fp32 in registers or in the L1 cache. All instruction sets
+// compute the bits of kv/element.h for finite numbers. A NaN stays some NaN.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ constexpr int64_t FormatBytes(Format format) {
   return format == Format::kFloat16 || format == Format::kBFloat16 ? 2 : 1;
 }
 
-// Row t of a slab begins at data + t * stride; unaligned. Strides in bytes, of any sign.
+// Row t of a slab begins at data + t * stride, unaligned. Strides are in bytes and may be negative.
 struct SlabView {
   std::byte* data = nullptr;
   int64_t stride = 0;
@@ -34,11 +34,11 @@ struct ConstSlabView {
   const std::byte* data = nullptr;
   int64_t stride = 0;
   Format format = Format::kFloat32;
-  // A slab of the same strides that will be read soon: fetched into the cache on the way. nullptr: none.
+  // A slab of the same strides that is read soon, to be prefetched. nullptr: none.
   const std::byte* next = nullptr;
 };
 
-// The rotation of a slab's rows: row t by cos, sin [t * stride, t * stride + half); m included. half 0: none.
+// The rotation of a slab's rows: row t by cos, sin [t * stride, t * stride + half), with m. half 0: no rotation.
 struct SlabRotation {
   const float* cos = nullptr;
   const float* sin = nullptr;
@@ -52,25 +52,26 @@ struct SlabTask {
   SlabView out;
   int64_t tokens = 0;
   int32_t dim = 0;
-  SlabRotation rotation;  // elements from 2 * half on stay as they are
-  // Nobody reads the output soon: it is written past the caches where its rows are lines of them. Whoever lets another
-  // thread read it calls FenceStreams() (stream_copy.h) first.
+  SlabRotation rotation;  // elements from 2 * half stay as they are
+  // Set it where nobody reads the output soon. The output is then written past the caches if its rows are cache lines.
+  // Call FenceStreams() (stream_copy.h) before another thread reads it.
   bool streamed = false;
 };
 
-// Scales are fp32 and unaligned; scratch [ScratchFloats(task)]. "Largest": of the MagnitudeBits (kv/element.h) of all
-// numbers, rotated and not yet rounded; kFloatInfinityBits and above says that one is not finite, and then codes and
-// scales are unspecified.
+// Scales are fp32 and unaligned; scratch [ScratchFloats(task)]. "The largest" is that of the MagnitudeBits
+// (kv/element.h) of all numbers, after the rotation and before the rounding. From kFloatInfinityBits it says that a
+// number is not finite; codes and scales are then unspecified.
 struct SlabKernels {
   const char* name;
-  bool streams;  // whether any of them heeds SlabTask::streamed; encode_channels never does
-  // Between element types. `out` may be `in`; or overlap it where no row of `out` is a row of `in` still to be read.
-  // Returns the largest.
+  bool streams;  // whether any of them uses SlabTask::streamed; encode_channels never does
+  // Copy between element types. `out` may be `in`, or overlap it where no row of `in` is still to be read. Returns the
+  // largest.
   uint32_t (*turn)(const SlabTask& task);
-  // Into FP8 with a scale a channel, scales [dim]; or a scale a token, [tokens], and no rotation. Return the largest.
+  // Encode to FP8 with a scale a channel, scales [dim], or with a scale a token, [tokens], without rotation. Both
+  // return the largest.
   uint32_t (*encode_channels)(const SlabTask& task, std::byte* scales, float* scratch);
   uint32_t (*encode_tokens)(const SlabTask& task, std::byte* scales, float* scratch);
-  // Out of FP8: value = code * scale, then rotated by finite phases; and with a scale a token, not rotated.
+  // Decode from FP8: value = code * scale, then rotated by finite phases; with a scale a token, not rotated.
   void (*decode_channels)(const SlabTask& task, const std::byte* scales, float* scratch);
   void (*decode_tokens)(const SlabTask& task, const std::byte* scales);
 };

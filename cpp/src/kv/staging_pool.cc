@@ -43,7 +43,7 @@ void StagingPool::MakeRoom(int64_t capacity) {
 }
 
 Result<std::optional<StagingPiece>> StagingPool::TryTake(int64_t bytes, int64_t keep_free) {
-  // A power of two, so that pieces fit later requests; the limit itself for what would round over it.
+  // A power of two, so that pieces fit later requests. A size that would round over the limit gets the limit itself.
   const auto rounded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(bytes, kSmallestPiece))));
   const int64_t capacity = std::min(rounded, limit_);
   const std::lock_guard lock(mutex_);

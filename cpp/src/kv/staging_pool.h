@@ -1,4 +1,4 @@
-// Host buffers in pieces of powers of two, kept for the next one who asks: allocating pinned RAM takes milliseconds.
+// A pool of host buffers in pieces of powers of two. They are reused, because allocating pinned RAM takes milliseconds.
 #pragma once
 
 #include <cstddef>
@@ -28,15 +28,15 @@ class StagingPool {
   ~StagingPool();
 
   [[nodiscard]] int64_t limit() const { return limit_; }
-  // Bytes of pieces that are out.
+  // Return the bytes of pieces in use.
   [[nodiscard]] int64_t taken() const;
 
-  // At least `bytes`, at most the limit; nothing when what is out leaves no room for it and `keep_free` bytes now.
+  // Take at least `bytes`, at most the limit. Nothing if the pieces in use leave no room for it and `keep_free`.
   Result<std::optional<StagingPiece>> TryTake(int64_t bytes, int64_t keep_free);
   void GiveBack(StagingPiece piece);
 
  private:
-  // A piece kept for reuse; frees kept pieces of other sizes until `capacity` more fits.
+  // Take a piece kept for reuse. Free kept pieces of other sizes until `capacity` more fits.
   std::optional<StagingPiece> TakeKept(int64_t capacity);
   void MakeRoom(int64_t capacity);
 

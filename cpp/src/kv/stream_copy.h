@@ -1,4 +1,4 @@
-// Writing past the caches: what is too large to stay there until it is read need not be fetched before it is written.
+// Copies past the caches, for buffers too large to stay cached until they are read. The target need not be fetched.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace everlong::kv {
 
-// From here on: payloads, which go to a disk or lie for long; slots of a frame, which the next forward reads, and finds
-// in a large cache if they fit.
+// The sizes from which copies are streamed. Payloads go to a disk or are read late. Slots of a frame are read by the
+// next forward, and may be in a large cache.
 inline constexpr int64_t kStreamedPayloadBytes = 8 << 20;
 inline constexpr int64_t kStreamedFrameBytes = 32 << 20;
 
-// memcpy past the caches. FenceStreams() before another thread may read.
+// memcpy past the caches. Call FenceStreams() before another thread reads.
 inline void StreamCopy(const std::byte* from, std::byte* to, int64_t bytes) {
 #if defined(__SSE2__)
   const auto rest = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % 64);

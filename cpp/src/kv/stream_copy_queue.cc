@@ -11,7 +11,7 @@
 
 namespace everlong::kv {
 
-// An event of the runtime that goes with its last owner.
+// An event of the runtime. It is destroyed with its last owner.
 class StreamEvent {
  public:
   StreamEvent(std::shared_ptr<StreamRuntime> runtime, StreamRuntime::Event event)
@@ -41,7 +41,7 @@ class StreamCopyQueue : public CopyQueue {
 
   Result<uint64_t> Enqueue(std::span<const CopyRun> batch, const StreamPoint& after) override {
     Result<uint64_t> ticket = TryEnqueue(batch, after);
-    if (!ticket.ok()) runtime_->Synchronize(side_);  // with those of its copies that were enqueued
+    if (!ticket.ok()) runtime_->Synchronize(side_);  // waits for those copies of it that were enqueued
     return ticket;
   }
 
@@ -56,7 +56,8 @@ class StreamCopyQueue : public CopyQueue {
   }
 
   Status Wait(uint64_t ticket) override {
-    StreamPoint done;  // owned here too: whoever finds the batch to have passed meanwhile does not destroy its event
+    // Owned here too: another thread may find that the batch has passed, and must not destroy its event.
+    StreamPoint done;
     {
       const std::scoped_lock lock(mutex_);
       if (!IsOpen(ticket)) return FailureOf(ticket);
@@ -98,7 +99,7 @@ class StreamCopyQueue : public CopyQueue {
     return ++enqueued_;
   }
 
-  // All of these under the lock. A batch is open until it is known how it ended; they are closed in order.
+  // Call these under the lock. A batch is open until its end is known. Batches are closed in order.
   [[nodiscard]] uint64_t FirstOpen() const { return enqueued_ - batches_.size() + 1; }
   [[nodiscard]] bool IsOpen(uint64_t ticket) const {
     EVERLONG_CHECK(ticket <= enqueued_);
@@ -128,7 +129,7 @@ class StreamCopyQueue : public CopyQueue {
   std::mutex mutex_;
   std::deque<Batch> batches_;
   uint64_t enqueued_ = 0;
-  // For their owners. A device whose copy failed takes no more of them: these are few.
+  // Kept for their owners. A device with a failed copy takes no more of them, so these are few.
   std::map<uint64_t, Status> failures_;
 };
 

@@ -20,7 +20,7 @@ StagingBuffer::~StagingBuffer() { pool_->GiveBack({data_, capacity_}); }
 class TransferEngine::Lane {
  public:
   explicit Lane(std::shared_ptr<CopyQueue> queue) : queue_(std::move(queue)) {}
-  // After all that was handed over; an error that nobody waited for concerns nobody any more.
+  // Waits for all that was handed over. An error that nobody waited for concerns nobody any more.
   ~Lane() {
     while (const std::optional<uint64_t> ticket = Oldest()) static_cast<void>(Wait(*ticket));
   }
@@ -45,7 +45,7 @@ class TransferEngine::Lane {
     return status;
   }
 
-  // Buffers go back under the lock: who finds nothing under way finds them in the pool.
+  // Buffers go back under the lock, so a thread that finds nothing under way finds them in the pool.
   void ReleasePassed() {
     const std::lock_guard lock(mutex_);
     while (!under_way_.empty() && queue_->Passed(under_way_.front().ticket)) under_way_.pop_front();
@@ -63,7 +63,7 @@ class TransferEngine::Lane {
     std::shared_ptr<const StagingBuffer> buffer;
   };
 
-  // A queue works in order: what is behind `ticket` is done too.
+  // A queue works in order, so what is before `ticket` is done too.
   void Release(uint64_t ticket) {
     const std::lock_guard lock(mutex_);
     while (!under_way_.empty() && under_way_.front().ticket <= ticket) under_way_.pop_front();
@@ -130,7 +130,7 @@ Result<std::shared_ptr<StagingBuffer>> TransferEngine::Acquire(int64_t bytes) {
       oldest = lane->Oldest();
     }
     if (!oldest.has_value()) {
-      // Another thread may have waited for the last of them since this one was refused.
+      // Another thread may have waited for the last transfer since this one was refused.
       EVERLONG_ASSIGN_OR_RETURN(buffer, TryAcquire(bytes));
       if (buffer != nullptr) return buffer;
       return CapacityError("staging: " + std::to_string(bytes) + " bytes asked, " + std::to_string(pool_->taken()) +

@@ -37,7 +37,7 @@ Status UploadRing::Upload(void* stream, std::byte* to, std::span<const std::byte
   EVERLONG_RETURN_IF_ERROR(runtime_->Copy(stream, {to, pinned_ + begin, std::ssize(from)}));
   Result<StreamRuntime::Event> copied = runtime_->Record(stream);
   if (!copied.ok()) {
-    runtime_->Synchronize(stream);  // nobody would know when the part is free
+    runtime_->Synchronize(stream);  // without the event nobody would know when the part is free
     return copied.status();
   }
   under_way_.push_back({begin, *copied});
@@ -45,7 +45,7 @@ Status UploadRing::Upload(void* stream, std::byte* to, std::span<const std::byte
   return OkStatus();
 }
 
-// What is under way lies from the oldest part's begin to end_, around the ring's end where that is not above it.
+// Copies under way lie from the oldest part's begin to end_, around the ring's end if end_ is not above it.
 bool UploadRing::TryTake(int64_t bytes, int64_t* begin) const {
   const int64_t oldest = under_way_.empty() ? 0 : under_way_.front().begin;
   if (under_way_.empty()) {
@@ -64,7 +64,7 @@ Result<int64_t> UploadRing::Take(int64_t bytes) {
   while (!under_way_.empty()) {
     const Result<bool> passed = runtime_->HasPassed(under_way_.front().copied);
     if (passed.ok() && !*passed) break;
-    GiveBackOldest();  // one that failed is over, too: what uses the device next says so
+    GiveBackOldest();  // a failed copy is over too; the next use of the device reports it
   }
   int64_t begin = 0;
   while (!TryTake(bytes, &begin)) {

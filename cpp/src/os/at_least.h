@@ -1,4 +1,4 @@
-// The os layer's one check of a setting, and its one error text.
+// The os layer's one check of a setting, with its one error text.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace everlong::os {
 
-// kInvalidArgument, with the setting's name and both numbers, unless value >= least.
+// Return kInvalidArgument with the setting's name and both numbers, unless value >= least.
 inline Status AtLeast(const char* name, int64_t value, int64_t least) {
   if (value >= least) return OkStatus();
   return InvalidArgumentError(std::string(name) + " is " + std::to_string(value) + ", expected at least " +

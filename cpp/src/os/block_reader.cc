@@ -11,10 +11,10 @@
 namespace everlong::os {
 namespace {
 
-// Payload that one read of many blocks takes at a time, about.
+// The payload that one read of many blocks takes at a time, about.
 constexpr size_t kReadBytes = size_t{16} << 20;
 
-// Adds the keys of all heads of one part to sum [Hkv * D].
+// Add the keys of all heads of one part to sum [Hkv * D].
 void AddKeys(std::span<const std::byte> part, int32_t tokens, const kv::PayloadLayout& layout, std::span<float> sum) {
   const auto dim = static_cast<size_t>(layout.head_dim);
   std::vector<float> keys(static_cast<size_t>(tokens) * dim);
@@ -25,7 +25,7 @@ void AddKeys(std::span<const std::byte> part, int32_t tokens, const kv::PayloadL
   }
 }
 
-// The keys of some key heads of one page: [heads, tokens, D]. part(layer) gives the bytes of that layer.
+// Return the keys of some key heads of one page: [heads, tokens, D]. part(layer) returns the bytes of a layer.
 template <class Part>
 std::vector<float> DecodeHeadKeys(std::span<const index::KeyHead> heads, int32_t tokens,
                                   const kv::PayloadLayout& layout, const Part& part) {
@@ -37,7 +37,7 @@ std::vector<float> DecodeHeadKeys(std::span<const index::KeyHead> heads, int32_t
   return keys;
 }
 
-// A block's keys as its pages come.
+// Decodes a block's keys page by page.
 class Decoder {
  public:
   Decoder(const kv::PayloadLayout& layout, const index::PartNeeds& needs) : layout_(layout), needs_(needs) {
@@ -114,7 +114,7 @@ Status BlockReader::Visit(std::span<const index::BlockEntry* const> blocks, cons
     for (size_t bytes = 0; count < blocks.size() && bytes < kReadBytes; ++count) bytes += bytes_of(*blocks[count]);
     Result<std::vector<DecodedBlock>> decoded = Read(blocks.first(count), needs, damaged);
     if (ForgottenByWriter(store_, decoded.status())) {
-      // Some block of these; which one shows when they are read one by one.
+      // The writer has forgotten one of these blocks. Which one shows when they are read one by one.
       count = 1;
       decoded = Read(blocks.first(count), needs, damaged);
       if (ForgottenByWriter(store_, decoded.status())) decoded = std::vector<DecodedBlock>();

@@ -32,8 +32,7 @@ Status IndexSet::Load() {
   try {
     broken_ = LoadBlocks();
   } catch (const std::exception& error) {  // out of memory, with some of the blocks
-    broken_ =
-        CapacityError(std::string("the indexes could not be made anew (") + error.what() + "): open the memory anew");
+    broken_ = CapacityError(std::string("the indexes could not be rebuilt (") + error.what() + "): reopen the memory");
   }
   EVERLONG_RETURN_IF_ERROR(broken_);
   TellBytes();
@@ -61,7 +60,7 @@ Status IndexSet::LoadBlocks() {
   for (const IndexPart part : parts_) {
     Slot& slot = slots_[part.number];
     const PartKind& kind = index::KindOf(part);
-    // What a part holds goes before it comes anew: there may be no room for both, here or on its device.
+    // Free a part before it is made again: there may be no room for both, here or on its device.
     if (!kind.from_caller) slot.part.reset();
     if (kind.needs_keys && layout_.layers == 0) continue;
     if (kind.made == PartKind::Made::kWithMemory) {
@@ -92,7 +91,7 @@ Status IndexSet::LoadBlocks() {
 }
 
 Status IndexSet::LoadTokenIds(std::span<const IndexPart> parts, const StoredBlocks& stored) {
-  const Part* counting = nullptr;  // whose saved blocks are counted in the statistics
+  const Part* counting = nullptr;  // its saved blocks are counted in the statistics
   for (const IndexPart part : parts) {
     Slot& slot = slots_[part.number];
     EVERLONG_ASSIGN_OR_RETURN(slot.part, MakeOfSaved(index::KindOf(part), slot.make));
@@ -133,14 +132,14 @@ Result<std::unique_ptr<Part>> IndexSet::MakeOfSaved(const PartKind& kind, const 
 
 Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& make) {
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Part> built, MakeOfSaved(kind, make));
-  if (kind.from_caller) return built;  // so is what it lacks
+  if (kind.from_caller) return built;  // the caller also adds what it lacks
   std::vector<const BlockEntry*> missing;
   for (int32_t number = 0; number < table_.blocks(); ++number) {
     const BlockEntry& block = table_.block(number);
     if (!block.forgotten && !built->Has(block)) missing.push_back(&block);
   }
   if (kind.saved && !missing.empty()) unsaved_.emplace(kind.name);
-  // The payload makes room before the part comes.
+  // The payload makes room before the part needs it.
   TellBytes(built->BytesFor(table_.pages()));
   std::vector<Status> damaged;
   const Status filled = BlockReader(store_, layout_)
@@ -152,7 +151,7 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
                                 damaged);
   for (const Status& tensor : damaged) SayDamaged(kind.name, tensor);
   if (!filled.ok()) {
-    TellBytes();  // there is no such part: the payload has its room again
+    TellBytes();  // the part was not made, so the payload gets its room back
     return filled;
   }
   return built;
@@ -204,7 +203,7 @@ Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
   }
   if (!added.ok()) {
     Break({added.code(), "block " + std::to_string(block.id) + " is stored but could not be indexed (" +
-                             added.message() + "): open the memory anew"});
+                             added.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();
@@ -223,7 +222,7 @@ Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids
   if (gone.empty()) return OkStatus();
   MarkUnsaved();
   {
-    // Searches that may be looking at them end before.
+    // Searches that may be looking at them end before this.
     const auto changing = Change();
     for (const Gone& of : gone) table_.Forget(of.block.id);
   }
@@ -237,7 +236,7 @@ Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids
     });
     if (removed.ok()) continue;
     Break({removed.code(), "block " + std::to_string(of.block.id) + " is forgotten but still indexed (" +
-                               removed.message() + "): open the memory anew"});
+                               removed.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();
@@ -274,7 +273,7 @@ Status IndexSet::Replace(IndexPart part, const Make& make) {
     std::swap(slots_[part.number].part, built);
     slots_[part.number].make = make;
   }
-  built.reset();  // the one that was there
+  built.reset();  // the old part
   TellBytes();
   return OkStatus();
 }
@@ -335,7 +334,7 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   }
   if (!came.ok()) {
     Break({came.code(), "tensors of block " + std::to_string(block) + " are stored but could not be indexed (" +
-                            came.message() + "): open the memory anew"});
+                            came.message() + "): reopen the memory"});
     return broken_;
   }
   TellBytes();
@@ -367,7 +366,7 @@ Result<IndexSet::Lock> IndexSet::ReadWith(std::span<const IndexPart> asked) {
       if (made_when_asked(part)) EVERLONG_RETURN_IF_ERROR(MakeWhenAsked(part));
     }
     Lock reading = Read();
-    // A repair may have dropped them before the lock was had.
+    // A repair may have dropped them before this lock.
     const bool all_there = std::ranges::all_of(
         asked, [&](IndexPart part) { return !made_when_asked(part) || slots_[part.number].part != nullptr; });
     if (all_there) return reading;

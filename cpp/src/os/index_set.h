@@ -1,4 +1,4 @@
-// The parts of the index over one store, the table of blocks that they share, and who may touch them when.
+// The parts of the index over one store, the table of blocks that they share, and the lock that guards both.
 #pragma once
 
 #include <atomic>
@@ -30,85 +30,84 @@
 
 namespace everlong::os {
 
-// Changes take turns (TakeTurn). Searches share Lock(), which a change takes alone only for the moment in which the
-// table changes: a block is given to every part before it is in the table, and is out of the table before it is taken
-// from the parts. What a search finds in the table every part has, and what it does not find there it never returns.
+// Changes take turns (TakeTurn). Searches share Lock(). A change takes it alone only while it changes the table. A
+// block is given to every part before it enters the table, and leaves the table before it is taken from the parts. So
+// every part has what a search finds in the table, and a search never returns what it does not find there.
 class IndexSet {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout);
 
   [[nodiscard]] std::unique_lock<std::mutex> TakeTurn() const { return std::unique_lock(turn_); }
   using Lock = std::shared_lock<FairSharedMutex>;
   [[nodiscard]] Lock Read() const { return Lock(guard_); }
-  // The same with the parts there that are made when they are asked.
+  // Do the same, and make the parts that are made when they are asked.
   [[nodiscard]] Result<Lock> ReadWith(std::span<const index::IndexPart> asked);
 
-  // --- under Read, or by whoever has the turn
+  // --- under Read, or by the holder of the turn
   [[nodiscard]] const index::BlockTable& table() const { return table_; }
-  // nullptr when it is not there.
+  // Return the part; nullptr when it is not there.
   [[nodiscard]] index::Part* part(index::IndexPart part) const;
-  // Why the parts do not match the store any more; ok as long as they do.
+  // Return why the parts do not match the store any more; ok as long as they do.
   [[nodiscard]] const Status& broken() const { return broken_; }
 
   [[nodiscard]] const index::TokenStatistics& statistics() const { return statistics_; }  // thread-safe
 
-  // Everything from the store, before anybody else knows this. Fails with what is wrong, and is broken then.
+  // Load everything from the store, before any other thread knows this object. An error breaks the set.
   Status Load();
 
-  // --- by whoever has the turn
+  // --- by the holder of the turn
 
-  // Load, in place of what is there: parts that their options made are made of these again. Nobody searches meanwhile.
+  // Load again. Parts that their options made are made of these again. Nobody may search meanwhile.
   Status Reload();
-  // All that the parts there take of a block.
+  // Return all that the parts there take of a block.
   [[nodiscard]] index::PartNeeds Needs() const;
-  // What Append would refuse.
+  // Return the error with which Append would refuse a block.
   [[nodiscard]] Status Check(const index::BlockInput& block) const;
-  // A block that was stored, by what the parts take of it (its `first_page` is set here). What fails breaks the set.
+  // Add a block that was stored, with what the parts take of it. It sets `first_page`. An error breaks the set.
   Status Append(const index::NewBlock& block, index::BlockInput input);
-  // Blocks that are not stored any more, by the token ids that they were added with; those that are not here do not
-  // count. What fails breaks the set.
+  // Forget blocks that left the store, by the token ids that they had; ignore unknown ones. An error breaks the set.
   Status Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids);
-  // A forgotten page keeps its number until the parts are made anew: in RAM once most pages are forgotten, in a folder
-  // once all are, for payload that is read again may be damaged and was there until then.
+  // Give back the numbers of forgotten pages by making the parts anew. In RAM it does so once most pages are forgotten.
+  // In a folder it does so once all are: a new part reads payload again, and that may be damaged by now.
   Status GiveBackForgotten();
-  // Whether a block of the table is not in the store any more.
+  // Return whether a block of the table is not in the store any more.
   [[nodiscard]] bool HasBlocksThatAreGone() const;
 
-  // An empty part.
+  // Makes an empty part.
   using Make = std::function<Result<std::unique_ptr<index::Part>>(const index::PartContext&)>;
-  // The part over every block, taken from what is saved where that fits, in place of the one that is there, which stays
-  // until then. No `make`: none.
+  // Replace a part by one over every block, taken from what is saved where that fits. The old part stays until then. No
+  // `make`: there is no such part.
   Status Replace(index::IndexPart part, const Make& make);
-  // Part::AddVectors of a part that is there.
+  // Call Part::AddVectors of a part that is there.
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
                     std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
-  // BlockTable::AddTags, once they are stored.
+  // Call BlockTable::AddTags, once the tags are stored.
   void AddTags(int64_t block, std::span<const std::string> tags);
-  // What a part's vectors are searched by, where that has lists; nullptr elsewhere. Beside searches.
+  // Return the index of a part's vectors, if it has lists; else nullptr. It may run beside searches.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
   Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);
 
-  // Part::CheckTensors of every part, for tensors of a block that is in the table; kNotFound for one that is not.
+  // Call Part::CheckTensors of every part for tensors of a block in the table; kNotFound for an unknown block.
   [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;
-  // Part::TensorsCame of every part that takes tensors, once they are stored. What fails breaks the set.
+  // Call Part::TensorsCame of every part that takes tensors, once they are stored. An error breaks the set.
   Status TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors);
 
-  // Tells the store what all of this holds in RAM, or will hold: `more`.
+  // Tell the store how much RAM all of this takes, and `more` that it is about to take.
   void TellBytes(int64_t more = 0) const;
-  // What else is kept in RAM for this memory; any thread. Told with the next TellBytes.
+  // Set how much other RAM this memory takes. Any thread. The next TellBytes reports it.
   void SetBytesBeside(int64_t bytes) { bytes_beside_ = bytes; }
 
-  // --- what index/ has, by whoever has the turn: index_set_saved.cc
+  // --- what index/ has, by the holder of the turn: index_set_saved.cc
   Status Save();
-  // What index/ has of forgotten blocks goes; what it has of others stays, also of a part that is not there. What a
-  // caller gave is written without them in one step; where that fails it stays as it was, and the failure says so.
+  // Remove forgotten blocks from index/. What it has of other blocks stays, also of a part that is not there. A part
+  // from the caller is written without them in one step, or stays as it was, and the error says so.
   Status RemoveSavedOfForgotten();
-  // Copies what index/ has into the folder of a fork.
+  // Copy what index/ has into the folder of a fork.
   void CarrySaved(const FilePath& folder) const;
 
   // --- thread-safe
-  // What was wrong with saved parts, and what parts have to say: a sentence each, once.
+  // Return messages, a sentence each, once: what was wrong with saved parts, and what parts have to say.
   [[nodiscard]] std::vector<std::string> TakeMessages() const;
 
  private:
@@ -118,21 +117,21 @@ class IndexSet {
   };
 
   [[nodiscard]] std::string Name() const;
-  // Of a block of the table; kNotFound.
+  // Return the input for a block of the table; kNotFound.
   [[nodiscard]] Result<index::BlockInput> InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const;
   Status LoadBlocks();
-  // These parts, which take nothing but token ids, over every block of the table, and the statistics: of what is saved,
-  // and of the token ids of those blocks that it lacks. A block that is gone meanwhile leaves the table.
+  // Build these parts, which take only token ids, over every block of the table, with the statistics. They come from
+  // what is saved, and from the token ids of the blocks that it lacks. A block that is gone meanwhile leaves the table.
   Status LoadTokenIds(std::span<const index::IndexPart> parts, const StoredBlocks& stored);
-  // A part with what is saved of its kind, or an empty one.
+  // Make a part of what is saved of its kind, or an empty one.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> MakeOfSaved(const index::PartKind& kind, const Make& make);
-  // A part over every block of the table.
+  // Build a part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
   Status MakeWhenAsked(index::IndexPart part);
   void Break(const Status& status);
-  // Alone, for a moment.
+  // Take the lock alone, for a moment.
   [[nodiscard]] std::unique_lock<FairSharedMutex> Change() { return std::unique_lock(guard_); }
-  // Calls visit(kind, part) for every part that is there.
+  // Call visit(kind, part) for every part that is there.
   template <class Visit>
   void ForEach(const Visit& visit) const {
     for (size_t number = 0; number < slots_.size(); ++number) {
@@ -143,20 +142,20 @@ class IndexSet {
   }
 
   [[nodiscard]] std::vector<CoveredBlock> CoveredBlocks() const;  // not forgotten, in order of archiving
-  // The place of a saved part; none for a memory in RAM.
+  // Return the place of a saved part; none for a memory in RAM.
   [[nodiscard]] std::optional<SavedIndex> Saved(std::string_view name) const;
-  // Whether an empty part took up what is saved of its kind; if not, it is of no use any more, or was not touched. An
-  // error where what a caller gave may be whole and cannot be read now: nothing may take its place.
+  // Return whether an empty part was loaded from what is saved of its kind. If not, it must not be used any more, or is
+  // still empty. An error means that a part from the caller may be whole but cannot be read now: do not replace it.
   [[nodiscard]] Result<bool> LoadSaved(const index::PartKind& kind, index::Part& part);
   Status SavePart(const index::PartKind& kind, const index::Part& part) const;
-  // The saved vectors of what is not forgotten in the place of all; false when there are none to keep.
+  // Replace saved vectors by those of blocks that are not forgotten. Return false when there are none to keep.
   [[nodiscard]] Result<bool> KeepSaved(const index::PartKind& kind, const SavedIndex& saved);
-  // What a caller gave, as SavePart; false when there is nothing of a block that is not forgotten.
+  // Save a part from the caller, as SavePart. Return false when nothing in it is of a block that is not forgotten.
   [[nodiscard]] Result<bool> SaveGiven(const index::PartKind& kind, const index::Part& part) const;
-  // Every part that there is differs from what is saved.
+  // Mark every part as different from what is saved.
   void MarkUnsaved();
   void Say(std::string_view name, const Status& why) const;
-  // Of a tensor that is stored and cannot be read.
+  // Add a message about a stored tensor that cannot be read.
   void SayDamaged(std::string_view name, const Status& why) const;
   void AddMessage(std::string message) const;
 

@@ -1,4 +1,4 @@
-// Parts of the index in a folder's index/: saved, taken up again, given up where they do not fit.
+// Parts of the index in a folder's index/: save them, load them, drop them where they do not fit.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -31,7 +31,7 @@ std::optional<SavedIndex> IndexSet::Saved(std::string_view name) const {
 
 void IndexSet::Say(std::string_view name, const Status& why) const {
   std::string message = Name() + ": the saved index \"";
-  message.append(name).append("\" cannot be used and is made anew (").append(why.message()).append(")");
+  message.append(name).append("\" cannot be used and is rebuilt (").append(why.message()).append(")");
   AddMessage(std::move(message));
 }
 
@@ -58,7 +58,7 @@ Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
     blocks.push_back({block.id, block.end - block.begin, known ? table_.block(here).first_page : -1});
   }
   Status loaded = part.Load(saved->file(), blocks, coverage.gaps);
-  // Whether that was the one that the list is about.
+  // Check that this file is the one that the list is about.
   if (loaded.ok()) loaded = saved->CheckIs(coverage.checksum);
   if (may_be_whole(loaded)) return loaded;
   if (!loaded.ok()) {
@@ -85,7 +85,7 @@ Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
 
 Status IndexSet::Save() {
   if (store_.read_only() || !store_.folder()) return OkStatus();
-  // Each save has a name of its own, so nothing else ever takes the place of what a crash left.
+  // Each save has a name of its own, so nothing else ever replaces what a crash left.
   for (const IndexPart part : parts_) {
     if (index::KindOf(part).saved) Saved(NameOf(part))->RemoveUnfinished();
   }

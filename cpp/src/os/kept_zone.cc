@@ -63,7 +63,7 @@ std::vector<TrimmedAgain> KeptZone::Enter(int64_t until, std::span<const TokenSp
   }
   std::vector<TrimmedAgain> trimmed;
   while (all > config_.tokens) {
-    int32_t rung = 0;  // one holds more than its share, as all do together
+    int32_t rung = 0;  // one rung holds more than its share, because all together do
     while (slots[static_cast<size_t>(rung)] * config_.rungs <= config_.tokens) ++rung;
     const auto block = std::ranges::find_if(state_.blocks, [&](const KeptBlock& one) { return one.rung == rung; });
     const int64_t before = SlotsOf(*block);

@@ -20,7 +20,7 @@ Result<kv::PayloadLayout> LayoutOf(const store::Manifest& manifest) {
   layout.kv_heads = geometry.kv_heads;
   layout.head_dim = geometry.head_dim;
   layout.page_tokens = geometry.page_tokens;
-  // There is nothing to lay out in a memory of text alone; its manifest is checked by the store.
+  // A memory of text alone has nothing to lay out. The store checks its manifest.
   if (!TextAlone(geometry)) EVERLONG_RETURN_IF_ERROR(Validate(layout));
   return layout;
 }
@@ -31,7 +31,7 @@ Result<kv::PayloadLayout> LayoutOfStore(const store::MemoryStore& store) {
   return layout;
 }
 
-// Of a store that another program may have written: whether it is a memory that this one could open.
+// Check that this memory could open a store that another program may have written.
 Status RequireIndexable(const store::MemoryStore& store) {
   EVERLONG_ASSIGN_OR_RETURN(const kv::PayloadLayout layout, LayoutOfStore(store));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::BlockInfo> infos, store.Blocks());
@@ -79,7 +79,7 @@ Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::Payload
   return OkStatus();
 }
 
-// The ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span is another.
+// Return the ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span differs.
 Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
   const auto name = [&page] { return "block " + std::to_string(page.block) + " page " + std::to_string(page.page); };
   const index::BlockEntry* const block = table.Find(page.block);
@@ -120,7 +120,7 @@ Status Memory::State::Flush() {
   for (const int64_t id : lost) gone[id] = std::move(submitted[id]);
   submitted.clear();
   const auto told = ToldTagsOf(lost);
-  static_cast<void>(index.Forget(gone));  // what fails is said by all that follows
+  static_cast<void>(index.Forget(gone));  // every later call reports the error
   ForgetTags(told);
   return flushed;
 }
@@ -169,7 +169,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
                                 " or later, where the archived part of stream " + std::to_string(draft.stream) +
                                 " ends");
   }
-  // All that can be refused is refused before the block is stored.
+  // Everything that can be refused is refused before the block is stored.
   const int64_t tokens = draft.span.size();
   const DecodedBlock decoded = DecodePayload(s.layout, draft.payload, tokens, s.index.Needs());
   index::BlockInput input;
@@ -184,7 +184,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   input.tensors = tensors;
   EVERLONG_RETURN_IF_ERROR(s.index.Check(input));
 
-  // Room for what a lost block needs, before anything can be lost.
+  // Allocate what a lost block needs before anything can be lost.
   std::map<int64_t, std::vector<int32_t>> noted{{0, {draft.token_ids.begin(), draft.token_ids.end()}}};
   std::vector<int64_t> page_bytes;
   for (int64_t page = 0; !draft.payload.empty() && page < s.layout.PageCount(tokens); ++page) {
@@ -194,7 +194,7 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   sized.page_bytes = page_bytes;
   const Result<int64_t> submitted = s.store->Submit(sized);
   if (!submitted.ok()) {
-    const Status earlier = s.Flush();  // what may have gone wrong with blocks before this one
+    const Status earlier = s.Flush();  // an error of the blocks before this one
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
@@ -423,7 +423,7 @@ Status Memory::ReadKeys(const PageRef& page, int32_t layer, std::span<float> key
 Result<std::vector<int32_t>> Memory::TokenIds(int64_t stream, TokenSpan span) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRef> pages, PagesOf(stream, span));
   std::vector<int32_t> ids;
-  int64_t block = 0;  // the one whose ids were taken last; ids of blocks begin at 1
+  int64_t block = 0;  // the block of the ids that were read last; ids of blocks begin at 1
   for (const PageRef& page : pages) {
     if (page.block == block) continue;
     block = page.block;
@@ -467,7 +467,7 @@ Status Memory::Forget(std::span<const int64_t> blocks) {
   }
   const std::scoped_lock growing(s.graph_guard);
   const Status forgotten = s.ForgetFromStore(blocks);
-  // What fails behind the commit, as giving room back may, leaves them forgotten.
+  // An error after the commit, as of giving room back, leaves them forgotten.
   std::erase_if(token_ids, [&](const auto& of) {
     return !forgotten.ok() && s.store->Block(of.first).status().code() != StatusCode::kNotFound;
   });
@@ -497,11 +497,11 @@ std::vector<std::string> Memory::TakeMessages() { return state_->index.TakeMessa
 
 Result<int64_t> Memory::Compact() {
   const auto turn = state_->index.TakeTurn();
-  // Before the files of its writer are touched.
+  // Check it before the files of its writer are touched.
   EVERLONG_RETURN_IF_ERROR(CheckWritable(*state_->store));
   EVERLONG_RETURN_IF_ERROR(state_->index.broken());
   EVERLONG_RETURN_IF_ERROR(state_->Flush());
-  EVERLONG_RETURN_IF_ERROR(state_->index.broken());  // by what the flush had to take back
+  EVERLONG_RETURN_IF_ERROR(state_->index.broken());  // the flush may have removed lost blocks
   const Status saved = state_->index.RemoveSavedOfForgotten();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_->store->Compact());
   EVERLONG_RETURN_IF_ERROR(state_->index.GiveBackForgotten());
@@ -516,8 +516,7 @@ Result<store::VerifyReport> Memory::Verify(bool repair) {
   const std::scoped_lock growing(s.graph_guard);
   Result<store::VerifyReport> report = s.store->Verify(repair);
   if (repair) s.graph.reset();  // nodes may be gone
-  // Of a block's tensors parts may have taken some that are gone now. A repair may fail behind the commit that drops
-  // blocks.
+  // Parts may hold tensors of a block that are gone now. A repair may also fail after the commit that drops blocks.
   if (report.ok() ? repair && !report->damage.empty() : repair && s.index.HasBlocksThatAreGone()) {
     EVERLONG_RETURN_IF_ERROR(s.index.Reload());
   }
@@ -558,7 +557,7 @@ Result<store::Tensor> Memory::ReadTensor(int64_t block, const std::string& name)
 Result<std::vector<std::byte>> Memory::File(const std::string& name) const { return state_->store->File(name); }
 Result<store::StoreStats> Memory::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_->store->Stats());
-  if (state_->text_alone()) {  // the store counts the pages that have a payload
+  if (state_->text_alone()) {  // the store counts only pages with a payload
     const auto reading = state_->index.Read();
     stats.pages += state_->index.table().live_pages();
   }

@@ -1,4 +1,4 @@
-// The graph of a memory: which vectors it has of its blocks, and when they get their nodes.
+// The graph of a memory: which vectors its blocks have, and when they get their nodes.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -11,7 +11,7 @@
 namespace everlong::os {
 namespace {
 
-// Of unit length; empty where it has no direction.
+// Return the vector at unit length; empty where it has no direction.
 std::vector<float> DirectionOf(std::span<const float> vector) {
   double square = 0;
   for (const float value : vector) square += double{value} * double{value};
@@ -37,7 +37,7 @@ Status Memory::State::OpenGraph() {
 }
 
 Status Memory::State::ForgetFromStore(std::span<const int64_t> blocks) {
-  // A graph that is damaged, or is none, keeps nobody from forgetting: it is grown anew when it is opened next.
+  // A damaged or missing graph must not keep anybody from forgetting. It is grown anew when it is next opened.
   if (OpenGraph().ok()) {
     const Status forgotten = graph->Forget(blocks);
     if (forgotten.ok()) return forgotten;
@@ -62,7 +62,7 @@ Status Memory::SetGraph(const graph::GardenerOptions& options) {
     wanted.space = "keys";
     wanted.gardener.dimension = s.layout.kv_heads * s.layout.head_dim;
   } else {
-    wanted.gardener.dimension = 1;  // of no vectors
+    wanted.gardener.dimension = 1;  // there are no vectors
   }
   EVERLONG_RETURN_IF_ERROR(Validate(wanted.gardener));
   EVERLONG_RETURN_IF_ERROR(s.Flush());
@@ -115,7 +115,7 @@ Result<int64_t> Memory::TendGraph(int32_t most_blocks) {
       tended_to = block.id;
     }
   }
-  // What was submitted may yet be lost: then it gets no node.
+  // A submitted block may yet be lost. Then it gets no node.
   std::vector<graph::NewBlock> stored;
   std::vector<const index::BlockEntry*> read;
   for (size_t i = 0; i < blocks.size(); ++i) {

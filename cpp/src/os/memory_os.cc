@@ -94,7 +94,7 @@ std::vector<Action> MemoryOs::Observe(int64_t tokens, Origin origin, std::span<c
                                       std::span<const float> tombstone_scores) {
   EVERLONG_CHECK(due_.empty());
   const int64_t begin = stream_end();
-  state_ = State::kGenerating;  // a recall that the host passed over is waited for no longer
+  state_ = State::kGenerating;  // stop waiting for a recall that the host did not do
   asked_span_ = {};
   const TokenSpan waking = Waking(tombstone_scores);  // before the zone changes
   residency_.Append(tokens);
@@ -166,7 +166,7 @@ std::vector<Action> MemoryOs::BeginPrompt() {
   std::vector<Action> actions;
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
-    // What is in no archive could not come back.
+    // Tokens that are not archived could not come back.
     const int64_t returns_until = config_.residency.recalled_tokens == 0 ? read_until_
                                   : archiving_                           ? stream_end()
                                                                          : std::max(read_until_, archived_until_);
@@ -183,7 +183,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
                                         std::span<const DetailBlock> details) {
   EVERLONG_CHECK(due_.empty());
   const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
-  // What of the conversation comes beside what was found: its newest pages, as far as they are whole.
+  // The part of the conversation that comes with the found pages: its newest pages, as far as they fit whole.
   std::set<std::pair<int64_t, int32_t>> kept;
   int64_t kept_tokens = 0;
   for (const PageRef& page : conversation | std::views::reverse) {
@@ -197,7 +197,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   std::vector<RestoredRun> restored;
   int64_t free = zone - kept_tokens;
   int64_t position = residency_.rolling_position();
-  // From the back, where the most relevant page stands, so that what does not fit any more is the least relevant.
+  // Place from the back, where the most relevant page is, so that the least relevant pages do not fit.
   const auto place = [&](const PageRef& page, TokenSpan span) {
     free -= span.size();
     position -= span.size();
@@ -213,7 +213,7 @@ std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::spa
   };
   int64_t left_out = 0;
   const std::vector<DetailBlock> blocks = RecallableDetails(details);
-  int64_t reserved = 0;  // for the last of them, which matter most
+  int64_t reserved = 0;  // for the last blocks, which matter most
   for (const DetailBlock& block : blocks | std::views::reverse) {
     if (reserved + block.slots > (pages.empty() ? free : free / 2)) break;
     reserved += block.slots;
@@ -441,7 +441,7 @@ void MemoryOs::Archive(const std::vector<ClosedBlock>& blocks, std::vector<Actio
 void MemoryOs::BeginRole(Role role, int64_t begin, std::vector<Action>& actions) {
   if (role == role_) return;
   if (archiving_ && archived_until_ < begin) {
-    // Question and answer are one topic, each question another.
+    // A question and its answer are one topic. Each question is another topic.
     const BlockEnd why = role_ == Role::kAsked && role == Role::kSaid ? BlockEnd::kAnswer : BlockEnd::kTurn;
     Archive(segmenter_.CutAll(archived_until_, begin, why), actions);
   }
@@ -451,7 +451,7 @@ void MemoryOs::BeginRole(Role role, int64_t begin, std::vector<Action>& actions)
 void MemoryOs::NarrowRolling(int64_t tokens, std::vector<Action>& actions) {
   const int64_t surplus = residency_.rolling().size() - tokens;
   if (surplus <= 0) return;
-  // Only what is archived may leave: the open block ends here.
+  // Only archived tokens may leave, so the open block ends here.
   if (archiving_ && residency_.rolling().begin + surplus > archived_until_) {
     Archive(segmenter_.CutAll(archived_until_, stream_end(), BlockEnd::kQuestion), actions);
   }

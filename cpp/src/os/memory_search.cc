@@ -1,4 +1,4 @@
-// How a memory finds pages: by its indexes, by recency, by chance.
+// The searches of a memory: by its indexes, by recency, at random.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,7 +24,7 @@ namespace {
 
 using index::IndexPart;
 
-// Hits that each ranking contributes to the fusion; the tail of a ranking is noise.
+// Hits that each ranking contributes to the fusion. The tail of a ranking is noise.
 constexpr int32_t kCandidates = 256;
 
 Status CheckRequest(const SearchRequest& request) {
@@ -44,7 +44,7 @@ Status CheckRequest(const SearchRequest& request) {
   return OkStatus();
 }
 
-// Of each ranking: no more than there are pages, and one, so that a search which names them all leaves none unnamed.
+// Return how many hits to take of each ranking: at most one more than pages, so that naming all leaves none unnamed.
 int32_t Candidates(const SearchRequest& request, const index::BlockTable& table) {
   return std::max(kCandidates, std::min(request.max_groups, table.pages() + 1));
 }
@@ -57,7 +57,7 @@ std::vector<index::FusedHit> AsFused(const index::Ranking& ranking) {
   return hits;
 }
 
-// What was said gets kSaidDiscount, and its place.
+// Apply kSaidDiscount to pages that were said, and sort them in again.
 void DiscountSaid(const std::vector<index::Ranking>& rankings, const index::BlockTable& table,
                   std::vector<index::FusedHit>& hits) {
   const float least = hits.empty() ? 0 : hits.back().score;
@@ -69,7 +69,7 @@ void DiscountSaid(const std::vector<index::Ranking>& rankings, const index::Bloc
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
 }
 
-// Hits that are named twice in `added` gain both.
+// Add scores. Hits that are named twice in `added` get both.
 void AddScores(const std::vector<AddedScore>& added, const index::BlockTable& table,
                std::vector<index::FusedHit>& hits) {
   if (added.empty()) return;
@@ -83,7 +83,7 @@ void AddScores(const std::vector<AddedScore>& added, const index::BlockTable& ta
   std::ranges::stable_sort(hits, std::ranges::greater(), &index::FusedHit::score);
 }
 
-// A walk's pages before the others, as SearchRequest::walk says; those that it came to from another page.
+// Put a walk's pages before the others, as SearchRequest::walk says. Return those that it reached from another page.
 std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::FusedHit>& hits) {
   std::set<int32_t> walked;
   std::vector<index::FusedHit> first;
@@ -102,7 +102,7 @@ std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::Fus
   return walked;
 }
 
-// Refers to `request`.
+// The result refers to `request`.
 index::Query QueryOf(const SearchRequest& request) {
   index::Query query{request.token_ids, request.inputs};
   query.inputs.emplace("head_queries", request.head_queries);
@@ -111,7 +111,7 @@ index::Query QueryOf(const SearchRequest& request) {
   return query;
 }
 
-// The parts of `request.kinds` that have their input.
+// Return the parts of `request.kinds` that have their input.
 std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Query& query) {
   std::vector<IndexPart> asked;
   for (const IndexPart part : index::AllIndexParts()) {
@@ -124,7 +124,7 @@ std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Que
 
 }  // namespace
 
-// What the parts said, and what they were asked over, while nothing changes.
+// The parts' answers, and the pages that they were asked over, while nothing changes.
 struct Memory::Asked {
   IndexSet::Lock reading;
   std::vector<IndexPart> parts;
@@ -208,7 +208,7 @@ Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& a
 Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
   std::vector<index::Ranking> rankings = asked.rankings;
-  // Where no neighbour comes back, what a page has with them is of no use.
+  // If no neighbour comes back, the score of a page with its neighbours is of no use.
   if (request.neighbours == 0) {
     std::erase_if(rankings,
                   [](const index::Ranking& ranking) { return ranking.granularity == index::Granularity::kGroup; });
@@ -228,7 +228,7 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
     result.decisiveness = ranking.decision->decisiveness;
   }
 
-  // All that any part has named: hits behind the last group may still widen the best.
+  // Use all that any part has named: hits behind the last group may still widen the best one.
   const auto by_odds = [&] {
     return index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
   };
@@ -291,8 +291,8 @@ Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before,
   const index::BlockTable& table = state_->index.table();
   const index::PageFilter allowed = table.Recallable(stream, before, filter);
   const index::PagePositions pool(allowed);
-  // Fisher-Yates by hand: the standard's distributions differ from library to library, this draw does not. Of the pool
-  // only what was moved is kept.
+  // Fisher-Yates by hand, because the standard's distributions differ between libraries. Only the positions that were
+  // moved are kept, not the whole pool.
   std::mt19937_64 random(seed);
   std::unordered_map<int32_t, int32_t> moved;  // position -> page
   const auto at = [&](int32_t position) {

@@ -1,4 +1,4 @@
-// What stands behind os::Memory: the store and the index over it.
+// The state of os::Memory: the store and the index over it.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +30,16 @@ struct Memory::State {
 
   const std::unique_ptr<store::MemoryStore> store;
   const kv::PayloadLayout layout;
-  // Whether blocks have token ids and no payload (store::TextAlone).
+  // Return whether blocks have token ids and no payload (store::TextAlone).
   [[nodiscard]] bool text_alone() const { return layout.layers == 0; }
   IndexSet index;
 
-  // --- whoever has the turn of `index`
+  // --- for the holder of the turn of `index`
 
   // Token ids of blocks that were submitted and may yet be lost, by block.
   std::map<int64_t, std::vector<int32_t>> submitted;
   std::optional<index::PageVectorOptions> page_vectors;
-  // Since freed heap went back to the system. What is kept in between is a small part of a forward's.
+  // Freed heap goes back to the system after so many tokens. Until then it is small beside a forward's memory.
   static constexpr int64_t kTrimTokens = 16'384;
   int64_t appended_tokens = 0;
 
@@ -54,28 +54,28 @@ struct Memory::State {
   std::unique_ptr<graph::MemoryGraph> graph;  // opened when it is needed; closed when a change could not be stored
   int64_t tended_to = 0;                      // blocks up to this one have nodes, or get none
 
-  // What stands in the store, in the memory that a change needs. Under graph_guard.
+  // Open the stored graph for a change. Call it under graph_guard.
   Status OpenGraph();
-  // MemoryStore::Forget, and what is left of the graph in the same commit. Under graph_guard.
+  // Call MemoryStore::Forget, and mend the graph in the same commit. Call it under graph_guard.
   Status ForgetFromStore(std::span<const int64_t> blocks);
 
   // --- under its own lock, taken last of all
   mutable std::mutex tags_guard;
-  mutable graph::TagTree tags;  // blocks of the table up to one; made as it is asked
+  mutable graph::TagTree tags;  // blocks of the table up to one; filled when it is asked
 
-  // Takes into `tags` what the table has and it has not. While the index is read, under tags_guard.
+  // Add blocks of the table that `tags` lacks. Call it while the index is read, under tags_guard.
   void SyncTags() const;
-  // Of blocks of the table, by id, before they leave it; takes them out of `tags` once they are gone.
+  // Return the tags of blocks of the table, by id, before they leave it. ForgetTags then removes them from `tags`.
   [[nodiscard]] std::map<int64_t, std::vector<std::string>> ToldTagsOf(std::span<const int64_t> blocks) const;
   void ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const;
 
-  // Waits for the store, and takes blocks that it could not keep out of the index. By whoever has the turn.
+  // Wait for the store, and take blocks that it could not keep out of the index. The holder of the turn calls it.
   Status Flush();
 };
 
-// Names of a page of the table.
+// Return the name of a page of the table.
 PageRef RefOf(const index::BlockTable& table, int32_t ordinal);
-// The pages of a block, in order.
+// Add the pages of a block, in order.
 void AddPagesOf(const index::BlockTable& table, const index::BlockEntry& block, std::vector<PageRef>& pages);
 
 }  // namespace everlong::os

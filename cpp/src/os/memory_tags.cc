@@ -1,4 +1,4 @@
-// The Time -> Tag tree of a memory: made of the blocks' tags, which are stored with them.
+// The Time -> Tag tree of a memory, made from the tags that are stored with the blocks.
 #include <map>
 #include <string>
 #include <utility>
@@ -61,7 +61,7 @@ Status Memory::AddTags(int64_t block, std::span<const std::string> tags) {
   EVERLONG_RETURN_IF_ERROR(s.store->AddTags(block, tags));
   s.index.AddTags(block, tags);
   const std::scoped_lock changing(s.tags_guard);
-  // The tree takes blocks in order and nothing in between: it is made anew when it is asked next.
+  // The tree takes blocks only in order, so it is made anew when it is asked next.
   if (block <= s.tags.newest()) s.tags = {};
   return OkStatus();
 }

@@ -21,10 +21,10 @@ using index::IndexPart;
 
 constexpr int32_t kStarts = 32;        // of the flat search
 constexpr int32_t kFan = 16;           // pages that a load leads to, by words, by meaning, by what is left
-constexpr int32_t kKnown = 256;        // pages of which a share is known, by each
-constexpr size_t kNearestTopics = 2;   // that the question begins at
-constexpr size_t kStartsOfTopics = 8;  // more pages, of these
-constexpr size_t kWindowTokens = 24;   // in which a page speaks of something
+constexpr int32_t kKnown = 256;        // pages with a known share, of each kind
+constexpr size_t kNearestTopics = 2;   // topics that a question begins at
+constexpr size_t kStartsOfTopics = 8;  // more pages, of these topics
+constexpr size_t kWindowTokens = 24;   // the run in which a page speaks of something
 constexpr size_t kAround = 16;         // tokens on either side, where it says the rest
 
 float Rank(int32_t rank) { return 1.0F / static_cast<float>(1 + rank); }
@@ -200,7 +200,7 @@ Result<MemoryWalk::Places> MemoryWalk::ByMeaning(std::span<const float> rows, in
   return PlacesOf(rankings[0], false, k);
 }
 
-// Where the question itself is a point of the space in which the memory's topics are.
+// Find the topics nearest to the question, if the question is a point in the space of the memory's topics.
 Status MemoryWalk::FindTopics() {
   const store::Manifest manifest = state_.store->manifest();
   const auto space = manifest.attributes.find(graph::kGraphAttribute);
@@ -328,7 +328,7 @@ Status MemoryWalk::UpdateLeft(const Text& text) {
   return OkStatus();
 }
 
-// The rarest run: its tokens' rarities added, of four tokens at most that no other page has, and so 0..1.
+// Return the rarest run's score, 0 to 1: the sum of its tokens' rarities, over that of four tokens of one page alone.
 float MemoryWalk::SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const {
   const double one_page = std::log1p(static_cast<double>(std::max(1, table_.live_pages())));
   std::vector<double> runs(page.size() + 1, 0.0);  // ending at a token of the page, and at the one of the window
@@ -369,7 +369,7 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
   const int64_t block = table_.BlockOfPage(way.node).id;
   EVERLONG_ASSIGN_OR_RETURN(const std::set<int64_t> in_topic, BesideInTopic(block));
 
-  // Ascending: the order of ways does not depend on that of a hash.
+  // Ascending, so that the order of ways does not depend on a hash.
   std::set<int32_t> targets;
   for (const Places* const places :
        std::initializer_list<const Places*>{&by_words, &by_meaning, &left_words_, &left_meaning_}) {
@@ -394,7 +394,7 @@ Result<std::vector<Way>> MemoryWalk::Load(const Way& way, int32_t number) {
       At(onward.features, WalkFeature::kSaidMeaningRank) = Rank(meant->second.rank);
     }
     EVERLONG_ASSIGN_OR_RETURN(const std::span<const int32_t> ids, IdsOf(page));
-    // What is asked leads nowhere new.
+    // Words of the question lead nowhere new.
     At(onward.features, WalkFeature::kSharedRun) = SharedRun(left.window, said, ids);
     const index::PageEntry there = table_.page(page);
     const double gap = std::log1p(static_cast<double>(std::abs(page - way.node)));

@@ -1,5 +1,5 @@
-// A memory as a space that the Walker goes through (graph/walker.h): its nodes are pages, ways lead from a page to
-// those that say what it names, that the question asks for beside it, and that stand in its topic.
+// A memory as a space for the Walker (graph/walker.h). Its nodes are pages. Ways lead from a page to pages that say
+// what it names, that the question asks for besides it, or that are in its topic.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@
 
 namespace everlong::os {
 
-// For one walk, while the index is read. What it refers to outlives it.
+// Use it for one walk, while the index is read. What it refers to must outlive it.
 //
-// A load is a page with its neighbours. Its text is read where it speaks of what is asked: of all runs of
-// kWindowTokens of its tokens the one with the rarest of the question's words, and of what led here. The words around
-// that are what the page says; pages that have them, and pages that mean the same (by the vectors of meaning that are
-// stored with the page), are where it leads on. No edge is stored for that: which pages share words says the index.
+// A load is a page with its neighbours. Its text is read where it speaks of the question. That is the run of
+// kWindowTokens tokens with the rarest words of the question, and of what led here. The words around that run are what
+// the page says. Ways lead to pages that have these words, and to pages that mean the same, by the vectors of meaning
+// that are stored with the page. No edge is stored for that: the index knows which pages share words.
 class MemoryWalk final : public graph::WalkSpace {
  public:
-  // flat: what the search found, best first; rankings: what it is made of.
+  // `flat` is what the search found, best first. `rankings` are what it was made of.
   MemoryWalk(const Memory::State& state, const std::optional<MeaningOptions>& meaning, const SearchRequest& request,
              const index::PageFilter& filter, std::span<const index::FusedHit> flat,
              std::span<const index::Ranking> rankings);
@@ -41,19 +41,19 @@ class MemoryWalk final : public graph::WalkSpace {
   void RefreshStop(graph::WalkFeatures& features) const override;
 
  private:
-  // A page by a kind of score: the share of the whole, or its root, and the place.
+  // A page by one kind of score: its share of the whole, or the root of that, and its rank.
   struct Place {
     float share = 0;
-    int32_t rank = 0;  // from 0 on
+    int32_t rank = 0;  // from 0
   };
   using Places = std::unordered_map<int32_t, Place>;
   using Ids = std::set<int32_t>;
-  // A load, as it is left again.
+  // A load, as the walk left it.
   struct Left {
-    Ids asked;  // words by which its text was read, and what it says beside them
+    Ids asked;  // the words by which its text was read, and what it says beside them
     std::vector<int32_t> window;
   };
-  // Token ids of a page and its neighbours, in order; and of which page, where on it, each is.
+  // The token ids of a page and its neighbours, in order, and for each id its page and its place there.
   struct Text {
     std::vector<int32_t> ids;
     std::vector<std::pair<int32_t, int32_t>> at;
@@ -62,20 +62,20 @@ class MemoryWalk final : public graph::WalkSpace {
   [[nodiscard]] std::vector<int32_t> Surroundings(int32_t page) const;  // with itself, in order
   Result<std::span<const int32_t>> IdsOf(int32_t page);
   Result<Text> TextOf(int32_t page);
-  // [first, last) of a text: where it speaks of `asked`.
+  // Return the part [first, last) of a text that speaks of `asked`.
   [[nodiscard]] std::pair<size_t, size_t> Window(const Text& text, const Ids& asked) const;
-  // The stored vectors [n, dimension] of these tokens, of unit length; none without.
+  // Return the stored vectors [n, dimension] of these tokens, of unit length; none without.
   Result<std::vector<float>> Vectors(const Text& text, size_t first, size_t last);
-  // By words, and by meaning rows [n, dimension]: the k best pages, each alone.
+  // Return the k best pages by words, or by meaning rows [n, dimension], each page alone.
   Result<Places> ByWords(const Ids& words, int32_t k) const;
   Result<Places> ByMeaning(std::span<const float> rows, int32_t k) const;
   [[nodiscard]] static Places PlacesOf(const index::Ranking& ranking, bool root, int32_t k);
   Status FindTopics();
-  // Blocks of the topic of a block; empty without.
+  // Return the blocks of a block's topic; empty without.
   Result<std::set<int64_t>> BesideInTopic(int64_t block) const;
-  // Words of the question that no load has, and what its meaning lacks.
+  // Update the words of the question that no load has, and the part of its meaning that is missing.
   Status UpdateLeft(const Text& text);
-  // Of the tokens that count.
+  // Return the score of the rarest shared run of the tokens that count.
   [[nodiscard]] float SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const;
   Status Fill(graph::Way& way);
   [[nodiscard]] double Idf(int32_t id) const;
@@ -93,7 +93,7 @@ class MemoryWalk final : public graph::WalkSpace {
   Places left_words_, left_meaning_;
   Ids covered_;                      // of the question's words
   std::vector<float> nearest_;       // of each row of meaning_, the best cosine so far
-  std::map<int64_t, float> topics_;  // cosines of blocks' topics, of the nearest
+  std::map<int64_t, float> topics_;  // cosines of blocks' topics, if these are among the nearest
   std::map<int32_t, Left> left_;     // by number of the load
   std::set<int32_t> loaded_;
   std::map<int64_t, std::vector<int32_t>> ids_;  // of blocks that were read

@@ -179,7 +179,7 @@ TokenSpan Residency::Resume(int64_t stream_end, int64_t sinks_available, int64_t
                             std::optional<int64_t> rolling_from) {
   const int64_t all_sinks = std::min<int64_t>(config_.sink_tokens, stream_end);
   sinks_ = std::min(all_sinks, sinks_available);
-  // A frame holds less than M + evict_tokens between two calls; more was never in it.
+  // Between two calls a frame holds less than M + evict_tokens, so rolling was never longer.
   const int64_t most = int64_t{config_.rolling_tokens} + config_.evict_tokens - 1;
   const int64_t wanted = std::max(rolling_from.value_or(stream_end - config_.rolling_tokens), stream_end - most);
   rolling_.begin = std::min(std::max({sinks_, contiguous_from, wanted}), stream_end);

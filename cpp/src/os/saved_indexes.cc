@@ -69,7 +69,7 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
   coverage.checksum = list->checksum;
   coverage.blocks = std::move(list->blocks);
   int64_t last = 0;
-  auto here = blocks.begin();  // the first that is not below what was covered last
+  auto here = blocks.begin();  // the first that is not below the last covered block
   for (const CoveredBlock& block : coverage.blocks) {
     for (; here != blocks.end() && here->id < block.id; ++here) coverage.gaps = true;
     const bool known = here != blocks.end() && here->id == block.id;
@@ -85,13 +85,13 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
 Status SavedIndex::CheckIs(uint32_t checksum) const {
   EVERLONG_ASSIGN_OR_RETURN(const uint32_t found, index::ChecksumOf(file_));
   if (found == checksum) return OkStatus();
-  return CorruptError(index::Quoted(file_) + " is not the one that was looked at");
+  return CorruptError(index::Quoted(file_) + " does not match its list of blocks");
 }
 
 bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
   const Result<std::optional<List>> list = ReadList();
   if (!list.ok() || !list->has_value()) return false;
-  // Of an older pair: a crash may have come between the index and its list, which then says nothing about it.
+  // The list may be of an older pair. If a crash came between the index and its list, it says nothing about this index.
   const Result<uint32_t> checksum = index::ChecksumOf(file_);
   return checksum.ok() && *checksum == (*list)->checksum &&
          std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {

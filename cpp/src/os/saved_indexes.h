@@ -1,5 +1,5 @@
-// Indexes kept in a memory's folder, each with the list of blocks that it covers: what fits the catalog is loaded and
-// brought up to date, anything else is made anew (docs/format.md, "Index files").
+// Indexes saved in a memory's folder, each with the list of blocks that it covers. An index that fits the catalog is
+// loaded and brought up to date. Any other is made anew (docs/format.md, "Index files").
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace everlong::os {
 
-// What an index knows a block by. Ids are never given twice in a memory; the rest tells another memory's block.
+// How an index identifies a block. An id is never used twice in a memory; the other fields tell another memory's block.
 struct CoveredBlock {
   int64_t id = 0;
   int64_t stream = 0;
@@ -26,15 +26,14 @@ struct CoveredBlock {
   bool operator==(const CoveredBlock&) const = default;
 };
 
-// Which blocks a saved index has, in its order.
+// The blocks of a saved index, in its order.
 struct Coverage {
   std::vector<CoveredBlock> blocks;
   bool gaps = false;      // older blocks of the memory are missing among them
-  uint32_t checksum = 0;  // that the file ends with, for SavedIndex::CheckIs
+  uint32_t checksum = 0;  // at the end of the file, for SavedIndex::CheckIs
 };
 
-// One saved index: FOLDER/NAME, which carries its list, so that the two are never of different times. Older ones have
-// it in FOLDER/NAME.blocks.
+// One saved index, FOLDER/NAME, with its list, so that both are of one time. Older ones have it in FOLDER/NAME.blocks.
 class SavedIndex {
  public:
   SavedIndex(const FilePath& folder, const std::string& name)
@@ -42,8 +41,8 @@ class SavedIndex {
 
   [[nodiscard]] const FilePath& file() const { return file_; }
 
-  // What save(file) writes and the list, in the place of what is there, whole or not at all: `settings` says what else
-  // the index was made with.
+  // Replace the file by what save(file) writes and the list, or not at all. `settings`: what else the index is made
+  // with.
   template <class Save>
   Status Write(const std::string& settings, std::span<const CoveredBlock> blocks, const Save& save) const {
     EVERLONG_RETURN_IF_ERROR(MakeFolder(folder_));
@@ -51,40 +50,40 @@ class SavedIndex {
     return RemoveOlderList();
   }
 
-  // What the file covers of a memory with `blocks`, by id; none when nothing was saved, or with other settings. What it
-  // lacks is the caller's to add. kCorrupt, kNotFound and kIoError for what is there and cannot be used.
+  // Return what the file covers of a memory with `blocks`, by id; none when nothing was saved, or with other settings.
+  // The caller adds what it lacks. kCorrupt, kNotFound and kIoError for files that cannot be used.
   [[nodiscard]] Result<std::optional<Coverage>> Read(const std::string& settings,
                                                      std::span<const CoveredBlock> blocks) const;
 
-  // kCorrupt unless the file is the one with this checksum. Its writer may put another in its place at any time: asked
-  // after the file was read, it says whether that one was read.
+  // Return kCorrupt unless the file has this checksum. Its writer may replace it at any time. Call this after reading
+  // the file to know whether that file was read.
   [[nodiscard]] Status CheckIs(uint32_t checksum) const;
 
-  // Whether index and list are here, belong together and cover no block but those: nothing of one that was forgotten.
+  // Return whether index and list are here, belong together and cover only those blocks, so nothing that was forgotten.
   [[nodiscard]] bool HoldsOnly(std::span<const CoveredBlock> blocks) const;
 
-  // What the list says that the index was made with; empty when there is none to read.
+  // Return the settings in the list; empty when there is none to read.
   [[nodiscard]] std::string Settings() const;
 
-  // The same in another folder, if it is here. What could not be copied is not there either: it is made anew.
+  // Copy it to another folder, if it is here. What could not be copied is not there, and is made anew.
   void CopyTo(const FilePath& folder) const;
 
-  // Gone, if it was there, and what a crash left of it.
+  // Remove it, if it is there, and what a crash left of it.
   void Remove() const;
-  // What a crash left of a file that was being written, or was to go with it. Nobody writes one now.
+  // Remove what a crash left of a file that was being written, or of its list. Nobody may be writing one now.
   void RemoveUnfinished() const;
 
  private:
   struct List {
     std::string settings;
-    uint32_t checksum = 0;  // that the index's file ends with
+    uint32_t checksum = 0;  // at the end of the index's file
     std::vector<CoveredBlock> blocks;
   };
 
   static std::vector<std::byte> ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks);
-  // The one in a file of its own, where the index carries its list.
+  // Remove the list in a file of its own, where the index carries its list.
   [[nodiscard]] Status RemoveOlderList() const;
-  // None when nothing was saved.
+  // Read the list; none when nothing was saved.
   [[nodiscard]] Result<std::optional<List>> ReadList() const;
 
   FilePath folder_;

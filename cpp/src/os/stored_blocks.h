@@ -1,4 +1,4 @@
-// Whether the blocks of a store that another program may have written are such as a memory has.
+// Checks that the blocks of a store are valid, because another program may have written it.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace everlong::os {
 
-// What messages call a memory.
+// Return a memory's name for messages.
 std::string NameOf(const store::MemoryStore& store);
 
-// Of stored blocks, in the order of their ids: whether Append could have stored them.
+// Checks stored blocks, in the order of their ids: whether Append could have stored them.
 class StoredBlocks {
  public:
   StoredBlocks(const kv::PayloadLayout& layout, std::string memory) : layout_(layout), memory_(std::move(memory)) {}
-  // kCorrupt when the next one is not of this layout, or overlaps what came before.
+  // Return kCorrupt when the next block is not of this layout, or overlaps an earlier one.
   Status CheckNext(const store::BlockInfo& info);
-  // kCorrupt when these are not such as a block of `span` has.
+  // Return kCorrupt when these cannot be the token ids of a block of `span`.
   [[nodiscard]] Status CheckTokenIds(int64_t block, TokenSpan span, std::span<const int32_t> token_ids) const;
 
  private:

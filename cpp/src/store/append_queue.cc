@@ -46,7 +46,7 @@ AppendQueue::~AppendQueue() {
 }
 
 Status AppendQueue::CheckIdsAreLeft() const {
-  return next_id_ <= kLargestBlockId ? OkStatus() : CapacityError("every id that a block may have was given");
+  return next_id_ <= kLargestBlockId ? OkStatus() : CapacityError("all ids of blocks are used up");
 }
 
 Result<int64_t> AppendQueue::TakeId() {
@@ -71,14 +71,14 @@ Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
   changed_.wait(lock, [&] { return pending_.empty() || bytes_ + bytes <= budget_ || !failure_.ok(); });
   EVERLONG_RETURN_IF_ERROR(failure_);
   EVERLONG_RETURN_IF_ERROR(CheckIdsAreLeft());
-  if (!thread_.joinable()) {  // before a block stands in the queue, for without one it would stand there for good
+  if (!thread_.joinable()) {  // before a block is in the queue: without a thread it would stay there for good
     try {
       thread_ = std::thread([this] { Work(); });
     } catch (const std::system_error& error) {
       return IoError(std::string("cannot start the thread that stores blocks: ") + error.what());
     }
   }
-  // All that takes memory comes before anything changes.
+  // Allocate everything before anything changes.
   OwnedDraft owned(next_id_, draft);
   if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + 1);
   pending_.insert(next_id_);
@@ -96,14 +96,14 @@ void AppendQueue::Work() {
     if (queue_.empty()) return;
     const std::vector<OwnedDraft> group = std::exchange(queue_, {});
     size_t stored = 0;
-    const bool stores = failure_.ok();  // behind a block that is lost nothing is stored
+    const bool stores = failure_.ok();  // nothing is stored behind a lost block
     if (stores) {
       lock.unlock();
       Status failure;
       try {
         stored = commit_(group, failure);
       } catch (const std::bad_alloc&) {
-        failure = CapacityError("out of memory");  // short enough for a string without memory of its own
+        failure = CapacityError("out of memory");  // short enough that the string allocates nothing
       }
       lock.lock();
       failure_ = std::move(failure);

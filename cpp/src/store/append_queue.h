@@ -1,4 +1,4 @@
-// Blocks on their way to the disk: a bounded queue and the thread that commits what stands in it, all at once.
+// The queue of blocks on their way to the disk. It is bounded, and a thread commits all blocks in it at once.
 #pragma once
 
 #include <condition_variable>
@@ -28,44 +28,43 @@ class OwnedDraft {
 
   [[nodiscard]] int64_t id() const { return id_; }
   [[nodiscard]] const BlockDraft& draft() const { return draft_; }
-  // What a queue may hold so much of: the bytes of payload and tensors.
+  // Return the bytes that count against the queue's budget: those of payload and tensors.
   static int64_t BytesOf(const BlockDraft& draft);
 
  private:
   int64_t id_;
   std::vector<int32_t> token_ids_;
-  std::vector<std::byte> payload_;  // of a draft whose payload has no owner
+  std::vector<std::byte> payload_;  // of a draft with a payload without owner
   std::vector<int64_t> page_bytes_;
   std::vector<TensorView> tensors_;
   std::vector<std::byte> tensor_bytes_;
   BlockDraft draft_;
 };
 
-// Thread-safe. Contract of Submit, Flush and queued reads: everlong/store/memory_store.h.
+// Thread-safe. The contract of Submit, Flush and queued reads is in everlong/store/memory_store.h.
 class AppendQueue {
  public:
-  // Stores a prefix of the blocks, returns how many; `failure` says why not all. What it throws stored none.
+  // Stores a prefix of the blocks and returns how many. `failure` says why not all. If it throws, it has stored none.
   using Commit = std::function<size_t(std::span<const OwnedDraft> blocks, Status& failure)>;
 
-  // `next_id` is the first id that is given.
+  // `next_id` is the first id that it gives.
   AppendQueue(int64_t budget, int64_t next_id, Commit commit)
       : budget_(budget), commit_(std::move(commit)), next_id_(next_id) {}
-  // Commits what stands in the queue.
+  // Commits the blocks in the queue.
   ~AppendQueue();
   AppendQueue(const AppendQueue&) = delete;
   AppendQueue& operator=(const AppendQueue&) = delete;
 
-  // An id for a block that does not go through the queue; GiveBack where it was not stored. kCapacity after
-  // kLargestBlockId.
+  // Take an id for a block outside of the queue; GiveBack it if that was not stored. kCapacity after kLargestBlockId.
   Result<int64_t> TakeId();
   void GiveBack(int64_t id);
   void SkipIdsBelow(int64_t next);
   Result<int64_t> Submit(const BlockDraft& draft);
-  // Until every block that was submitted before, or every one up to `id`, is committed or lost.
+  // Wait until every block that was submitted before, or every one up to `id`, is committed or lost.
   void Wait();
   void WaitFor(int64_t id);
   Status Flush(std::vector<int64_t>* lost);
-  // The failure that Flush will report.
+  // Return the failure that Flush will report.
   [[nodiscard]] Status failure() const;
 
  private:
@@ -81,7 +80,7 @@ class AppendQueue {
   std::set<int64_t> pending_;  // submitted, neither committed nor lost
   int64_t bytes_ = 0;          // OwnedDraft::BytesOf those
   Status failure_;
-  std::set<int64_t> lost_;  // by nodes of pending_, so that losing a block takes no memory
+  std::set<int64_t> lost_;  // by nodes of pending_, so that losing a block allocates nothing
   bool stopping_ = false;
   std::thread thread_;  // started by the first block
 };

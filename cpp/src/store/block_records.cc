@@ -133,7 +133,7 @@ void BlockRecords::ReadParts(std::span<std::byte> out) {
     }
     *part.crc = crc;
   };
-  // Neighbours together: no two threads then touch the same huge page first.
+  // Neighbours go together, so that no two threads touch the same huge page first.
   const auto runs = static_cast<size_t>(std::max<int64_t>(1, all / kRunBytes));
   RunTogether(threads_, RamHelpers(all), runs, [&](size_t run) {
     const size_t last = (run + 1) * parts.size() / runs;

@@ -1,4 +1,4 @@
-// The records of a block on their way into a segment: headers made here, parts where the caller has them.
+// Write the records of a block into a segment. Headers are made here; parts stay where the caller has them.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@
 
 namespace everlong::store {
 
-// kInvalidArgument naming what does not fit.
+// Return kInvalidArgument that names what does not fit.
 Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry);
 
 class BlockRecords final : private AppendSource {
  public:
-  // `span` is the block's; what is added stays in its place until it was written.
+  // `span` is the block's. What is added must stay in its place until it was written.
   BlockRecords(TokenSpan span, ReadThreads& threads) : span_(span), threads_(threads) {}
-  // The pages of its kv, checked before.
+  // Add the pages of its kv, which were checked before.
   void AddPages(std::span<const std::byte> payload, std::span<const int64_t> page_bytes, const Geometry& geometry);
-  // All of its tensors: a safetensors file.
+  // Add all of its tensors: a safetensors file.
   void AddTensors(std::span<const std::byte> file);
 
-  // Appends the records in the order in which they were added, in one piece, with the checksum of each part; durable
-  // after segments.Sync(). Returns where each lies.
+  // Append the records in the order in which they were added, in one piece, with the checksum of each part. They are
+  // durable after segments.Sync(). Return the place of each.
   Result<std::vector<PageRow>> Write(int64_t block, SegmentSet& segments);
 
  private:
@@ -36,8 +36,8 @@ class BlockRecords final : private AppendSource {
   std::vector<std::span<const std::byte>> Pieces() override;
   void CopyTo(std::span<std::byte> out) override;
 
-  // Computes the checksums, of many parts on many threads; the bytes go to `out`, the place of all records, on the way,
-  // unless it is empty.
+  // Compute the checksums, of many parts on many threads. It also copies the bytes to `out`, the place of all records,
+  // if that is not empty.
   void ReadParts(std::span<std::byte> out);
 
   TokenSpan span_;

@@ -1,6 +1,6 @@
-// The catalog of a memory: which blocks there are and where their records lie. Its commit is the commit of the memory.
-// SQLite, in a file (WAL, synchronous=FULL) or in RAM. Every row carries a CRC-32C of its values (docs/format.md),
-// since SQLite finds damaged structure but not a damaged value.
+// The catalog of a memory: which blocks there are, and where their records lie. Its commit is the commit of the memory.
+// It is SQLite, in a file (WAL, synchronous=FULL) or in RAM. Every row carries a CRC-32C of its values
+// (docs/format.md), because SQLite finds damaged structure but not a damaged value.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace everlong::store {
 
-// Where a record lies and what its parts must hash to.
+// The place of a record, and the checksums of its parts.
 struct PageRow {
   int32_t segment = 0;
   int64_t offset = 0;  // of its record
@@ -34,7 +34,7 @@ struct PageRow {
   bool operator==(const PageRow&) const = default;
 };
 
-// What a catalog keeps of rows in RAM, however many blocks there are.
+// The most that a catalog keeps of rows in RAM, however many blocks there are.
 inline constexpr int64_t kMostKnownBytes = int64_t{8} << 20;
 
 struct PageKey {
@@ -42,14 +42,13 @@ struct PageKey {
   int32_t page = 0;
 };
 
-// Where a record of tensors lies, and what it holds.
+// The place of a record of tensors, and what it holds.
 struct TensorRecord {
   PageRow row;
   std::vector<TensorRow> tensors;
 };
 
-// A block that is to be committed: a draft that has been checked, where its kv lies (rows[i] is page i), and its
-// tensors.
+// A block to commit: a checked draft, the place of its kv (rows[i] is page i), and its tensors.
 struct NewBlock {
   int64_t id = 0;
   const BlockDraft* draft = nullptr;
@@ -64,7 +63,7 @@ struct OldTensors {
   std::optional<std::vector<TensorRow>> tensors;
 };
 
-// A tensor, and the record that it lies in.
+// A tensor, and the record that holds it.
 struct PlacedTensor {
   TensorRow tensor;
   PageRow record;
@@ -78,9 +77,8 @@ struct RecordRow {
   PageRow row;
 };
 
-// Thread-safe: one connection behind one mutex, held for a lookup or a commit and never during payload I/O. Rows that
-// were read lately are kept in RAM, up to kMostKnownBytes of them; a reader drops them when another process has
-// committed.
+// Thread-safe: one connection behind one mutex, held for a lookup or a commit, never during payload I/O. Rows that were
+// read lately are kept in RAM, up to kMostKnownBytes of them. A reader drops them when another process has committed.
 class Catalog {
  public:
   static Result<std::unique_ptr<Catalog>> CreateInRam();
@@ -94,76 +92,75 @@ class Catalog {
   // The file goes, and what SQLite keeps beside it. No file is no failure.
   static Status Remove(const FilePath& file);
 
-  // The id of the block that comes next: one more than any that was ever given.
+  // Return the id of the next block: one more than any that was ever given.
   [[nodiscard]] Result<int64_t> NextBlockId();
-  // No id below `next` is given from now on.
+  // Give no id below `next` from now on.
   Status ReserveIdsBelow(int64_t next);
-  // Highest segment that a row names, 0 without rows.
+  // Return the highest segment that a row names, 0 without rows.
   [[nodiscard]] Result<int32_t> NewestSegment();
 
-  // The number of its schema: kFormatVersion, or an older one of a catalog that was not migrated.
+  // Return the number of its schema: kFormatVersion, or an older one of a catalog that was not migrated.
   [[nodiscard]] Result<int64_t> Schema();
-  // From schema 1 to this one, with what its records of tensors hold; all or none, durable on return.
+  // Migrate from schema 1 to this one, with what its records of tensors hold. All or none, durable on return.
   Status Migrate(std::span<const OldTensors> tensors);
 
-  // All or none, what the drafts change in the graph with them; durable on return.
+  // Insert blocks, with what the drafts change in the graph. All or none, durable on return.
   Status Insert(std::span<const NewBlock> blocks);
-  // In place of all tensors that the block has.
+  // Replace all tensors of a block.
   Status PutTensors(int64_t id, const TensorRecord& record);
   Status AddTags(int64_t id, std::span<const std::string> tags);
   Status ChangeGraph(const GraphChange& change);
 
-  // With `damage`, what does not match its checksum is told there and left out; without, it is kCorrupt.
+  // `damage`, if given, gets what does not match its checksum, and that is left out. Without it that is kCorrupt.
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);
-  // Of MemoryStore; what does not match its checksum is kCorrupt.
+  // Visit blocks, as MemoryStore. What does not match its checksum is kCorrupt.
   [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit);
   [[nodiscard]] Result<BlockInfo> Block(int64_t id);
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id);
-  // The rows of these pages of kv, in the order asked for.
+  // Return the rows of these pages of kv, in the order of `pages`.
   [[nodiscard]] Result<std::vector<std::shared_ptr<const PageRow>>> Locate(std::span<const PageKey> pages);
-  // By name. kCorrupt when they are not all that the block's records have.
+  // Return the tensors by name. kCorrupt when they are not all that the block's records have.
   [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id);
   [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name);
   [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes();
-  // Of one moment; empty before schema 2. With `damage` what is damaged, or hangs in the air, is told there and left
-  // out, and `lost` says what has to go; without, it is kCorrupt.
+  // Read the graph as of one moment; empty before schema 2. `damage`, if given, gets what is damaged or has lost an
+  // end. That is then left out, and `lost` says what to remove. Without `damage` it is kCorrupt.
   [[nodiscard]] Result<Graph> ReadGraph(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);
   [[nodiscard]] Result<GraphNode> Node(int64_t id);
   [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind);
   [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind);
   [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node);
-  // How many nodes there are, and edges.
+  // Return the number of nodes and of edges.
   [[nodiscard]] Result<std::pair<int64_t, int64_t>> GraphSize();
-  // The record of another kind; kNotFound when the block has none.
+  // Return the record of another kind; kNotFound when the block has none.
   [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind);
-  // Every record of every live block, in order of block, kind, page. `damage` as above; with `lost`, records of tensors
-  // whose rows are damaged are told there instead, by block, kind and page.
+  // Return every record of every live block, in order of block, kind, page. `damage` is as above. `lost`, if given,
+  // gets records of tensors with damaged rows instead, by block, kind and page.
   [[nodiscard]] Result<std::vector<RecordRow>> Records(std::vector<Damage>* damage = nullptr,
                                                        std::vector<RecordRow>* lost = nullptr);
-  // What SQLite's own check of the whole file says; empty when it is whole.
+  // Return the result of SQLite's own check of the whole file; empty when it is whole.
   [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity();
 
-  // All or none; durable on return.
+  // Forget blocks. All or none; durable on return.
   Status Forget(std::span<const int64_t> ids, const GraphChange& change);
-  // Takes the rows of these blocks out, whatever they hold, and those of records that belong to no block; these records
-  // of other blocks; and `lost` of the graph: all or none. Then rewrites the file; where that fails they are gone all
-  // the same.
+  // Remove, all or none, the rows of these blocks, those of records without a block, these records of other blocks, and
+  // `lost` of the graph. Then rewrite the file; if that fails, the rows are gone all the same.
   Status Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost);
-  // Takes the rows of forgotten blocks out: all or none, durable on return.
+  // Remove the rows of forgotten blocks. All or none, durable on return.
   Status DropForgotten();
-  // Takes the rows of these blocks out, and says where their records lay: all or none.
+  // Remove the rows of these blocks, and return where their records lay. All or none.
   Result<std::vector<PageRow>> TakeOut(std::span<const int64_t> ids);
-  // The file and its log anew, without what deleted rows left in them. kBusy while a reader uses the log.
+  // Write the file and its log anew, without the remains of deleted rows. kBusy while a reader uses the log.
   Status Rewrite();
-  // A catalog of its own in `file`, which must not exist: as this one is now. Durable on return.
+  // Copy this catalog, as it is now, to `file`, which must not exist. Durable on return.
   Status Snapshot(const FilePath& file);
-  // Rows are read from the file again.
+  // Drop the known rows, so that they are read from the file again.
   void DropKnownRows();
   [[nodiscard]] int64_t known_bytes() const;  // of rows that are kept in RAM, about
 
  private:
-  // How the file is read when SQLite cannot have its shared files beside it: as one that never changes. `seen` is what
-  // the file looked like then; when it looks different the connection is opened anew.
+  // The state of a file that is read as one that never changes, because SQLite cannot make its shared files beside it.
+  // If the file looks different later, the connection is opened anew.
   struct FileState {
     FileStamp file;
     bool has_wal = false;
@@ -178,10 +175,10 @@ class Catalog {
   static FileState Look(const FilePath& file);
   Status OpenForReading();
   Status Refresh();
-  // That it is one; and SQLite's check of its structure.
+  // Check that it is a catalog, with SQLite's check of its structure.
   Status Verify(bool whole_file);
   Status CheckQuickly();
-  // Under mutex_, in the caller's transaction.
+  // Call these under mutex_, in the caller's transaction.
   Status WalkBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit, std::vector<Damage>* damage);
   Result<std::vector<BlockInfo>> SelectBlocks(const BlockFilter& filter, std::vector<Damage>* damage);
   Result<std::optional<BlockRow>> FindBlock(int64_t id);
@@ -191,7 +188,7 @@ class Catalog {
   Status InsertTensorRows(int64_t id, std::span<const TensorRow> rows);
   Result<std::vector<TensorRow>> SelectTensors(int64_t id);
   Result<PageRow> SelectRecord(int64_t id, PayloadKind kind);
-  // `block` is what kThisBlock stands for.
+  // `block` is the id that kThisBlock stands for.
   Status Apply(const GraphChange& change, int64_t block = kThisBlock);
   Status PutNode(const GraphNode& node, int64_t block);
   Status PutEdge(const GraphEdge& edge, int64_t block);
@@ -205,7 +202,7 @@ class Catalog {
   Result<KnownRows> LoadRows(int64_t id);
   [[nodiscard]] KnownRows FindKnown(int64_t id) const;
   void Know(int64_t id, const KnownRows& rows);
-  // Under known_mutex_.
+  // Call it under known_mutex_.
   void Unknow(int64_t id);
   Result<std::shared_ptr<const PageRow>> RowOf(const PageKey& key, const KnownRows& rows) const;
 
@@ -214,10 +211,10 @@ class Catalog {
   FilePath file_;  // none in RAM
   bool read_only_ = false;
   std::optional<FileState> immutable_as_;  // set while the file is read as one that never changes
-  int64_t data_version_ = 0;               // of the rows that are known, for a reader
+  int64_t data_version_ = 0;               // of the known rows, for a reader
   mutable std::mutex known_mutex_;         // guards known_; taken after mutex_
   std::unordered_map<int64_t, KnownRows> known_;
-  std::deque<int64_t> known_order_;  // blocks of known_, the oldest first, and such as have left it
+  std::deque<int64_t> known_order_;  // blocks of known_, oldest first, and some that have left it
   int64_t known_bytes_ = 0;          // of known_, about
 };
 

@@ -1,4 +1,4 @@
-// What a catalog says, and is told, of the graph beside its blocks.
+// The catalog's reads and writes of the graph beside its blocks.
 #include <cstring>
 #include <set>
 #include <string>
@@ -71,7 +71,7 @@ std::vector<T> Numbers(std::span<const std::byte> blob) {
   return numbers;
 }
 
-// Of the row that `query` stands on; `whole` says whether it matches its checksum.
+// Return the node of the current row of `query`. `whole` says whether it matches its checksum.
 GraphNode NodeOf(const Query& query, bool& whole) {
   GraphNode node;
   node.id = query.Int64(0);
@@ -109,7 +109,7 @@ Status Catalog::PutNode(const GraphNode& node, int64_t block) {
   GraphNode row = node;
   if (row.id == kThisBlock) row.id = block;
   for (double* const number : {&row.square_sum, &row.created_at, &row.updated_at}) {
-    *number += 0.0;  // -0.0, which SQLite gives back as 0, becomes 0
+    *number += 0.0;  // -0.0 becomes 0, because SQLite returns it as 0
   }
   if (row.kind == NodeKind::kBlock) {
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kHasBlock));

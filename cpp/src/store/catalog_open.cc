@@ -1,4 +1,4 @@
-// A catalog's file: made, opened, checked.
+// Make, open and check a catalog's file.
 #include <fcntl.h>
 
 #include <string>
@@ -52,7 +52,7 @@ constexpr const char* kFirstSchema = R"sql(
     PRIMARY KEY (block, kind, page)
   ) WITHOUT ROWID;
 )sql";
-// What the second schema has beside the first one's.
+// What the second schema adds to the first one.
 constexpr const char* kSecondSchema = R"sql(
   PRAGMA user_version = 2;
   CREATE TABLE edges (
@@ -108,7 +108,7 @@ Status ConfigureWriter(Database& database) {
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("PRAGMA journal_mode = WAL"));
   EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
   const std::string mode = row ? query.Text(0) : "none";
-  // "memory" is what a catalog in RAM says.
+  // A catalog in RAM returns "memory".
   if (mode == "wal" || mode == "memory") return OkStatus();
   return IoError("'" + database.name() + "' cannot be written with a write-ahead log here (journal mode '" + mode +
                  "')");
@@ -119,14 +119,14 @@ Status ConfigureWriter(Database& database) {
 Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
-  // What is deleted is gone at once, without the whole being written anew.
+  // Deleted data is gone at once, without a rewrite of the file.
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
 }
 
 Result<std::unique_ptr<Catalog>> Catalog::Create(const FilePath& file) {
-  // SQLite gives its log files the mode of the database, and would itself create that readable for others.
+  // SQLite gives its log files the mode of the database, and would create that readable for others.
   EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
@@ -188,10 +188,10 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   EVERLONG_RETURN_IF_ERROR(database_.Execute(kAddRole));
   EVERLONG_RETURN_IF_ERROR(database_.Execute(kSecondSchema));
   for (const OldTensors& old : tensors) {
-    if (!old.tensors) continue;  // damaged: a repair takes it out
+    if (!old.tensors) continue;  // damaged: a repair removes it
     EVERLONG_RETURN_IF_ERROR(InsertTensorRows(old.block, *old.tensors));
     if (!old.tensors->empty()) continue;
-    // This format has no record of no tensors.
+    // This format has no record without tensors.
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
     EVERLONG_RETURN_IF_ERROR(query.Bind(old.block).Bind(static_cast<int64_t>(old.kind)).Bind(int64_t{0}).Run());
   }
@@ -213,7 +213,7 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
-  // What the last connection's data_version_ says of the known rows means nothing to this one: each counts for itself.
+  // The last connection's data_version_ says nothing about the known rows here: each connection counts for itself.
   DropKnownRows();
   return OkStatus();
 }

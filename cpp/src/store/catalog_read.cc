@@ -1,4 +1,4 @@
-// What a catalog says of its blocks.
+// The catalog's reads of its blocks.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -22,7 +22,7 @@ constexpr std::string_view kCountLooseTensors =
     "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)";
 constexpr std::string_view kSelectNewestSegment = "SELECT coalesce(max(segment), 0) FROM pages";
 
-// Of a block's known rows in RAM, about.
+// Return about how much RAM a block's known rows take.
 int64_t BytesOf(const std::vector<std::shared_ptr<const PageRow>>& rows) {
   constexpr size_t kBlock = 200;  // of the maps and the list
   constexpr size_t kRow = sizeof(PageRow) + 48;
@@ -86,7 +86,7 @@ Status Catalog::WalkBlocks(const BlockFilter& filter, const MemoryStore::BlockVi
                            std::vector<Damage>* damage) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).all));
-  // Both by id of the block, so that they go side by side.
+  // Both are by id of the block, so that they can be read side by side.
   EVERLONG_ASSIGN_OR_RETURN(Query tags, database_.Prepare(kSelectTags));
   EVERLONG_ASSIGN_OR_RETURN(bool more_tags, tags.Step());
   while (true) {
@@ -191,18 +191,18 @@ void Catalog::Know(int64_t id, const KnownRows& rows) {
   known_order_.push_back(id);
   known_.emplace(id, rows);
   known_bytes_ += bytes;
-  // The oldest go.
+  // Drop the oldest.
   while (known_bytes_ > kMostKnownBytes && known_order_.size() > 1) {
     Unknow(known_order_.front());
     known_order_.pop_front();
   }
-  // What left otherwise stands in the order still.
+  // Blocks that left in another way are still in the order.
   if (known_order_.size() > 2 * known_.size() + 16) {
     std::erase_if(known_order_, [this](int64_t of) { return !known_.contains(of); });
   }
 }
 
-// Under mutex_.
+// Call it under mutex_.
 Result<Catalog::KnownRows> Catalog::LoadRows(int64_t id) {
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
   EVERLONG_ASSIGN_OR_RETURN(const BlockRow block, LiveBlock(id));
@@ -293,7 +293,7 @@ Result<PageRow> Catalog::SelectRecord(int64_t id, PayloadKind kind) {
 Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage, std::vector<RecordRow>* lost) {
   const std::scoped_lock lock(mutex_);
   EVERLONG_RETURN_IF_ERROR(Refresh());
-  // Blocks and their pages out of one state: a writer beside this reader commits whenever it likes.
+  // Read blocks and their pages from one state, because a writer beside this reader may commit at any time.
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, SelectBlocks({}, damage));
   std::vector<RecordRow> records;

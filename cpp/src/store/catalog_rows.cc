@@ -59,7 +59,7 @@ uint32_t Catalog::BlockRow::Checksum() const {
 
 std::optional<PageRow> PageOf(const Query& query, int64_t block) {
   const std::span<const std::byte> crcs = query.Blob(4);
-  // A damaged row may hold no checksum at all, and nothing must be copied from nowhere.
+  // A damaged row may hold no checksum at all. Nothing may be copied from a null pointer.
   if (crcs.empty() || crcs.size() % 4 != 0) return std::nullopt;
   PageRow row;
   row.segment = static_cast<int32_t>(query.Int64(0));

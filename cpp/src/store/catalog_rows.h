@@ -1,4 +1,4 @@
-// Rows of the catalog's tables as values, and the checksum that each carries (docs/format.md, "catalog.sqlite").
+// Rows of the catalog's tables as values, each with its checksum (docs/format.md, "catalog.sqlite").
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace everlong::store {
 inline constexpr int64_t kLive = 0;
 inline constexpr int64_t kForgotten = 1;
 
-// What Catalog::BlockRow::Of takes, from one block or from all. Schema 1 knows no role: all was read.
+// The queries that Catalog::BlockRow::Of takes, for one block or for all. Schema 1 has no role: all was read.
 struct BlockQueries {
   std::string_view one;
   std::string_view all;
@@ -32,27 +32,27 @@ inline constexpr BlockQueries kSelectBlocksOfSchema1 = {
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
     "source, 0 FROM blocks ORDER BY id"};
 
-// The fields of a row of `blocks`; tags come from their own table.
+// The fields of a row of `blocks`. Tags come from their own table.
 struct Catalog::BlockRow {
   BlockInfo info;
   int64_t state = kLive;
   uint32_t token_crc = 0;
   int64_t role = 0;  // as it is stored, damaged or not
 
-  // Of the row that `query` stands on, and the checksum that is stored with it.
+  // Return the current row of `query`, with the checksum that is stored with it.
   static BlockRow Of(const Query& query);
   static int64_t StoredChecksum(const Query& query);
 
   [[nodiscard]] uint32_t Checksum() const;
 };
 
-// The records of a block. Of a row: what PageOf takes, and kind and page.
+// The records of a block. A row has what PageOf takes, and kind and page.
 inline constexpr std::string_view kSelectPages =
     "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages WHERE block = ? "
     "ORDER BY kind, page";
 inline constexpr int kKindColumn = 6;
 inline constexpr int kPageColumn = 7;
-// The record that a row describes; none when the row does not match its checksum.
+// Return the record that a row describes; none when the row does not match its checksum.
 std::optional<PageRow> PageOf(const Query& query, int64_t block);
 
 inline constexpr std::string_view kInsertPage =
@@ -66,7 +66,7 @@ inline constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block =
 inline constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
 
-// The one number that a query answers.
+// Return the one number that a query answers.
 Result<int64_t> SelectNumber(Database& database, std::string_view sql);
 
 }  // namespace everlong::store

@@ -1,4 +1,4 @@
-// What a catalog says, and is told, of the tensors of its blocks.
+// The catalog's reads and writes of the tensors of its blocks.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -37,7 +37,7 @@ uint32_t TensorChecksum(int64_t block, const TensorRow& row) {
       .value();
 }
 
-// None when the row does not match its checksum.
+// Return a row's tensor; none when the row does not match its checksum.
 std::optional<TensorRow> TensorOf(const Query& query, int64_t block) {
   TensorRow row;
   row.info.name = query.Text(0);
@@ -98,9 +98,9 @@ Status Catalog::PutTensors(int64_t id, const TensorRecord& record) {
   return transaction.Commit();
 }
 
-// In the caller's transaction, of a live block.
+// Call it in the caller's transaction, for a live block.
 Result<std::vector<TensorRow>> Catalog::SelectTensors(int64_t id) {
-  std::map<int64_t, int64_t> records;  // kind -> tensors that were found of it
+  std::map<int64_t, int64_t> records;  // kind -> tensors found of it
   {
     EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
     query.Bind(id);

@@ -1,4 +1,4 @@
-// What a catalog is told: blocks that come and go.
+// The catalog's writes: blocks that come and go.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
                 .span = draft.span,
                 .sink_tokens = draft.sink_tokens,
                 .source = draft.source,
-                .created_at = draft.created_at + 0.0,  // -0.0, which SQLite gives back as 0, becomes 0
+                .created_at = draft.created_at + 0.0,  // -0.0 becomes 0, because SQLite returns it as 0
                 .tags = draft.tags,
                 .pages = static_cast<int32_t>(block.rows.size()),
                 .payload_bytes = static_cast<int64_t>(draft.payload.size()),
@@ -144,7 +144,7 @@ void Catalog::DropKnownRowsOf(std::span<const int64_t> ids) {
 }
 
 Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost) {
-  // What belongs to nothing that is there.
+  // Rows that belong to nothing that is there.
   constexpr std::array kSweeps = {
       "DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)",
       "DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)",
@@ -183,7 +183,7 @@ Status Catalog::DropForgotten() {
     }
   }
   for (const int64_t id : forgotten)
-    EVERLONG_RETURN_IF_ERROR(FindBlock(id).status());  // kCorrupt: state may be damaged
+    EVERLONG_RETURN_IF_ERROR(FindBlock(id).status());  // kCorrupt: its state may be damaged
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
   EVERLONG_RETURN_IF_ERROR(DeleteBlocks(forgotten));
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
@@ -219,7 +219,7 @@ Status Catalog::Rewrite() {
 }
 
 Status Catalog::Snapshot(const FilePath& file) {
-  // SQLite itself would create it readable for others.
+  // SQLite would create it readable for others.
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd made, OpenFile(file, O_RDWR | O_CREAT | O_EXCL));
   {
     const std::scoped_lock lock(mutex_);

@@ -11,7 +11,7 @@
 namespace everlong::store {
 namespace {
 
-// A hierarchy of groups that limits RAM, and what its files are called.
+// A hierarchy of groups that limits RAM, with the names of its files.
 struct Version {
   std::string_view file_system;  // in /proc/self/mountinfo
   std::string_view controller;   // in /proc/self/cgroup and among the mount's options
@@ -37,7 +37,7 @@ bool ListHas(const std::string& list, std::string_view name) {
   return false;
 }
 
-// "id:controllers:path" a line; version 2 has no controllers.
+// A line is "id:controllers:path". Version 2 has no controllers.
 std::optional<std::string> GroupOfThisProcess(const std::filesystem::path& root, const Version& version) {
   std::ifstream file(root / "proc/self/cgroup");
   for (std::string id, controllers, path;
@@ -47,7 +47,7 @@ std::optional<std::string> GroupOfThisProcess(const std::filesystem::path& root,
   return std::nullopt;
 }
 
-// "id parent device root point options [more ...] - file_system source options" a line.
+// A line is "id parent device root point options [more ...] - file_system source options".
 std::optional<Mount> MountOf(const std::filesystem::path& root, const Version& version) {
   std::ifstream file(root / "proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
@@ -67,7 +67,7 @@ std::optional<Mount> MountOf(const std::filesystem::path& root, const Version& v
   return std::nullopt;
 }
 
-// Where the group lies below the mount's point; the point itself when the group is outside of what is seen there.
+// Return where the group lies below the mount's point; the point itself when the group is outside of it.
 std::filesystem::path Below(const Mount& mount, const std::string& group) {
   const std::filesystem::path below = std::filesystem::path(group).lexically_relative(mount.root);
   return below.empty() || *below.begin() == ".." || *below.begin() == "." ? std::filesystem::path() : below;
@@ -76,7 +76,7 @@ std::filesystem::path Below(const Mount& mount, const std::string& group) {
 std::optional<int64_t> ReadNumber(const std::filesystem::path& path) {
   int64_t number = 0;
   if (std::ifstream(path) >> number) return number;
-  return std::nullopt;  // "max" is none
+  return std::nullopt;  // "max" is no number
 }
 
 std::optional<int64_t> ReadStatistic(const std::filesystem::path& path, std::string_view name) {
@@ -104,7 +104,7 @@ std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root) {
     const std::optional<std::string> group = GroupOfThisProcess(root, version);
     const std::optional<Mount> mount = MountOf(root, version);
     if (!group || !mount) continue;
-    // A group may take no more than those around it.
+    // A group may take no more than the groups around it.
     std::filesystem::path below = Below(*mount, *group);
     while (true) {
       const std::filesystem::path point = root / std::filesystem::path(mount->point).relative_path();

@@ -7,8 +7,8 @@
 
 namespace everlong::store {
 
-// How many bytes more the process' groups let it take, of either version and the groups around them; none where nothing
-// limits it. Page cache that the system would give up first counts as free. proc/ and sys/ are looked for in `root`.
+// Return how many bytes more the process' groups let it take, of either version, with the groups around them. None
+// without a limit. Page cache that the system would give up first counts as free. proc/ and sys/ are in `root`.
 std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root);
 
 }  // namespace everlong::store

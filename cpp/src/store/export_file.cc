@@ -1,5 +1,5 @@
-// A whole memory as one file (docs/format.md, "Export"): chunks with a checksum each, the manifest first, an end chunk
-// last, so that a file that was cut short is known for what it is.
+// Export and import of a whole memory as one file (docs/format.md, "Export"). Its chunks have a checksum each. The
+// manifest comes first and an end chunk last, which shows that the file was not cut short.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace everlong::store {
 namespace {
 
 constexpr std::string_view kMagic = "EVLEXPRT";
-// 1 had no kFile; 2 no kNode and no kEdge, no role of a block, and tensors of format 1's kinds.
+// Version 1 had no kFile. Version 2 had no kNode, no kEdge and no role of a block, and had tensors of format 1's kinds.
 constexpr uint32_t kExportVersion = 3;
 constexpr uint32_t kFirstWithRoles = 3;
 constexpr size_t kPreambleBytes = 16;     // magic, version, zero
@@ -45,7 +45,7 @@ uint32_t ChunkChecksum(Chunk type, std::span<const std::byte> body) {
   return Crc32c(body, crc);
 }
 
-// Values of a chunk's body, one behind the other, little-endian.
+// Write values of a chunk's body, one behind the other, little-endian.
 class Packer {
  public:
   template <class T>
@@ -67,7 +67,7 @@ class Packer {
   std::vector<std::byte> bytes_;
 };
 
-// The same the other way round, from any bytes. What is not there reads as 0 or empty, and `whole` says so.
+// Read them from any bytes. What is not there reads as 0 or empty, and `whole` then says so.
 class Unpacker {
  public:
   explicit Unpacker(std::span<const std::byte> bytes) : rest_(bytes) {}
@@ -97,7 +97,7 @@ class Unpacker {
   }
   std::span<const std::byte> Rest() { return Take(rest_.size()); }
   [[nodiscard]] bool whole() const { return whole_; }
-  // Whether all was taken, and was there.
+  // Return whether all was taken, and all was there.
   [[nodiscard]] bool finished() const { return whole_ && rest_.empty(); }
 
  private:
@@ -283,13 +283,13 @@ class Importer {
         case Chunk::kEnd:
           return TakeEnd(piece.body);
         default:
-          return reader_.Corrupt("a chunk stands where none of its kind can");
+          return reader_.Corrupt("a chunk of its kind is not allowed there");
       }
     }
   }
 
  private:
-  // A block whose chunks are being read.
+  // A block while its chunks are read.
   struct Arriving {
     int64_t id = 0;
     BlockDraft draft;
@@ -301,7 +301,7 @@ class Importer {
 
   Status TakeBlock(std::span<const std::byte> body) {
     EVERLONG_RETURN_IF_ERROR(FinishBlock());
-    if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block stands behind the graph");
+    if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block comes after the graph");
     Unpacker unpacker(body);
     Arriving block;
     const auto id = unpacker.Number<int64_t>();
@@ -351,7 +351,7 @@ class Importer {
     return OkStatus();
   }
 
-  // The block that arrived goes into the group.
+  // Put the block that was read into the group.
   Status FinishBlock() {
     if (!arriving_) return OkStatus();
     Arriving& block = *arriving_;
@@ -401,7 +401,7 @@ class Importer {
     return OkStatus();
   }
 
-  // All of it, or the file is wrong.
+  // Store all of the graph, or the file is wrong.
   Status StoreGraph() {
     const std::pair<int64_t, int64_t> size(std::ssize(graph_.nodes), std::ssize(graph_.edges));
     EVERLONG_RETURN_IF_ERROR(AsCorrupt(store_.RestoreGraph(std::move(graph_))));
@@ -439,7 +439,7 @@ class Importer {
     return AsCorrupt(stored);
   }
 
-  // What the store calls a wrong argument is a wrong file here.
+  // Return the store's "wrong argument" as "wrong file".
   [[nodiscard]] Status AsCorrupt(const Status& status) const {
     const bool wrong = status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotFound;
     return wrong ? reader_.Corrupt(status.message()) : status;
@@ -503,7 +503,7 @@ Status Store::Export(const std::filesystem::path& file) {
   const auto write_all = [&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(writer.WritePreamble());
     Manifest described = manifest();
-    described.format_version = kFormatVersion;  // a reader exports what may be of an older format
+    described.format_version = kFormatVersion;  // a reader exports a memory that may be of an older format
     EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(described));
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
@@ -548,7 +548,7 @@ Status Store::Export(const std::filesystem::path& file) {
       if (!nodes.contains(edge.from) || !nodes.contains(edge.to)) continue;
       EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEdge, EncodeEdge(edge).bytes()));
     }
-    // Last: a writer beside this reader gives ids meanwhile, and the next one is above all that were written.
+    // Read it last: a writer beside this reader gives ids meanwhile, and the next id is above all that were written.
     EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
     EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Number(next_id).Number(written).bytes()));
     return writer.Finish();
@@ -560,7 +560,7 @@ Status Store::Export(const std::filesystem::path& file) {
 
 namespace {
 
-// May throw std::bad_alloc.
+// It may throw std::bad_alloc.
 Result<std::unique_ptr<MemoryStore>> TryImport(const std::filesystem::path& file,
                                                const std::optional<std::filesystem::path>& folder,
                                                const StoreOptions& options, const MemoryStore::Acceptance& accepts) {
@@ -573,7 +573,7 @@ Result<std::unique_ptr<MemoryStore>> TryImport(const std::filesystem::path& file
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
   EVERLONG_RETURN_IF_ERROR(Importer(reader, *store).TakeAll());
   if (accepts) EVERLONG_RETURN_IF_ERROR(accepts(*store));
-  // Opened like any other memory, so that ids go on where they were.
+  // Open it like any other memory, so that ids go on where they were.
   EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
   return std::unique_ptr<MemoryStore>(std::move(store));
 }

@@ -13,7 +13,7 @@
 namespace everlong::store {
 namespace {
 
-// What the system says is free; none where it does not say it, as where /proc is hidden.
+// Return what the system says is free; none where it does not say it, as where /proc is hidden.
 std::optional<int64_t> AvailableBytes(const std::filesystem::path& root) {
   constexpr int64_t kKibibyte = 1024;
   std::ifstream file(root / "proc/meminfo");
@@ -26,7 +26,7 @@ std::optional<int64_t> AvailableBytes(const std::filesystem::path& root) {
   return std::nullopt;
 }
 
-// Half of what the machine has.
+// Return half of the machine's RAM.
 int64_t HalfOfAllBytes() { return ::sysconf(_SC_PHYS_PAGES) / 2 * ::sysconf(_SC_PAGESIZE); }
 
 }  // namespace

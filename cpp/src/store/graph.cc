@@ -15,7 +15,7 @@ Status ValidateNode(const GraphNode& node, bool with_block) {
   const std::string name = "node " + std::to_string(node.id);
   const bool is_block = node.kind == NodeKind::kBlock;
   if (!is_block && (node.kind < NodeKind::kTopic || node.kind > NodeKind::kEntity)) {
-    return Bad(name + " is of kind " + std::to_string(static_cast<int32_t>(node.kind)) + ", which there is none");
+    return Bad(name + " is of kind " + std::to_string(static_cast<int32_t>(node.kind)) + ", which does not exist");
   }
   const bool fits = is_block ? node.id <= kLargestBlockId && (node.id > 0 || (node.id == kThisBlock && with_block))
                              : node.id > kLargestBlockId;
@@ -38,7 +38,7 @@ Status ValidateNode(const GraphNode& node, bool with_block) {
 Status ValidateEdge(const EdgeKey& edge, bool with_block) {
   const std::string name = "edge from " + std::to_string(edge.from) + " to " + std::to_string(edge.to);
   if (edge.kind < EdgeKind::kNext || edge.kind > EdgeKind::kBelongsTo) {
-    return Bad(name + " is of kind " + std::to_string(static_cast<int32_t>(edge.kind)) + ", which there is none");
+    return Bad(name + " is of kind " + std::to_string(static_cast<int32_t>(edge.kind)) + ", which does not exist");
   }
   const int64_t least = with_block ? kThisBlock : 1;
   return edge.from >= least && edge.to >= least ? OkStatus() : Bad(name + ": no node has such an id");

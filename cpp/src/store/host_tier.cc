@@ -40,7 +40,7 @@ void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_b
   if (part_bytes > budget_) return;
   try {
     InsertCopies(block, page, first, part_bytes, parts, erasures);
-  } catch (const std::bad_alloc&) {  // a cache may do without, and what it has it has whole
+  } catch (const std::bad_alloc&) {  // a cache may leave it out; what it has is whole
   }
 }
 
@@ -50,7 +50,7 @@ void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, int64_t 
   std::vector<Bytes> copies;
   for (size_t at = 0; at < parts.size(); at += size) {
     auto copy = buffers_->Take(part_bytes);
-    if (copy == nullptr) return;  // a cache may do without
+    if (copy == nullptr) return;  // a cache may leave it out
     std::memcpy(copy.get(), parts.data() + at, size);
     copies.push_back(std::move(copy));
   }
@@ -127,7 +127,7 @@ void HostTier::Remember(const Key& key) {
     ghosts_.push_back(key);
     is_ghost_.insert(key);
   }
-  // As many as there are entries: what left longer ago was not asked for soon enough.
+  // Keep as many as there are entries. Those that left longer ago were not asked for soon enough.
   while (ghosts_.size() > std::max<size_t>(1, entries_.size())) {
     is_ghost_.erase(ghosts_.front());
     ghosts_.pop_front();
@@ -150,7 +150,7 @@ void HostTier::Erase(std::span<const int64_t> blocks) {
     entry = entries_.erase(entry);
   }
   if (evicted.empty()) return;
-  // Their places too: no eviction might ever come to them, and one that comes anew would have the place that it had.
+  // Remove their places too. No eviction might ever reach them, and a part that comes again would have its old place.
   for (std::deque<Key>* const queue : {&small_, &main_}) {
     std::erase_if(*queue, [&gone](const Key& key) { return gone.contains(key.block); });
   }

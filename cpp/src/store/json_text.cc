@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What nlohmann's parser calls; each says that it shall go on.
+// The callbacks of nlohmann's parser. Each tells it to go on.
 class Events : public nlohmann::json_sax<Json> {
  public:
   explicit Events(JsonVisitor& visitor) : visitor_(visitor) {}
@@ -20,7 +20,7 @@ class Events : public nlohmann::json_sax<Json> {
   }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return Tell({}); }
   bool string(string_t& value) override { return Tell({.kind = JsonKind::kText, .text = value}); }
-  bool binary(binary_t& /*value*/) override { return Tell({}); }  // no text has any
+  bool binary(binary_t& /*value*/) override { return Tell({}); }  // JSON text never has any
   bool start_object(size_t /*size*/) override { return Begin(JsonKind::kObject); }
   bool key(string_t& value) override {
     visitor_.Key(depth_, value);
@@ -62,7 +62,7 @@ bool VisitJson(std::string_view text, JsonVisitor& visitor) {
 
 std::optional<std::string> JsonText(std::string_view text) {
   try {
-    return Json(text).dump();  // a value without others in it needs no memory to go
+    return Json(text).dump();  // a value without others in it needs no memory to be freed
   } catch (const Json::type_error&) {
     return std::nullopt;
   }

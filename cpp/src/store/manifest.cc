@@ -19,11 +19,11 @@ namespace everlong::store {
 namespace {
 
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
-// How every manifest begins; the eight digits that follow are the CRC-32C of the file with '0' in their place.
+// How every manifest begins. The next eight digits are the CRC-32C of the file with '0' in their place.
 constexpr std::string_view kOpening = "{\n  \"crc32c\": \"";
 constexpr std::string_view kNoChecksum = "00000000";
 
-// CRC-32C of a manifest's text with its own eight digits as '0'.
+// Return the CRC-32C of a manifest's text with its own eight digits as '0'.
 uint32_t TextChecksum(std::string_view text) {
   const auto bytes = [](std::string_view part) { return std::as_bytes(std::span(part.data(), part.size())); };
   const std::string_view after = text.substr(kOpening.size() + kNoChecksum.size());
@@ -36,7 +36,7 @@ std::string Hex(uint32_t value) {
   return digits.data();
 }
 
-// A value as it is kept: of an object or an array no more than that it is one.
+// A value as it is kept. An object or an array is kept without its contents.
 struct Member {
   JsonKind kind = JsonKind::kOther;
   std::string text;
@@ -77,7 +77,7 @@ class ManifestVisitor : public JsonVisitor {
 
   std::string name_;
   std::string inner_name_;
-  Members* inner_ = nullptr;  // of the object that is being told; nullptr: nothing of it is kept
+  Members* inner_ = nullptr;  // of the current object; nullptr: nothing of it is kept
 };
 
 // Reads typed members and keeps the first complaint.
@@ -96,7 +96,7 @@ class Fields {
       problem_ = prefix_ + name + " is out of range";
     }
   }
-  // Every member, each of them text.
+  // Read every member, each of which must be text.
   void ReadAll(std::map<std::string, std::string>& value) {
     for (const auto& [key, member] : members_) {  // a key may hold any character, NUL too
       if (member.kind == JsonKind::kText) {
@@ -132,7 +132,7 @@ Result<std::string> ReadText(const FilePath& path) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
   if (size > kMaxManifestBytes) {
-    return CorruptError("no manifest has " + std::to_string(size) + " bytes: '" + path.string() + "'");
+    return CorruptError("the manifest '" + path.string() + "' is too large: " + std::to_string(size) + " bytes");
   }
   std::string text(static_cast<size_t>(size), '\0');
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, std::as_writable_bytes(std::span(text))));
@@ -142,7 +142,7 @@ Result<std::string> ReadText(const FilePath& path) {
 
 std::string Problem(const Manifest& manifest) {
   const Geometry& geometry = manifest.geometry;
-  const int32_t least = TextAlone(geometry) ? 0 : 1;  // of what has no keys
+  const int32_t least = TextAlone(geometry) ? 0 : 1;  // a memory of text alone has no keys
   const std::initializer_list<std::tuple<const char*, int32_t, int32_t>> sizes = {
       {"layers", geometry.layers, 0},
       {"kv_heads", geometry.kv_heads, least},
@@ -163,7 +163,7 @@ std::string Problem(const Manifest& manifest) {
 
 constexpr int kIndent = 2;
 
-// Writes an object, a member a line. Remembers a text that is not valid UTF-8.
+// Writes an object, one member a line. It remembers a text that is not valid UTF-8.
 class ObjectText {
  public:
   explicit ObjectText(int indent) : indent_(indent, ' ') {}
@@ -249,7 +249,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
   if (error != std::errc() || end != digits + kNoChecksum.size()) return corrupt("its checksum is not a number");
   if (stored != TextChecksum(text)) return corrupt("its text does not match its checksum");
 
-  ManifestVisitor json;  // the text begins with a brace: what is JSON is an object
+  ManifestVisitor json;  // the text begins with a brace, so JSON here is an object
   if (!VisitJson(text, json)) return corrupt("it is not JSON");
   Manifest manifest;
   Fields top(json.top, "");

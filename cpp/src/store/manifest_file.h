@@ -1,4 +1,4 @@
-// Names and rules of the manifest that the store itself needs (everlong/store/manifest.h has the rest).
+// Names and rules of the manifest that only the store needs (everlong/store/manifest.h has the rest).
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr const char* kManifestTemporary = "manifest.json.tmp";  // left over where a crash cut a replacement
 inline constexpr int32_t kMaxLayers = 1 << 20;
 
-// kInvalidArgument naming the field of the geometry that no memory can have.
+// Return kInvalidArgument that names the field of the geometry that no memory can have.
 Status ValidateManifest(const Manifest& manifest);
 
-// The text of manifest.json, its checksum in it. kInvalidArgument as above, when a text is not valid UTF-8, or when
-// it is longer than what is read.
+// Return the text of manifest.json, with its checksum. kInvalidArgument as above, when a text is not valid UTF-8, or
+// when the result is longer than a reader accepts.
 Result<std::string> ManifestText(const Manifest& manifest);
-// The other way round, from any bytes; `name` is what errors call them. kCorrupt, kNewerFormat.
+// Parse it from any bytes; errors call them `name`. kCorrupt, kNewerFormat.
 Result<Manifest> ParseManifest(std::string_view text, std::string_view name);
 
 }  // namespace everlong::store

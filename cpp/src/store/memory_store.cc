@@ -1,4 +1,4 @@
-// How a store comes to be.
+// How a store is made and opened.
 #include "everlong/store/memory_store.h"
 
 #include <system_error>
@@ -55,7 +55,7 @@ Status ValidateOptions(const StoreOptions& options) {
   return OkStatus();
 }
 
-// A migration writes the catalog first, so none is older than the manifest says.
+// A migration writes the catalog first, so no catalog is older than the manifest says.
 Status RequireSchema(Catalog& catalog, const Manifest& manifest, const FilePath& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog.Schema());
   if (schema >= manifest.format_version) return OkStatus();
@@ -68,7 +68,7 @@ StoreOptions WithHostBytes(StoreOptions options) {
   return options;
 }
 
-// Folder, lock, empty catalog; no manifest yet.
+// Make folder, lock and empty catalog; no manifest yet.
 Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path path, AbsolutePath(given));
   Store::Rooms rooms;
@@ -117,7 +117,7 @@ Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::fi
 }
 
 Status Store::FinishMaking() {
-  // Last, for a folder with a manifest is a memory.
+  // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
   return OkStatus();
@@ -170,7 +170,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
     return std::unique_ptr<MemoryStore>(new Store(std::move(rooms)));
   }
   EVERLONG_ASSIGN_OR_RETURN(rooms.lock, WriterLock::Acquire(folder));
-  // Once more under the lock: the last writer may have replaced it since.
+  // Read it once more under the lock: the last writer may have replaced it since.
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
   EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, false));

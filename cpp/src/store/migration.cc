@@ -1,4 +1,4 @@
-// From an older format to this one (docs/format.md, "Versions").
+// Migration from an older format to this one (docs/format.md, "Versions").
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +9,7 @@ namespace everlong::store {
 Status Store::MigrateCatalog() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
   if (schema == kFormatVersion) return OkStatus();
-  // What is damaged keeps nobody from opening the memory: a repair wants to.
+  // Damage must not keep anybody from opening the memory, because a repair has to open it.
   std::vector<Damage> damage;
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&damage));
   std::vector<OldTensors> tensors;
@@ -31,7 +31,7 @@ Status Store::MigrateCatalog() {
 Status Store::Migrate() {
   EVERLONG_RETURN_IF_ERROR(MigrateCatalog());
   if (rooms_.manifest.format_version == kFormatVersion) return OkStatus();
-  // Last: an older manifest over a newer catalog is a migration that was cut off, and is finished here.
+  // The manifest comes last. An older manifest over a newer catalog is an interrupted migration; it is finished here.
   rooms_.manifest.format_version = kFormatVersion;
   return WriteManifestNow();
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kTemporary = ".tmp";  // left over where a crash cut a replacement
 constexpr size_t kLongestName = 64;
 
-// Names come out of exported files too: no other one ever becomes a path.
+// Names come from exported files too, so no other name may ever become a path.
 Status RequireName(std::string_view name) {
   const auto is_lower = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   const bool plain = !name.empty() && name.size() <= kLongestName && is_lower(name.front()) &&

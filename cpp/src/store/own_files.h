@@ -1,5 +1,5 @@
-// Files that the owner of a memory keeps with it, by name: the store knows neither what they hold nor whether they fit
-// its blocks, and their owner checks them. Each is replaced as a whole, so a fork may have a second name for it.
+// Files that the owner of a memory keeps with it, by name. The store knows neither what they hold nor whether they fit
+// its blocks: their owner checks them. Each is replaced as a whole, so a fork may have a second name for it.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ namespace everlong::store {
 // Thread-safe.
 class OwnFiles {
  public:
-  // In RAM, or in a folder, which the first Put makes.
+  // The files are in RAM, or in a folder, which the first Put makes.
   explicit OwnFiles(std::optional<FilePath> folder) : folder_(std::move(folder)) {}
 
-  // Durable on return, whole or not at all. kInvalidArgument for a name that is none (docs/format.md, "Own files").
+  // Put a file, durable on return, or not at all. kInvalidArgument for an invalid name (docs/format.md, "Own files").
   Status Put(std::string_view name, std::span<const std::byte> bytes);
-  // What a crash left of files that were to be replaced goes.
+  // Remove what a crash left of files that were to be replaced.
   Status RemoveLeftovers();
-  // kNotFound.
+  // Return a file's bytes. kNotFound.
   [[nodiscard]] Result<std::vector<std::byte>> Get(std::string_view name) const;
   [[nodiscard]] Result<std::vector<std::string>> Names() const;  // ascending
   Status CopyInto(OwnFiles& target) const;

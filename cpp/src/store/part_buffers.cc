@@ -15,7 +15,7 @@ constexpr int64_t kRegionBytes = int64_t{64} << 20;  // of addresses: RAM comes 
 constexpr int64_t kSlotMultiple = kCacheLine;
 constexpr int64_t kMostKept = int64_t{8} << 20;
 
-// The whole pages inside of a slot go back to the system; what it shares with its neighbours stays.
+// Give the whole pages inside of a slot back to the system. What it shares with its neighbours stays.
 void Empty(std::byte* slot, int64_t size) {
   static const auto kPage = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(slot);
@@ -43,7 +43,7 @@ std::shared_ptr<std::byte[]> PartBuffers::Take(int64_t bytes) {
     if (slot == nullptr) return nullptr;
     taken_bytes_ += size;
   }
-  // Without the lock: where there is no memory for the pointer's own, the slot is given back before it throws.
+  // Without the lock: if there is no memory for the pointer's own data, the slot is given back before it throws.
   return {slot, [buffers = shared_from_this(), size](std::byte* taken) { buffers->GiveBack(taken, size); }};
 }
 
@@ -56,7 +56,7 @@ std::byte* PartBuffers::Find(int64_t size) {
     free.pop_back();
     return slot;
   }
-  // Room for all of its size to come back, which must not fail.
+  // Make room for all slots of its size to come back, because that must not fail.
   const size_t made = slots.made + 1;
   for (std::vector<std::byte*>* const list : {&slots.kept, &slots.empty}) {
     if (list->capacity() < made) list->reserve(2 * made);

@@ -1,6 +1,5 @@
-// RAM for the parts of a HostTier, apart from the heap. A heap keeps what is freed between blocks that are in use:
-// parts that come and go for a million tokens, of a few sizes and beside small blocks, would take a tenth more than
-// they are.
+// RAM for the parts of a HostTier, apart from the heap. A heap keeps freed memory between blocks that are in use. Parts
+// of a million tokens, of few sizes and beside small blocks, would take a tenth more there.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +19,10 @@ class PartBuffers : public std::enable_shared_from_this<PartBuffers> {
   PartBuffers(const PartBuffers&) = delete;
   PartBuffers& operator=(const PartBuffers&) = delete;
 
-  // `bytes` >= 1 of any content; null where the system has no room. They come back when the last owner lets go: a few
-  // stay for the next one of that size, the others go back to the system at once.
+  // Return `bytes` >= 1 of any content; null where the system has no room. They come back when the last owner lets go.
+  // A few are kept for the next call with that size; the others go back to the system at once.
   std::shared_ptr<std::byte[]> Take(int64_t bytes);
-  // Taken, and kept for the next one.
+  // Return the bytes that are in use, and those kept for the next call.
   [[nodiscard]] int64_t bytes() const;
 
  private:

@@ -12,9 +12,9 @@ namespace everlong::store {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMapped = 4 * kHugePage;  // from here on a mapping of its own
+constexpr size_t kMapped = 4 * kHugePage;  // from this size a buffer is a mapping of its own
 
-// From the beginning of a huge page on, so that none is shared with what lies before; null where there is no room.
+// Map memory from the beginning of a huge page, so that none is shared with what lies before; null without room.
 std::byte* Map(size_t size) {
   static const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t reserved = size + kHugePage;

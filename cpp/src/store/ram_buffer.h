@@ -1,5 +1,5 @@
-// RAM of a fixed size, of any content at first. A large buffer is a mapping of its own: huge pages where the system has
-// them, and back to the system as soon as it is gone.
+// RAM of a fixed size, of any content at first. A large buffer is a mapping of its own. It has huge pages where the
+// system has them, and goes back to the system as soon as it is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace everlong::store {
 
 class RamBuffer {
  public:
-  // Throws std::bad_alloc where there is no room.
+  // It throws std::bad_alloc where there is no room.
   explicit RamBuffer(size_t size);
   ~RamBuffer();
   RamBuffer(const RamBuffer&) = delete;
@@ -22,7 +22,7 @@ class RamBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
-  bool mapped_ = false;  // else of the heap
+  bool mapped_ = false;  // else it is on the heap
 };
 
 }  // namespace everlong::store

@@ -18,8 +18,7 @@ constexpr int32_t kOnlySegment = 1;
 
 int64_t SizeOf(const RamBuffer& chunk) { return static_cast<int64_t>(chunk.size()); }
 
-// One segment without end. Every append is a chunk of its own, so nothing ever moves and a reader copies without a
-// lock.
+// One segment without end. Every append is a chunk, so nothing ever moves and a reader copies without a lock.
 class RamSegments final : public SegmentSet {
  public:
   explicit RamSegments(int64_t budget) : budget_(budget) {}
@@ -63,7 +62,7 @@ class RamSegments final : public SegmentSet {
     return OkStatus();
   }
 
-  // A chunk goes as a whole: it was one append, and belongs to one block.
+  // Remove a chunk only as a whole: it was one append, and belongs to one block.
   Result<int64_t> KeepOnly(const LiveRanges& live) override {
     const auto found = live.find(kOnlySegment);
     const std::vector<ByteRange> none;

@@ -64,14 +64,14 @@ void ReadThreads::Start(std::shared_ptr<ReadJob> job, size_t most) {
   try {
     while (threads_.size() < most) threads_.emplace_back([this] { Work(); });
   } catch (const std::exception&) {  // the system has no further thread, or no memory for one
-    // Those that started do, and without any whoever waits for the job does all of it.
+    // The started threads are enough. Without any, the thread that waits for the job does all of it.
     if (threads_.empty()) return;
   }
   const size_t wanted = std::min(job->size(), most);
   try {
     jobs_.push_back(std::move(job));
   } catch (const std::bad_alloc&) {
-    return;  // whoever waits for it does all of it
+    return;  // the thread that waits for it does all of it
   }
   if (wanted >= kReadThreads) {
     wake_.notify_all();

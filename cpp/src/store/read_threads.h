@@ -1,6 +1,5 @@
-// Threads that wait for the disk, so that many reads are under way at once: a solid-state disk gives its full rate only
-// then; and a few of them for what is large in RAM. They sleep while there is nothing to do, so that torch's own
-// threads have the processor.
+// Threads that wait for the disk, so that many reads are under way at once. A solid-state disk gives its full rate only
+// then. A few of them also copy large reads in RAM. They sleep while idle, and leave the processor to torch's threads.
 #pragma once
 
 #include <atomic>
@@ -15,15 +14,14 @@
 
 namespace everlong::store {
 
-// Pieces of work that are started together. Run(i) is called once for every i < size(), from any thread, and
-// throws nothing.
+// Pieces of work started together. Run(i) is called once for every i < size(), from any thread, and must not throw.
 class ReadJob {
  public:
   explicit ReadJob(size_t size) : size_(size) {}
   virtual ~ReadJob() = default;
-  // Runs what no thread has begun yet; false when nothing is left to begin.
+  // Run a piece that no thread has begun yet; return false when nothing is left to begin.
   bool RunNext();
-  // Helps, then waits for the others.
+  // Help, then wait for the other threads.
   void Finish();
   [[nodiscard]] size_t size() const { return size_; }
 
@@ -40,22 +38,21 @@ class ReadJob {
 
 inline constexpr size_t kReadThreads = 32;
 
-// How many threads beside the caller's work on so many bytes in RAM: not more than there are processors, and fewer than
-// it takes to fill the bus. None where waking one would cost more than it does.
+// Return how many threads besides the caller's work on so many bytes in RAM. It is at most the number of processors,
+// and less than what fills the bus. None where waking a thread would cost more than it saves.
 size_t RamHelpers(int64_t bytes);
 
-// Thread-safe. The threads are started by the first job that wants them; those that the system refuses are tried again
-// by the next.
+// Thread-safe. The first job that needs threads starts them. The next job tries again those that the system refuses.
 // The destructor finishes what was begun.
 class ReadThreads {
  public:
   ReadThreads() = default;
   ~ReadThreads();
-  // Those that all stores of this process share: made with the first one that is there, gone with the last.
+  // Return the threads that all stores of this process share. They live from the first store to the last.
   static std::shared_ptr<ReadThreads> OfProcess();
   ReadThreads(const ReadThreads&) = delete;
   ReadThreads& operator=(const ReadThreads&) = delete;
-  // With at most so many of them, about.
+  // Start a job with about `most` of them at most.
   void Start(std::shared_ptr<ReadJob> job, size_t most = kReadThreads);
 
  private:
@@ -68,8 +65,7 @@ class ReadThreads {
   std::vector<std::thread> threads_;
 };
 
-// Calls work(i) once for every i < count, in any order, on this thread and `helpers` others, and returns when all is
-// done. `work` throws nothing.
+// Call work(i), which must not throw, once for every i < count, in any order, on this thread and `helpers` others.
 template <class Work>
 void RunTogether(ReadThreads& threads, size_t helpers, size_t count, const Work& work) {
   class Job final : public ReadJob {

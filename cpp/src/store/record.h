@@ -15,8 +15,8 @@ namespace everlong::store {
 
 // What a record holds.
 enum class PayloadKind : uint32_t {
-  kKv = 1,  // a page: parts, as the manifest's codec says
-  // All of a block's tensors of one kind in format 1: a safetensors file each.
+  kKv = 1,  // a page: parts, encoded by the manifest's codec
+  // All of a block's tensors of one kind in format 1, each kind a safetensors file:
   kDetail = 2,
   kIndex = 3,
   kText = 4,
@@ -40,16 +40,16 @@ constexpr int64_t AlignRecord(int64_t bytes) {
   return (bytes + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment;
 }
 
-// Bytes of the padded header of a record of `parts`, which is where part 0 begins.
+// Return the bytes of the padded header of a record of `parts`. Part 0 begins there.
 int64_t RecordHeaderBytes(int64_t parts);
-// Bytes of the whole padded record.
+// Return the bytes of the whole padded record.
 int64_t RecordBytes(int64_t parts, int64_t part_bytes);
 
 std::vector<std::byte> EncodeRecordHeader(const RecordHeader& header);
-// The header at the beginning of `bytes`, which may hold anything: kCorrupt says what is wrong.
+// Decode the header at the beginning of `bytes`, which may hold anything. kCorrupt says what is wrong.
 Result<RecordHeader> DecodeRecordHeader(std::span<const std::byte> bytes);
 
-// CRC-32C of each of `parts` equal parts of `page`.
+// Return the CRC-32C of each of `parts` equal parts of `page`.
 std::vector<uint32_t> PartChecksums(std::span<const std::byte> page, int64_t parts);
 
 }  // namespace everlong::store

@@ -1,5 +1,5 @@
-// CRC-32C over the values of a catalog row (docs/format.md, "Row checksums"): integers as int64, reals as the bits of
-// their double, texts and blobs as their length in bytes (int64) and the bytes; all little-endian.
+// The CRC-32C over the values of a catalog row (docs/format.md, "Row checksums"). Integers count as int64, and reals as
+// the bits of their double. Texts and blobs count as their length in bytes (int64) and the bytes. All is little-endian.
 #pragma once
 
 #include <bit>

@@ -33,7 +33,7 @@ int32_t SegmentNumber(std::string_view name) {
   return number;
 }
 
-// What lies between the ranges, up to `end`.
+// Return the gaps between the ranges, up to `end`.
 std::vector<ByteRange> Gaps(const std::vector<ByteRange>& live, int64_t end) {
   std::vector<ByteRange> gaps;
   int64_t at = 0;
@@ -97,7 +97,7 @@ Status SegmentFiles::StartWriting(int32_t newest_named, int64_t segment_bytes) {
   if (newest_file == 0 || newest_file < newest_named) return OkStatus();
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR, Names::kAny));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, Path(newest_)));
-  if (links > 1) return OkStatus();  // a fork reads it too: nothing is added to it
+  if (links > 1) return OkStatus();  // a fork reads it too, so nothing is added to it
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, Path(newest_)));
   active_ = std::move(file);
   end_ = AlignRecord(size);
@@ -110,7 +110,7 @@ Result<SegmentSpot> SegmentFiles::Append(AppendSource& source) {
   if (!active_ || (end_ > 0 && end_ + bytes > segment_bytes_)) EVERLONG_RETURN_IF_ERROR(StartSegment());
   const FilePath path = Path(newest_);
   if (Status written = WriteAt(*active_, path, end_, pieces); !written.ok()) {
-    // Gives the space of a torn write back; where that fails too the next append begins a new segment behind it.
+    // Give the space of a torn write back. If that fails too, the next append begins a new segment behind it.
     if (::ftruncate(active_->get(), end_) != 0) {
       EVERLONG_RETURN_IF_ERROR(SyncActive());
       active_.reset();
@@ -118,7 +118,7 @@ Result<SegmentSpot> SegmentFiles::Append(AppendSource& source) {
     return written;
   }
   unsynced_ = true;
-  // The disk begins now and not with the fsync: the next block's checksums are computed meanwhile.
+  // Start the disk now and not with the fsync: the next block's checksums are computed meanwhile.
   static_cast<void>(::sync_file_range(active_->get(), end_, bytes, SYNC_FILE_RANGE_WRITE));
   const SegmentSpot spot{newest_, end_};
   end_ = AlignRecord(end_ + bytes);
@@ -126,7 +126,7 @@ Result<SegmentSpot> SegmentFiles::Append(AppendSource& source) {
 }
 
 Status SegmentFiles::Sync() {
-  // The failure of this one is kept like that of a segment which an Append left behind.
+  // Keep this failure, like that of a segment which an Append left behind.
   static_cast<void>(SyncActive());
   return std::exchange(sync_failure_, OkStatus());
 }
@@ -135,7 +135,7 @@ Status SegmentFiles::SyncActive() {
   if (!std::exchange(unsynced_, false) || !active_) return OkStatus();
   const Status synced = SyncFile(*active_, Path(newest_));
   if (synced.ok()) return synced;
-  // After a failed fsync the system may call lost pages clean: nothing more is entrusted to this file.
+  // After a failed fsync the system may call lost pages clean, so this file takes no more.
   active_.reset();
   if (sync_failure_.ok()) sync_failure_ = synced;
   return synced;
@@ -170,11 +170,11 @@ Result<std::shared_ptr<const UniqueFd>> SegmentFiles::FileOf(int32_t segment) co
   if (const auto found = open_.find(segment); found != open_.end()) return found->second;
   Result<UniqueFd> file = OpenFile(Path(segment), O_RDONLY);
   if (file.status().code() == StatusCode::kNotFound) {
-    return CorruptError("segment '" + Path(segment).string() + "' is missing; what lies in other segments is readable");
+    return CorruptError("segment '" + Path(segment).string() + "' is missing; other segments are readable");
   }
   if (!file.ok()) return file.status();
-  // Reads say how much they want, and many are under way in one file: guesses at what comes next only stand in their
-  // way. Advice; a system without it reads as well.
+  // Turn readahead off. Reads say how much they want, and many are under way in one file, so guesses at what comes next
+  // only disturb them. This is advice: a system without it reads as well.
   static_cast<void>(::posix_fadvise(file->get(), 0, 0, POSIX_FADV_RANDOM));
   if (open_.size() >= kMaxOpenFiles) open_.erase(open_.begin());
   auto shared = std::make_shared<const UniqueFd>(std::move(file).value());
@@ -204,10 +204,10 @@ Result<UniqueFd> SegmentFiles::HoldRemovals() const {
 }
 
 Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
-  // Waits for forks under way: what they have linked is no longer ours alone.
+  // Wait for forks under way: what they have linked is no longer ours alone.
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
   EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kExclusive));
-  EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());  // they hold what counted once
+  EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());  // they hold bytes that counted once
   EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
   for (const auto& [number, path] : files) {
@@ -225,7 +225,7 @@ Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
 
 Status SegmentFiles::Remove(int32_t segment, const UniqueFd& file, bool linked) {
   if (segment == newest_) active_.reset();
-  // A reader may hold the file open, and would keep its bytes alive; a fork's are the fork's.
+  // A reader may hold the file open, and would keep its bytes alive. A linked file's bytes belong to the fork too.
   if (!linked && ::ftruncate(file.get(), 0) != 0) return ErrnoError("cannot empty", Path(segment), errno);
   return RemoveFile(Path(segment));
 }

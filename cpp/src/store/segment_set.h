@@ -1,5 +1,5 @@
-// The bytes of a memory: numbered, append-only segments, in files or in RAM. A segment holds records (record.h); what
-// they mean, and which of them count, is the catalog's to say. A record never moves while it counts.
+// The bytes of a memory: numbered, append-only segments, in files or in RAM. A segment holds records (record.h). The
+// catalog says what they mean, and which of them count. A record never moves while it counts.
 #pragma once
 
 #include <cstddef>
@@ -28,55 +28,55 @@ struct ByteRange {
   int64_t end = 0;
 };
 
-// What counts, by segment: ranges in ascending order that do not overlap, their ends multiples of 4096.
+// The bytes that count, by segment: ranges in ascending order that do not overlap, with ends at multiples of 4096.
 using LiveRanges = std::map<int32_t, std::vector<ByteRange>>;
 
-// What is to be appended: pieces that belong back to back. Used once.
+// The bytes to append: pieces that belong back to back. Used once.
 class AppendSource {
  public:
   virtual ~AppendSource() = default;
   [[nodiscard]] virtual size_t bytes() const = 0;
-  // Where they lie.
+  // Return the pieces.
   virtual std::vector<std::span<const std::byte>> Pieces() = 0;
-  // Copies them to where they are to lie, of that size.
+  // Copy them to `out`, which has their size.
   virtual void CopyTo(std::span<std::byte> out) = 0;
 };
 
-// Reads are safe from every thread beside the rest; the rest is one thread at a time.
+// Any thread may call Read, beside the rest. One thread at a time may call the rest.
 class SegmentSet {
  public:
   virtual ~SegmentSet() = default;
-  // Writes the source's pieces behind all that was written before, in one segment; returns where the first begins
-  // (a multiple of 4096). Durable after Sync. After an error nothing that was written before has changed, but only Sync
-  // says whether it is durable. kCapacity when the budget of a memory in RAM does not hold it.
+  // Write the source's pieces behind all that was written before, in one segment. Return where the first begins (a
+  // multiple of 4096). Durable after Sync. After an error nothing that was written before has changed, but only Sync
+  // says whether it is durable. kCapacity when it does not fit the budget of a memory in RAM.
   virtual Result<SegmentSpot> Append(AppendSource& source) = 0;
-  // All that was appended since the last call is durable, or an error: then none of it may be counted on.
+  // Make all that was appended since the last call durable. After an error none of it may be relied on.
   virtual Status Sync() = 0;
-  // Fills `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
+  // Fill `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
-  // Removes all bytes but these, beside readers of these. Durable on return. Returns how many bytes were given back.
+  // Remove all bytes but these, beside readers of these. Durable on return. Return how many bytes were given back.
   virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
-  // In RAM: gives back the append that `spot` lies in, beside readers of it.
+  // In RAM: give back the append that `spot` lies in, beside readers of it.
   virtual void Free([[maybe_unused]] SegmentSpot spot) {}
-  // Of a memory in RAM from now on; what is there stays.
+  // In RAM: set the budget from now on. What is there stays.
   virtual void SetBudget([[maybe_unused]] int64_t budget) {}
-  // Bytes that the segments take, on disk or in RAM.
+  // Return the bytes that the segments take, on disk or in RAM.
   [[nodiscard]] virtual Result<int64_t> Bytes() const = 0;
-  // What messages call a segment: its path, or "segment N in RAM".
+  // Return the name of a segment for messages: its path, or "segment N in RAM".
   [[nodiscard]] virtual std::string Name(int32_t segment) const = 0;
 };
 
-// Appends beyond `budget` bytes are kCapacity.
+// Make segments in RAM. Appends beyond `budget` bytes are kCapacity.
 std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget);
 
 // Segments as files `folder`/NNNNNN.kvseg.
 class SegmentFiles final : public SegmentSet {
  public:
-  // For reading alone.
+  // For reading only.
   explicit SegmentFiles(FilePath folder) : folder_(std::move(folder)) {}
-  // The same for a writer, which holds the memory's lock. `newest_named` is the highest number that the catalog names:
-  // a lost file's number is never given to another. A segment is full at `segment_bytes` (a single append may be
-  // larger). Bytes that a crash left behind the last record are skipped, never cut: they are not ours to judge here.
+  // Open for a writer, which holds the memory's lock. `newest_named` is the highest number that the catalog names: the
+  // number of a lost file is never given again. A segment is full at `segment_bytes`; a single append may be larger.
+  // Bytes that a crash left behind the last record are skipped, never cut: only the catalog knows whether they count.
   static Result<std::unique_ptr<SegmentFiles>> OpenForWriting(const FilePath& folder, int32_t newest_named,
                                                               int64_t segment_bytes);
 
@@ -87,20 +87,20 @@ class SegmentFiles final : public SegmentSet {
   [[nodiscard]] Result<int64_t> Bytes() const override;
   [[nodiscard]] std::string Name(int32_t segment) const override { return Path(segment).string(); }
 
-  // The next append begins a new segment.
+  // Make the next append begin a new segment.
   void Seal() { active_.reset(); }
-  // Files are opened anew: a writer may have put another in the place of one that was read before.
+  // Open files anew: a writer may have replaced one that was read before.
   void Reopen() const;
-  // While it is held no writer removes a segment's bytes.
+  // Hold a lock that keeps writers from removing a segment's bytes.
   [[nodiscard]] Result<UniqueFd> HoldRemovals() const;
-  // Clones the segments that `live` names into another memory's folder. A file that a writer may still append to is
+  // Clone the segments that `live` names into another memory's folder. A file that a writer may still append to is
   // never linked: with `newest_is_sealed` false that is the newest one.
   [[nodiscard]] Status CloneInto(const FilePath& folder, const LiveRanges& live, bool newest_is_sealed) const;
 
  private:
   [[nodiscard]] FilePath Path(int32_t segment) const;
   [[nodiscard]] Result<std::map<int32_t, FilePath>> Files() const;
-  // What a crash left of copies that were to take a segment's place.
+  // Remove what a crash left of copies that were to replace a segment.
   [[nodiscard]] Status RemoveLeftovers() const;
   Status StartWriting(int32_t newest_named, int64_t segment_bytes);
   Status StartSegment();
@@ -113,7 +113,7 @@ class SegmentFiles final : public SegmentSet {
   int64_t segment_bytes_ = 0;
   std::optional<UniqueFd> active_;  // the segment that takes appends
   bool unsynced_ = false;           // whether it holds bytes that are not durable
-  Status sync_failure_;             // of bytes appended since the last Sync, wherever they lie; ok as long as none
+  Status sync_failure_;             // of any bytes appended since the last Sync; ok if there was none
   int32_t newest_ = 0;              // highest number given so far
   int64_t end_ = 0;                 // where the next append goes in `active_`
   mutable std::mutex mutex_;        // guards open_

@@ -1,6 +1,5 @@
-// The one MemoryStore there is: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads that
-// read. What it does is spread over store_write.cc, store_read.cc, store_tensors.cc,
-// store_graph.cc, store_life.cc, migration.cc and export_file.cc.
+// The implementation of MemoryStore: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads
+// that read. Its methods are in store_*.cc, migration.cc and export_file.cc.
 #pragma once
 
 #include <atomic>
@@ -44,8 +43,8 @@ class Store final : public MemoryStore {
     bool unfinished = false;      // there is no manifest yet
     bool folder_existed = false;  // before this store was made
   };
-  // A memory without blocks. A folder is a memory only after FinishMaking, which writes its manifest; a store that is
-  // destroyed before takes away what it made.
+  // Make a memory without blocks. A folder is a memory only after FinishMaking, which writes its manifest. A store that
+  // is destroyed before that removes what it made.
   static Result<std::unique_ptr<Store>> MakeUnfinished(const std::optional<std::filesystem::path>& folder,
                                                        const Manifest& manifest, const StoreOptions& options);
   Status FinishMaking();
@@ -60,7 +59,7 @@ class Store final : public MemoryStore {
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
   void SetIndexBytes(int64_t bytes) override;
-  // Blocks of another memory, which keep their ids. Durable on return; all or an error.
+  // Restore blocks of another memory, which keep their ids. Durable on return; all or an error.
   Status Restore(std::span<const OwnedDraft> blocks);
 
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const override;
@@ -89,26 +88,26 @@ class Store final : public MemoryStore {
   Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;
 
-  // The whole of a committed block, as it could be appended.
+  // Read all of a committed block, so that it could be appended.
   [[nodiscard]] Result<OwnedDraft> ReadBlock(const BlockInfo& info) const;
-  // The nodes and edges of `graph` that this store's blocks do not lack, in one commit.
+  // Store the nodes and edges of `graph` that name no block missing here, in one commit.
   Status RestoreGraph(Graph graph);
-  // What was written in an older format becomes what this one says: the catalog in one commit, then the manifest.
+  // Bring an older format to this one: the catalog in one commit, then the manifest.
   Status Migrate();
-  // What a crash left of own files that were being replaced goes.
+  // Remove what a crash left of own files that were being replaced.
   Status RemoveLeftovers() { return own_files_.RemoveLeftovers(); }
-  // No id below `next` is given from now on.
+  // Give no id below `next` from now on.
   Status ReserveIdsBelow(int64_t next);
 
-  // Parts of one page, CRC checked, into `out`; what is read goes into the RAM tier, unless a block was forgotten since
-  // its `erasures`, which are those from before the row was looked up.
+  // Read parts of one page into `out` and check their CRC. They go into the RAM tier too, unless a block was forgotten
+  // since `erasures`, which is from before the row was looked up.
   [[nodiscard]] Status ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const;
 
  private:
   friend class PageReads;
 
-  // Of committed blocks alone. They wait for nothing that is queued, so that a holder of write_mutex_, for which the
-  // queue waits, may call them.
+  // Read only committed blocks. It waits for nothing queued, so a holder of write_mutex_, for which the queue waits,
+  // may call it.
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
   [[nodiscard]] Result<std::vector<TensorRow>> TensorRows(int64_t block) const;
   [[nodiscard]] Result<Tensor> CommittedTensor(int64_t block, const std::string& name) const;
@@ -117,16 +116,15 @@ class Store final : public MemoryStore {
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
-  // May throw std::bad_alloc, before anything changed.
-  // These may throw std::bad_alloc, where the calls that they are named after return kCapacity.
+  // These may throw std::bad_alloc, before anything has changed. The calls without "Try" return kCapacity instead.
   Result<int64_t> TrySubmit(const BlockDraft& draft);
   Status TryPutTensors(int64_t block, std::span<const TensorView> tensors);
   Status TrySetAttribute(const std::string& key, const std::string& value);
   Result<VerifyReport> TryVerify(bool repair);
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
-  // Under write_mutex_: the block's records, and where they lie.
+  // Write the block's records and note where they lie. Call it under write_mutex_.
   Status WriteRecords(NewBlock& block);
-  // Under write_mutex_: the prefix of the blocks that could be stored.
+  // Store blocks and return how many: a prefix. Call it under write_mutex_.
   size_t StoreBlocks(std::span<NewBlock> blocks, Status& failure);
   Result<int64_t> CompactLocked();
   Status CopyInto(Store& target) const;
@@ -145,11 +143,11 @@ class Store final : public MemoryStore {
   std::atomic<int64_t> index_bytes_ = 0;
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
   const std::shared_ptr<ReadThreads> threads_ = ReadThreads::OfProcess();
-  // Last, so that it is gone first: what is queued is committed while all else stands.
+  // It is last, so that it is destroyed first: queued blocks are committed while all else is there.
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };
 
-// The records' places, in order, as SegmentSet::KeepOnly wants them.
+// Return the places of the records, in order, for SegmentSet::KeepOnly.
 LiveRanges LiveRangesOf(std::span<const RecordRow> records);
 
 }  // namespace everlong::store

@@ -1,4 +1,4 @@
-// The graph beside the blocks: the catalog's, whose commits are those of the blocks.
+// The graph beside the blocks, kept in the catalog with the blocks' commits.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -10,7 +10,7 @@ namespace everlong::store {
 Status Store::ChangeGraph(const GraphChange& change) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
-  queue_->Wait();  // it may name blocks that are on their way
+  queue_->Wait();  // the change may name blocks that are on their way
   const std::scoped_lock lock(write_mutex_);
   return rooms_.catalog->ChangeGraph(change);
 }

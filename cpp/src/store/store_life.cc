@@ -19,8 +19,8 @@ std::string NameOf(const RecordRow& record) {
   return name.append(" kind ").append(std::to_string(static_cast<uint32_t>(record.kind)));
 }
 
-// Only what was read and is wrong is damage. A system that refuses to read (no right, no descriptor, no network, no
-// memory) says nothing about the bytes, which may be whole the next time.
+// Only what was read and is wrong is damage. A system may refuse to read (no right, no descriptor, no network, no
+// memory). That says nothing about the bytes, which may be whole the next time.
 bool IsDamage(const Status& status) { return status.code() == StatusCode::kCorrupt; }
 
 }  // namespace
@@ -46,7 +46,7 @@ Status Store::Forget(std::span<const int64_t> blocks, const GraphChange& change)
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks, change));
   if (tier_) tier_->Erase(blocks);
   if (rooms_.folder) return OkStatus();
-  // In RAM what is forgotten goes at once, and costs what it was, not what is there.
+  // In RAM, forgotten blocks go at once. That costs as much as their size, not as much as all that is there.
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, rooms_.catalog->TakeOut(blocks));
   for (const PageRow& row : rows) rooms_.segments->Free({row.segment, row.offset});
   return OkStatus();
@@ -60,9 +60,9 @@ Result<int64_t> Store::Compact() {
 }
 
 Result<int64_t> Store::CompactLocked() {
-  // Rows first: what no row names means nothing, so a crash in between loses nothing.
+  // Rows go first. Bytes that no row names mean nothing, so a crash in between loses nothing.
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->DropForgotten());
-  // That is committed: whatever fails from here on, the bytes of those rows go too.
+  // That is committed. Whatever fails from here on, the bytes of those rows go too.
   const Status rewritten = rooms_.catalog->Rewrite();
   const Status cleaned = own_files_.RemoveLeftovers();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
@@ -121,16 +121,16 @@ Result<VerifyReport> Store::TryVerify(bool repair) {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, rooms_.catalog->CheckIntegrity());
   for (const std::string& complaint : complaints) report.damage.push_back({0, "catalog: " + complaint});
 
-  // A writer beside this reader may forget a block while it is looked at.
+  // A writer beside this reader may forget a block while it is checked.
   const auto is_gone = [&](int64_t block) {
     return rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound;
   };
   const auto complain = [&](int64_t block, const std::string& what) {
     if (!is_gone(block)) report.damage.push_back({block, what});
   };
-  std::vector<RecordRow> lost;  // of tensors, without which a block can do
+  std::vector<RecordRow> lost;  // of tensors, which a block can do without
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&report.damage, &lost));
-  std::set<int64_t> damaged;  // blocks that are not what they were
+  std::set<int64_t> damaged;  // blocks with damage
   for (const Damage& damage : report.damage) damaged.insert(damage.block);
   std::vector<Damage> told;  // by Records already
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}, &told));
@@ -146,7 +146,7 @@ Result<VerifyReport> Store::TryVerify(bool repair) {
   for (const RecordRow& record : records) {
     Status status = VerifyRecord(record, report);
     if (!status.ok() && rooms_.read_only && record.kind != PayloadKind::kKv) {
-      // Or replace its tensors.
+      // Or it may replace the block's tensors.
       const Result<PageRow> now = rooms_.catalog->FindRecord(record.block, record.kind);
       if (now.ok() && *now != record.row) status = VerifyRecord({record.block, record.kind, record.page, *now}, report);
     }
@@ -164,18 +164,18 @@ Result<VerifyReport> Store::TryVerify(bool repair) {
   report.nodes = std::ssize(graph.nodes);
   report.edges = std::ssize(graph.edges);
   if (!repair || report.damage.empty()) return report;
-  // Of a folder that went meanwhile every record is missing.
+  // If the folder is gone, every record is missing.
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   damaged.erase(0);
   report.dropped.assign(damaged.begin(), damaged.end());
-  const Status dropped = rooms_.catalog->Drop(report.dropped, lost, lost_graph);  // it may fail behind its commit
+  const Status dropped = rooms_.catalog->Drop(report.dropped, lost, lost_graph);  // it may fail after its commit
   if (tier_) tier_->Erase(report.dropped);
   if (manifest_is_damaged) EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   EVERLONG_RETURN_IF_ERROR(dropped);
   return report;
 }
 
-// Of a memory in RAM: every block is written anew.
+// For a memory in RAM: write every block anew.
 Status Store::CopyInto(Store& target) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
   for (const BlockInfo& info : blocks) {
@@ -188,7 +188,7 @@ Status Store::CopyInto(Store& target) const {
   return target.ReserveIdsBelow(next);
 }
 
-// Of a memory in a folder: its files.
+// For a memory in a folder: clone its files.
 Status Store::CloneInto(Store& target) {
   const FilePath& folder = *target.rooms_.folder;
   target.rooms_.catalog.reset();
@@ -200,7 +200,7 @@ Status Store::CloneInto(Store& target) {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
   if (!rooms_.read_only) rooms_.files->Seal();
   EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));
-  EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks what may be of an older format
+  EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks a memory that may be of an older format
   return SyncFolder(folder);
 }
 
@@ -210,7 +210,7 @@ Status Store::Fork(const std::filesystem::path& folder, const std::function<void
     EVERLONG_RETURN_IF_ERROR(queue_->failure());
   }
   StoreOptions options = rooms_.options;
-  options.host_bytes = 0;  // this store of it only writes: what it kept in RAM would be there twice
+  options.host_bytes = 0;  // this store of the fork only writes; what it kept in RAM would be there twice
   Manifest described = manifest();
   described.format_version = kFormatVersion;
   EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, described, options));

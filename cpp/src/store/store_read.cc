@@ -1,4 +1,4 @@
-// Reading: pages from the RAM tier and from the segments, what the catalog says.
+// Reads of pages, from the RAM tier and from the segments, and of the catalog.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -34,7 +34,7 @@ Result<int64_t> BytesBelow(const FilePath& folder) {
 
 // Bytes that are worth a second thread: waking one costs as much as copying some hundred kilobytes.
 constexpr int64_t kCopyBytesPerThread = int64_t{4} << 20;
-// Bytes of a memory in RAM that a thread copies before it looks for more.
+// The bytes of a memory in RAM that a thread copies before it looks for more.
 constexpr int64_t kCopiedAtOnce = int64_t{1} << 20;
 
 std::string Text(const PageRead& read) {
@@ -55,7 +55,7 @@ Status ValidateRead(const PageRead& read, const PageRow& row) {
   return OkStatus();
 }
 
-// The runs of parts of a read that the RAM tier has not, as reads of their own.
+// Return the runs of parts of a read that the RAM tier lacks, as reads of their own.
 std::vector<PageRead> MissingRuns(const PageRead& read, std::span<const HostTier::Bytes> parts, size_t part_bytes) {
   std::vector<PageRead> runs;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -71,7 +71,7 @@ std::vector<PageRead> MissingRuns(const PageRead& read, std::span<const HostTier
   return runs;
 }
 
-// A read as reads of whole parts, of some `bytes` each.
+// Split a read into reads of whole parts, of about `bytes` each.
 void Split(const PageRead& read, int64_t part_bytes, int64_t bytes, const std::function<void(const PageRead&)>& take) {
   const auto most = static_cast<int32_t>(std::clamp<int64_t>(bytes / part_bytes, 1, read.parts));
   for (int32_t first = 0; first < read.parts; first += most) {
@@ -92,7 +92,7 @@ class Refused final : public PendingReads {
 
 }  // namespace
 
-// Reads that the segments answer, and what is to be done when one fails.
+// Reads that the segments answer, with a second try for one that fails.
 class PageReads final : public PendingReads, public ReadJob {
  public:
   struct Miss {
@@ -107,7 +107,7 @@ class PageReads final : public PendingReads, public ReadJob {
         failures_(misses_.size()) {}
 
   Status Wait() override {
-    const std::scoped_lock answering(answer_mutex_);  // one finds the answer, who else waits gets the same
+    const std::scoped_lock answering(answer_mutex_);  // one thread finds the answer, the others get the same
     if (answer_) return *answer_;
     Finish();
     answer_.emplace();
@@ -123,8 +123,8 @@ class PageReads final : public PendingReads, public ReadJob {
   }
 
  private:
-  // Somebody may have forgotten the block, or a writer beside this reader put another file in its segment's place,
-  // since the rows and the file were looked up.
+  // Try once more. Since the rows and the file were looked up, somebody may have forgotten the block, or a writer
+  // beside this reader may have replaced the segment's file.
   Status Again(const Miss& miss) const {
     if (store_.rooms_.files != nullptr) store_.rooms_.files->Reopen();
     store_.rooms_.catalog->DropKnownRows();
@@ -145,7 +145,7 @@ class PageReads final : public PendingReads, public ReadJob {
 
 namespace {
 
-// What a caller holds: the job lives on while a thread looks at it, the wait is the caller's.
+// The handle that a caller holds. The job lives on while a thread looks at it. Destroying the handle waits.
 class WaitingReads final : public PendingReads {
  public:
   explicit WaitingReads(std::shared_ptr<PageReads> reads) : reads_(std::move(reads)) {}
@@ -209,7 +209,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     }
     auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
     auto waiting = std::make_unique<WaitingReads>(job);  // before a thread reads: it waits whatever fails from here on
-    // The disk begins before RAM is copied. One read is done by whoever waits for it.
+    // The disk begins before RAM is copied. A single read is done by the thread that waits for it.
     if (helpers > 0 && job->size() > 1) threads_->Start(job, helpers);
     if (!copies.empty()) {
       const int64_t each = std::max<int64_t>(1, bytes / std::ssize(copies));
@@ -285,7 +285,7 @@ Result<std::vector<std::byte>> Store::File(const std::string& name) const { retu
 Manifest Store::manifest() const {
   const std::scoped_lock lock(manifest_mutex_);
   if (rooms_.read_only) {
-    // A writer beside us may have set attributes; while its file cannot be read the last one that could be stands.
+    // A writer beside us may have set attributes. While its file cannot be read, the last manifest that was read stays.
     if (Result<Manifest> now = ReadManifest(*rooms_.folder); now.ok()) rooms_.manifest = std::move(now).value();
   }
   return rooms_.manifest;

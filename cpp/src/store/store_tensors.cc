@@ -1,4 +1,4 @@
-// Tensors of blocks: one record holds all that a block has.
+// Tensors of blocks: one record holds all tensors of a block.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +16,7 @@ std::string NameOf(int64_t block, const std::string& tensor) {
 
 }  // namespace
 
-// A catalog that was opened for reading may be of schema 1 still: then the records say what there is.
+// A catalog that was opened for reading may still be of schema 1. Then the records say what there is.
 Result<std::vector<TensorRow>> Store::TensorRows(int64_t block) const {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
   if (schema >= 2) return rooms_.catalog->Tensors(block);
@@ -74,15 +74,15 @@ Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) co
     }
     if (Crc32c(bytes) != row.data_crc) {
       return CorruptError(NameOf(block, name) + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) +
-                          "' at byte " + std::to_string(spot.offset) + "; what else the block has is readable");
+                          "' at byte " + std::to_string(spot.offset) + "; the rest of the block is readable");
     }
     TensorInfo& info = place.tensor.info;
     return Tensor{std::move(info.name), std::move(info.dtype), std::move(info.shape), std::move(bytes)};
   };
   Result<Tensor> tensor = read();
   if (tensor.ok() || tensor.status().code() == StatusCode::kNotFound) return tensor;
-  // The block may have been forgotten, or its tensors replaced, and the bytes given back, since the row was found; or a
-  // writer may have put another file in the segment's place.
+  // Since the row was found, the block may have been forgotten, or its tensors replaced, and the bytes given back. Or a
+  // writer may have replaced the segment's file.
   if (rooms_.files != nullptr) rooms_.files->Reopen();
   return read();
 }
@@ -127,7 +127,7 @@ Status Store::TryPutTensors(int64_t block, std::span<const TensorView> tensors) 
   record.row = std::move(written[0]);
   EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
-  // In RAM nobody else gives back what was replaced.
+  // In RAM nothing else gives back what was replaced.
   return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
 }
 

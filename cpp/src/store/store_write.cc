@@ -1,4 +1,4 @@
-// Writing: blocks, what is added to them, attributes.
+// Writes: blocks, what is added to them, attributes.
 #include <algorithm>
 #include <utility>
 
@@ -107,7 +107,7 @@ Result<int64_t> Store::TrySubmit(const BlockDraft& draft) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
   if (rooms_.folder) return queue_->Submit(draft);
-  // In RAM there is nothing to wait for, and a budget that is spent must be said before the caller goes on.
+  // In RAM there is nothing to wait for, and the caller must learn at once that a budget is spent.
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
   NewBlock block{id, &draft, {}, {}};

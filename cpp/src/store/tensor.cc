@@ -38,7 +38,7 @@ constexpr std::array<ElementBytes, 12> kElements = {{{"F64", 8},
                                                      {"U8", 1},
                                                      {"BOOL", 1}}};
 
-// Bytes of a tensor of that dtype and shape; none when it has no such size.
+// Return the bytes of a tensor of that dtype and shape; none when it has no such size.
 std::optional<int64_t> TensorBytes(std::string_view dtype, std::span<const int64_t> shape) {
   int64_t bytes = TensorElementBytes(dtype);
   if (bytes == 0) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<int64_t> TensorBytes(std::string_view dtype, std::span<const int64
   return bytes;
 }
 
-// What the header says of a tensor; none where it does not say it, or not in its type.
+// What the header says of a tensor; none where it does not say it, or has another type.
 struct Member {
   std::optional<std::string> dtype;
   std::optional<std::vector<int64_t>> shape;
@@ -102,13 +102,12 @@ class HeaderVisitor : public JsonVisitor {
   bool is_object_ = false;
   std::map<std::string, Member> members_;
   std::string name_;
-  Member* member_ = nullptr;  // the one that is being told; nullptr: none, or the metadata
+  Member* member_ = nullptr;  // the current one; nullptr: none, or the metadata
   std::string field_;
   std::optional<std::vector<int64_t>>* sizes_ = nullptr;  // of `member_`, where the field is one of them
 };
 
-// One member of the header, its place counted from the first of the `data_bytes`; none when it does not describe some
-// of them.
+// Return one member of the header, placed from the first of the `data_bytes`; none if it does not describe some.
 std::optional<TensorPlace> DecodeMember(const std::string& name, Member&& member, size_t data_bytes) {
   if (!member.dtype || !member.shape || !member.offsets || member.offsets->size() != 2) return std::nullopt;
   const std::optional<int64_t> bytes = TensorBytes(*member.dtype, *member.shape);
@@ -122,7 +121,7 @@ Status Unfit(const TensorView& tensor, const std::string& what) {
   return InvalidArgumentError("tensor '" + tensor.name + "': " + what);
 }
 
-// Their names aside.
+// Check everything but the names.
 Status ValidateOne(const TensorView& tensor) {
   const std::optional<int64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
   if (!bytes) return Unfit(tensor, "no tensor has dtype '" + tensor.dtype + "' and this shape");
@@ -132,7 +131,7 @@ Status ValidateOne(const TensorView& tensor) {
   return OkStatus();
 }
 
-// The header's JSON.
+// Return the header's JSON.
 Result<std::string> HeaderOf(std::span<const TensorView> tensors) {
   std::map<std::string_view, std::string> members;
   int64_t offset = 0;
@@ -221,7 +220,7 @@ Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes) {
   const size_t data_begin = kLengthBytes + static_cast<size_t>(length);
   const size_t data_bytes = bytes.size() - data_begin;
   std::vector<TensorPlace> places;
-  size_t total = 0;  // no tensor shares bytes with another, so that a small file never becomes large in memory
+  size_t total = 0;  // tensors share no bytes, so a small file never becomes large in memory
   for (auto& [name, member] : header.members()) {
     std::optional<TensorPlace> place = DecodeMember(name, std::move(member), data_bytes);
     if (place) total += static_cast<size_t>(place->info.bytes);

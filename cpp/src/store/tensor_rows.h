@@ -14,17 +14,17 @@ namespace everlong::store {
 
 struct TensorRow {
   TensorInfo info;
-  PayloadKind record = PayloadKind::kTensors;  // which of the block's
+  PayloadKind record = PayloadKind::kTensors;  // which of the block's records
   int64_t begin = 0;                           // of its bytes, in the record's one part
-  uint32_t data_crc = 0;                       // CRC-32C of those
+  uint32_t data_crc = 0;                       // CRC-32C of its bytes
   int64_t of = 0;                              // how many tensors the record has
   bool operator==(const TensorRow&) const = default;
 };
 
-// What the tensors of a record of format 1 are called before their own names; empty for a record of this format.
+// Return the prefix for names of tensors in a record of format 1; empty for a record of this format.
 std::string_view NamePrefix(PayloadKind record);
 
-// Of all tensors in the payload of a record, by name. kCorrupt when it is none of tensors.
+// Return all tensors in the payload of a record, by name. kCorrupt when it is not a record of tensors.
 Result<std::vector<TensorRow>> TensorRowsOf(PayloadKind record, std::span<const std::byte> payload);
 
 }  // namespace everlong::store

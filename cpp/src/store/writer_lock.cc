@@ -28,7 +28,7 @@ std::string HostName() {
 // has a copy of each: it closes them at once, or its parent's memories would stay locked for as long as it lives.
 class LockFiles {
  public:
-  // Never destroyed: a thread may close a memory while the process ends.
+  // It is never destroyed, because a thread may close a memory while the process ends.
   static LockFiles& Get() {
     static LockFiles& files = *new LockFiles;
     return files;
@@ -46,7 +46,7 @@ class LockFiles {
   LockFiles() {
     ::pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); }, [] { Get().CloseAll(); });
   }
-  // In a fork, whose only thread locked the mutex before it was one.
+  // Call it in a fork, after its only thread locked the mutex before the fork.
   void CloseAll() {
     for (UniqueFd* const file : files_) *file = UniqueFd();
     files_.clear();
@@ -64,7 +64,7 @@ class WriterLock::Held {
   explicit Held(UniqueFd file) : file_(std::move(file)) { LockFiles::Get().Add(&file_); }
   ~Held() {
     LockFiles::Get().Remove(&file_);
-    // A fork that has not come to closing its copy yet would hold on to it.
+    // Unlock it too, because a fork that has not closed its copy yet would hold the lock.
     if (file_.get() >= 0) ::flock(file_.get(), LOCK_UN);
   }
   Held(const Held&) = delete;
@@ -116,10 +116,10 @@ bool WriterLock::IsStillIn(const FilePath& folder) const {
 bool WriterLock::IsForeign(const FilePath& folder) {
   const FilePath path = folder / kLockFile;
   const Result<UniqueFd> file = OpenFile(path, O_RDONLY);
-  if (!file.ok()) return false;  // none, or one that Acquire cannot open either
+  if (!file.ok()) return false;  // there is none, or one that Acquire cannot open either
   std::string text(std::strlen(kOwnerBegins), '\0');
   const Result<int64_t> size = ReadAt(*file, path, 0, std::as_writable_bytes(std::span(text)));
-  return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty where a crash came in between
+  return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty if a crash came in between
 }
 
 }  // namespace everlong::store

@@ -1,6 +1,6 @@
-// The right to write to a memory: an flock on its LOCK file. The system drops it when its process dies, however it
-// dies, so a dead owner's lock needs no breaking. The file names the owner (pid, host) for the message of whoever comes
-// second. A fork of the process has none of its locks.
+// The right to write to a memory: an flock on its LOCK file. The system drops it when its process dies in any way, so
+// nobody has to break a dead owner's lock. The file names the owner (pid, host) for the message to a second writer. A
+// fork of the process has none of its locks.
 #pragma once
 
 #include <filesystem>
@@ -19,11 +19,11 @@ class WriterLock {
   WriterLock& operator=(WriterLock&&) noexcept;
   ~WriterLock();
 
-  // Never waits. kBusy names the owner.
+  // Take the lock without waiting. kBusy names the owner.
   static Result<WriterLock> Acquire(const FilePath& folder);
-  // Whether the folder still has the file that was locked. If not, it was removed, or is another memory by now.
+  // Return whether the folder still has the file that was locked. If not, it was removed, or is another memory by now.
   [[nodiscard]] bool IsStillIn(const FilePath& folder) const;
-  // Whether `folder` holds a file of that name which no writer of a memory wrote.
+  // Return whether `folder` holds a file of that name which no writer of a memory wrote.
   static bool IsForeign(const FilePath& folder);
 
  private:

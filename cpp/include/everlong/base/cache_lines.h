@@ -1,4 +1,4 @@
-// Buffers that begin where a line of the caches does: a vector register as wide as a line then never lies in two.
+// Buffers aligned to a cache line, so that a vector register as wide as a line never spans two lines.
 #pragma once
 
 #include <cstddef>

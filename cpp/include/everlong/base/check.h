@@ -1,4 +1,4 @@
-// CHECK for broken invariants: prints the place and aborts. Never for what a user or a disk can cause.
+// EVERLONG_CHECK for broken invariants: it prints the place and aborts. Never use it for errors of users or disks.
 #pragma once
 
 namespace everlong {

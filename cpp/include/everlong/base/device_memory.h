@@ -1,5 +1,5 @@
-// The host program's allocator of a GPU's memory, as a hook: the Python bindings point it at torch's, so that what the
-// core keeps on a GPU comes out of one pool with the model's, and goes back to it when torch runs short.
+// A hook for the host program's allocator of GPU memory. The Python bindings point it at torch's allocator. What the
+// core keeps on a GPU then shares one pool with the model, and goes back to it when torch runs short.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 namespace everlong {
 
 struct DeviceMemory {
-  void* at = nullptr;     // null: there is none
-  void* owner = nullptr;  // what Free takes
+  void* at = nullptr;     // null: no memory
+  void* owner = nullptr;  // the argument of `free`
 };
 
 struct DeviceMemoryHook {
-  // `bytes` >= 1 of the device, at an address divisible by 256, for work on `stream` alone.
+  // Return `bytes` >= 1 of the device's memory, at an address divisible by 256, for work on `stream` only.
   DeviceMemory (*allocate)(int32_t device, void* stream, int64_t bytes) = nullptr;
-  // In the order of that stream: its work that is enqueued may still use the memory.
+  // Free the memory in the order of that stream: work that is enqueued on it may still use the memory.
   void (*free)(void* owner) = nullptr;
 };
 
-// Thread-safe. The hook lives to the end of the process; nullptr: the runtime's own allocator.
+// Thread-safe. The hook must live to the end of the process. nullptr means the runtime's own allocator.
 void SetDeviceMemoryHook(const DeviceMemoryHook* hook);
 const DeviceMemoryHook* GetDeviceMemoryHook();
 

@@ -1,4 +1,4 @@
-// Element types of tensors that cross into the core.
+// The element types of tensors that cross into the core.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
-// A lock that many share or one has alone, in which a writer waits for those that are there and for nobody else.
-// glibc's std::shared_mutex lets a reader in as long as another one is there: readers that overlap keep a writer out
-// for good.
+// A shared mutex that is fair to writers: a writer waits only for the holders that came before it. glibc's
+// std::shared_mutex lets a reader in while another reader holds it, so overlapping readers can starve a writer.
 #pragma once
 
 #include <mutex>
@@ -8,8 +7,8 @@
 
 namespace everlong {
 
-// For std::unique_lock and std::shared_lock. Who comes after a writer waits behind it: a thread that shares the lock
-// must not ask for it again.
+// Use it with std::unique_lock and std::shared_lock. A reader that comes after a writer waits behind it. So a thread
+// that holds the lock shared must not lock it again.
 class FairSharedMutex {
  public:
   void lock() {
@@ -24,7 +23,7 @@ class FairSharedMutex {
   void unlock_shared() { mutex_.unlock_shared(); }
 
  private:
-  std::mutex turn_;  // held while its owner waits for `mutex_`
+  std::mutex turn_;  // its holder waits for `mutex_`
   std::shared_mutex mutex_;
 };
 

@@ -1,4 +1,4 @@
-// The C library's heap: what was freed and is kept for later.
+// Give freed heap memory back to the system.
 #pragma once
 
 #if defined(__linux__)
@@ -7,9 +7,9 @@
 
 namespace everlong {
 
-// Gives whole pages of freed memory back to the system. A model's forwards free what they took, and a few small things
-// of a memory that stay come to lie in it; the next forward finds no such room in one piece, and takes more.
-// Thread-safe; tens of milliseconds for a heap of hundreds of megabytes. Does nothing where the C library is not glibc.
+// Give whole pages of freed heap back to the system. A forward pass frees its memory, and small objects that stay are
+// then allocated inside that memory. The next forward finds no large free piece and takes more from the system.
+// Thread-safe. It takes tens of milliseconds for a heap of hundreds of megabytes, and does nothing without glibc.
 inline void ReturnFreedHeap() {
 #if defined(__GLIBC__)
   static_cast<void>(malloc_trim(0));

@@ -1,4 +1,4 @@
-// Huge pages for large buffers: fresh ones would otherwise cost more in page faults than in their bytes.
+// Huge pages for large buffers: page faults of a fresh buffer can cost more than filling it.
 #pragma once
 
 #if defined(__linux__)
@@ -9,7 +9,7 @@
 
 namespace everlong {
 
-// Asks for them where a buffer of this process holds several. Advice only: without them all is the same.
+// Ask for huge pages in a buffer of this process that holds several. This is only advice: results are the same without.
 inline void AdviseHugePages([[maybe_unused]] void* buffer, [[maybe_unused]] int64_t bytes) {
 #if defined(__linux__)
   constexpr uintptr_t kHugePage = 2 << 20;

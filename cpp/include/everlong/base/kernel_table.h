@@ -1,11 +1,11 @@
-// One kernel for every instruction set that this CPU can run.
+// A table of one kernel's versions for the instruction sets that this CPU can run.
 #pragma once
 
 #include <cstdint>
 
 namespace everlong {
 
-// The best first: tests compare them.
+// The best version comes first. The others are there for tests, which compare them.
 template <class Kernel>
 struct KernelTable {
   Kernel kernels[4];

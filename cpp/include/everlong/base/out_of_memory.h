@@ -1,4 +1,4 @@
-// The C++ library says that there is no memory by an exception; everlong says it by a Status.
+// Turn std::bad_alloc of the C++ library into a Status.
 #pragma once
 
 #include <new>
@@ -8,13 +8,13 @@
 
 namespace everlong {
 
-// What `work` returns, a Status or a Result; kCapacity where there was no memory for it. Allocates nothing itself.
+// Return the Status or Result of `work`, or kCapacity when it runs out of memory. It allocates nothing itself.
 template <class Work>
 auto OrOutOfMemory(Work&& work) -> decltype(work()) {
   try {
     return std::forward<Work>(work)();
   } catch (const std::bad_alloc&) {
-    return CapacityError("out of memory");  // short enough for a string without memory of its own
+    return CapacityError("out of memory");  // short enough that the string allocates nothing
   }
 }
 

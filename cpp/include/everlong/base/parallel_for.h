@@ -1,5 +1,5 @@
-// The core's one way to run a loop on several threads: a hook. Until a host sets it the loop runs on the calling
-// thread; the Python bindings point it at torch's own pool, so that a process has one pool.
+// A hook through which the core runs loops on several threads. Without a host's hook a loop runs on the calling thread.
+// The Python bindings point it at torch's own pool, so that a process has one pool.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,12 @@ namespace everlong {
 using ParallelBody = void (*)(const void* context, int64_t begin, int64_t end);
 using ParallelForHook = void (*)(int64_t begin, int64_t end, int64_t grain, const void* context, ParallelBody body);
 
-// Thread-safe. nullptr restores the serial loop. The hook returns after every part has run.
+// Thread-safe. nullptr restores the serial loop. The hook must return only after every part has run.
 void SetParallelForHook(ParallelForHook hook);
 
 void ParallelForErased(int64_t begin, int64_t end, int64_t grain, const void* context, ParallelBody body);
 
-// Calls body(first, last) for disjoint parts that cover [begin, end), each at least `grain` long where it can be.
-// The body must not throw.
+// Call body(first, last) for disjoint parts of [begin, end), at least `grain` long if possible. It must not throw.
 template <class Body>
 void ParallelFor(int64_t begin, int64_t end, int64_t grain, const Body& body) {
   if (begin >= end) return;

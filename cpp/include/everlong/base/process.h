@@ -1,4 +1,4 @@
-// What a fork of a process may do with its parent's objects: nothing, for it has them without their threads.
+// Keep a forked process from destroying its parent's objects: the fork has them without their threads.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace everlong {
 
-// The process that an object belongs to: the one that makes this. Thread-safe.
+// Remember the process that made this object. Thread-safe.
 class OwnProcess {
  public:
   [[nodiscard]] bool IsThis() const { return ::getpid() == pid_; }
@@ -17,8 +17,8 @@ class OwnProcess {
   pid_t pid_ = ::getpid();
 };
 
-// Destroys what it owns in the process that made it alone. In a fork the object lies where it is: its destructor would
-// wait there for threads that are not in the fork.
+// Return a shared pointer that destroys its object only in the process that made it. A fork leaks the object instead:
+// there, its destructor would wait for threads that the fork does not have.
 template <class T>
 std::shared_ptr<T> OwnedByThisProcess(std::unique_ptr<T> object) {
   return std::shared_ptr<T>(object.release(), [process = OwnProcess()](T* owned) {

@@ -1,4 +1,4 @@
-// What a span of a stream was to its memory: text that was read, a question that was asked, an answer that was said.
+// The role of a span of a stream: text that was read, a question that was asked, or an answer that was said.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace everlong {
 // The numbers are stored (docs/format.md).
 enum class Role : uint8_t {
   kRead = 0,
-  kAsked = 1,  // a prompt: never evidence for its own answer
+  kAsked = 1,  // a prompt: it is never evidence for its own answer
   kSaid = 2,   // generated
 };
 inline constexpr int kRoles = 3;
@@ -21,12 +21,12 @@ constexpr std::string_view NameOf(Role role) {
   return kNames[static_cast<int>(role)];
 }
 
-// None for a number that is no role's.
+// Return the role with this number; none for any other number.
 constexpr std::optional<Role> RoleOf(int64_t number) {
   return number >= 0 && number < kRoles ? std::optional(static_cast<Role>(number)) : std::nullopt;
 }
 
-// Some of the roles.
+// A set of roles.
 class Roles {
  public:
   constexpr Roles(std::initializer_list<Role> roles) {

@@ -1,12 +1,12 @@
-// What kernels are compiled for, and what of it this CPU can run. For the sources of kernels alone: it brings the
-// intrinsics.
+// The instruction sets that kernels are compiled for, and those that this CPU can run. Only the sources of kernels
+// include it, because it includes the intrinsics.
 #pragma once
 
-// GCC compiles a part of a file for another instruction set; the choice between them is made when the program runs.
+// GCC can compile a part of a file for another instruction set. The program chooses between the parts when it runs.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 #define EVERLONG_KERNEL_X86 1
-// The intrinsics' headers of GCC 12 make undefined vectors by initialising them with themselves.
+// The intrinsics headers of GCC 12 make undefined vectors by initialising them with themselves.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -20,8 +20,8 @@ namespace everlong {
 
 enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
-// What stands between one of these and EVERLONG_KERNEL_END is compiled for that level, with all that BestSimdLevel asks
-// for it. kPortable needs none.
+// Code between one of these and EVERLONG_KERNEL_END is compiled for that level, with every extension that BestSimdLevel
+// requires for it. kPortable needs no such macro.
 #ifdef EVERLONG_KERNEL_X86
 #define EVERLONG_KERNEL_AVX2 _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,fma,f16c\")")
 #define EVERLONG_KERNEL_AVX512 EVERLONG_KERNEL_AVX2 _Pragma("GCC target(\"avx512f,avx512bw,avx512dq,avx512vl\")")
@@ -30,7 +30,7 @@ enum class SimdLevel { kPortable, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 #define EVERLONG_KERNEL_END _Pragma("GCC pop_options")
 #endif
 
-// The best one that this CPU can run.
+// Return the best level that this CPU can run.
 inline SimdLevel BestSimdLevel() {
 #ifdef EVERLONG_KERNEL_X86
   const bool has_avx2 =
@@ -46,7 +46,7 @@ inline SimdLevel BestSimdLevel() {
 #endif
 }
 
-// Those of `compiled`, the best first, that this CPU can run.
+// Return those of `compiled` that this CPU can run. `compiled` lists the best first.
 template <class Kernel>
 KernelTable<Kernel> SupportedOf(std::initializer_list<std::pair<SimdLevel, Kernel>> compiled) {
   KernelTable<Kernel> supported;

@@ -1,5 +1,6 @@
-// SQLite as owned values: a connection that caches its prepared statements, a query that is reset when it goes out of
-// scope, a transaction that rolls back unless it was committed. Not thread-safe: one thread at a time per connection.
+// SQLite as owned values: a connection, its queries and its transactions. A connection caches its prepared statements.
+// A query is reset when it goes out of scope. A transaction rolls back unless it was committed. Not thread-safe: only
+// one thread at a time may use a connection.
 #pragma once
 
 #include <sqlite3.h>
@@ -21,7 +22,7 @@ namespace everlong {
 
 class Database;
 
-// A prepared statement in use. At most one of the same text at a time.
+// A prepared statement in use. At most one query of the same text may be in use at a time.
 class Query {
  public:
   ~Query();
@@ -30,18 +31,18 @@ class Query {
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
 
-  // Binds the next parameter; the value is copied. A failure surfaces in Step.
+  // Bind the next parameter; the value is copied. Step returns the error of a bind that failed.
   Query& Bind(int64_t value);
   Query& Bind(double value);
   Query& Bind(std::string_view text);
   Query& Bind(std::span<const std::byte> blob);
-  // Parameters are bound from the first one again.
+  // Start binding at the first parameter again.
   void Rewind();
 
   Result<bool> Step();  // whether there is a row
-  Status Run();         // to the end; rows are dropped
+  Status Run();         // runs to the end and drops the rows
 
-  // Columns of the row, from 0. Valid until the next Step; another type reads as 0 or empty.
+  // Columns of the row, from 0, valid until the next Step. A column of another type reads as 0 or empty.
   [[nodiscard]] int64_t Int64(int column) const;
   [[nodiscard]] double Double(int column) const;
   [[nodiscard]] std::string Text(int column) const;
@@ -69,15 +70,15 @@ class Database {
   // `name` is what errors call it.
   static Result<Database> OpenInRam(std::string name);
 
-  // `sql` must outlive the connection (a literal).
+  // `sql` must outlive the connection, so pass a literal.
   Result<Query> Prepare(std::string_view sql);
   Status Execute(const char* sql);
   [[nodiscard]] const std::string& name() const { return name_; }
-  // What its pages take in RAM: all of it, for a database there.
+  // Return the bytes of RAM that its cached pages take: all pages, for a database in RAM.
   [[nodiscard]] int64_t CachedBytes() const;
 
-  // What the last failed call on this connection means. kCorrupt for a damaged file or a foreign schema, kBusy for a
-  // lock held elsewhere, kIoError with the system's text for the rest.
+  // Return what the last failed call on this connection means. kCorrupt: a damaged file or a foreign schema. kBusy: a
+  // lock held elsewhere. kIoError with the system's text: everything else.
   [[nodiscard]] Status Error(int code) const;
 
  private:
@@ -110,7 +111,7 @@ class Transaction {
 
  private:
   explicit Transaction(Database* database) : database_(database) {}
-  Database* database_;  // null once committed
+  Database* database_;  // null after the commit
 };
 
 }  // namespace everlong

@@ -1,4 +1,4 @@
-// A list that grows at its end and moves nothing: what was read stays where it is while more is added.
+// A vector that grows at its end and never moves its elements.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace everlong {
 
-// One thread adds and changes; others read beside it those elements that it has told them of, as long as it does not
-// change these. Each chunk is as long as all before it, so that growing never copies.
+// One thread adds and changes elements. Other threads may read, at the same time, elements that this thread has told
+// them of and does not change. Each chunk is as long as all chunks before it, so growing never copies.
 template <class T>
 class StableVector {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -44,7 +44,7 @@ class StableVector {
     size_.store(at + 1, std::memory_order_release);
   }
 
-  // What is allocated, in bytes.
+  // Return the allocated bytes.
   [[nodiscard]] int64_t bytes() const {
     int64_t elements = 0;
     for (size_t chunk = 0; chunk < chunks_.size() && chunks_[chunk] != nullptr; ++chunk) {
@@ -54,7 +54,7 @@ class StableVector {
   }
 
  private:
-  static constexpr int kFirstBits = 6;  // the first chunk has 64
+  static constexpr int kFirstBits = 6;  // the first chunk holds 64 elements
   struct Free {
     size_t length = 0;
     void operator()(T* elements) const { std::allocator<T>().deallocate(elements, length); }
@@ -63,7 +63,7 @@ class StableVector {
 
   static constexpr size_t LengthOf(size_t chunk) { return size_t{1} << (chunk + kFirstBits); }
   static T* Allocate(size_t chunk) { return std::allocator<T>().allocate(LengthOf(chunk)); }
-  // Chunk c holds the elements from 2^(6 + c) - 2^6 on.
+  // Chunk c holds the elements from 2^(6 + c) - 2^6.
   static constexpr std::pair<size_t, size_t> Locate(int32_t at) {
     const size_t shifted = static_cast<size_t>(at) + (size_t{1} << kFirstBits);
     const size_t chunk = static_cast<size_t>(std::bit_width(shifted)) - 1 - kFirstBits;

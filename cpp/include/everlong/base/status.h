@@ -1,4 +1,4 @@
-// Expected failures as values. Thread-safe as any value type: share copies, not references.
+// Expected failures as values. Status is as thread-safe as any value type: share copies, not references.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace everlong {
 
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,  // the caller's value is wrong; the message names it, its value, what was expected
-  kNotFound,         // no such block, page, folder
-  kAlreadyExists,    // a memory is there already
+  kInvalidArgument,  // the caller's value is wrong; the message names it, its value and what was expected
+  kNotFound,         // there is no such block, page or folder
+  kAlreadyExists,    // there already is a memory
   kCorrupt,          // stored bytes do not match their checksum or their format
-  kIoError,          // the operating system said no
+  kIoError,          // the operating system reported an error
   kModelMismatch,    // the memory belongs to another model, RoPE or tokenizer
   kBusy,             // another writer owns the memory
-  kCapacity,         // a byte or frame budget does not hold what was asked for
+  kCapacity,         // the request does not fit into a byte or frame budget
   kReadOnly,         // the memory was opened for reading
-  kNewerFormat,      // written by a later version of everlong
+  kNewerFormat,      // a later version of everlong wrote it
 };
 
-// The name of a code as it stands in messages, e.g. "CORRUPT".
+// Return a code's name as messages write it, e.g. "CORRUPT".
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -37,7 +37,7 @@ class [[nodiscard]] Status {
   [[nodiscard]] bool ok() const { return code_ == StatusCode::kOk; }
   [[nodiscard]] StatusCode code() const { return code_; }
   [[nodiscard]] const std::string& message() const { return message_; }
-  // "CORRUPT: block 7 page 2: ..." or "OK".
+  // Return "CORRUPT: block 7 page 2: ..." or "OK".
   [[nodiscard]] std::string ToString() const;
 
  private:
@@ -57,7 +57,7 @@ inline Status CapacityError(std::string message) { return {StatusCode::kCapacity
 inline Status ReadOnlyError(std::string message) { return {StatusCode::kReadOnly, std::move(message)}; }
 inline Status NewerFormatError(std::string message) { return {StatusCode::kNewerFormat, std::move(message)}; }
 
-// A value or the Status that says why there is none.
+// A value, or the Status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:

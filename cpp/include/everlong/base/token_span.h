@@ -21,7 +21,7 @@ struct TokenSpan {
   bool operator==(const TokenSpan&) const = default;
 };
 
-// "[3, 5)".
+// Return e.g. "[3, 5)".
 inline std::string NameOf(const TokenSpan& span) {
   std::string name("[");
   return name.append(std::to_string(span.begin)).append(", ").append(std::to_string(span.end)).append(")");

@@ -1,7 +1,7 @@
-// The Gardener: streaming clustering of blocks into topics, topics into wider topics (both designs, 2.4). A block goes
-// to a near centre that takes it or becomes a new one; the centre drifts with it; centres that are too wide or too
-// full are split, two that have become one are merged; and centres are gathered by the same rule, a level up. BIRCH's
-// sums (sums.h), one pass, nothing read twice but the members of a centre that is split.
+// The Gardener: streaming clustering of blocks into topics, and of topics into wider topics. A block joins a near
+// centre that accepts it, or becomes a new centre. A centre moves as blocks join it. A centre that is too wide or too
+// full is split, and two that have become one are merged. Centres are clustered by the same rule one level up. It works
+// in one pass over BIRCH's sums (sums.h), and reads again only the members of a centre that it splits.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@
 
 namespace everlong::graph {
 
-// Ids of topics lie from here on.
+// Topics have ids from here.
 inline constexpr int64_t kFirstTopic = int64_t{1} << 36;
 
 struct GardenerOptions {
-  int32_t dimension = 0;  // of vectors, >= 1
-  int32_t levels = 2;     // of centres, >= 1: real -> virtual -> virtual
-  // The widest that a centre of level 0 grows: the root of its members' mean squared distance from their mean, in the
-  // unit of the vectors. 0: `share` of that of all blocks, so that the vectors' scale does not count.
+  int32_t dimension = 0;  // of the vectors, >= 1
+  int32_t levels = 2;     // of centres, >= 1
+  // The largest radius of a centre on level 0, in the unit of the vectors. A radius is the root of the members' mean
+  // squared distance from their mean. 0 means `share` of the radius of all blocks, whatever the scale of the vectors.
   double radius = 0;
   double share = 0.7;
-  double growth = 1.25;         // of the radius, a level
-  int64_t most_members = 4096;  // of a centre: blocks on level 0, centres above; >= 4
-  int64_t looked_at = 2048;     // centres of a level that a search for the nearest looks at; of fewer at all
-  uint64_t seed = 0;            // of the axis a split begins with, and of which centre is looked after next
+  double growth = 1.25;         // factor of the radius from one level to the next
+  int64_t most_members = 4096;  // of a centre, >= 4: blocks on level 0, centres above
+  int64_t looked_at = 2048;     // most centres of a level that a search for the nearest looks at, >= 2
+  uint64_t seed = 0;            // for the first axis of a split, and for which centre is checked next
   bool operator==(const GardenerOptions&) const = default;
 };
-// kInvalidArgument that names what there cannot be.
+// Return kInvalidArgument that names an option out of range.
 Status Validate(const GardenerOptions& options);
 
 // A centre as it is now.
@@ -43,17 +43,16 @@ struct Centre {
   int32_t level = 0;
   int64_t parent = 0;            // 0 on the highest level
   Sums sums;                     // of all blocks below it
-  std::vector<int64_t> members;  // blocks on level 0, centres above; ascending
+  std::vector<int64_t> members;  // ascending ids: blocks on level 0, centres above
   double created_at = 0;
   double updated_at = 0;
 };
 
-// Deterministic: the same calls give the same centres, on any machine. One thread at a time. The vectors of blocks are
-// not kept here. Where a call fails for another reason than its arguments (kInvalidArgument, kAlreadyExists, kNotFound:
-// nothing has changed then), this is of no use any more.
+// The same calls give the same centres on any machine. Use it from one thread at a time. It keeps no vectors of blocks.
+// kInvalidArgument, kAlreadyExists and kNotFound leave it unchanged. After any other failure it must not be used again.
 class Gardener {
  public:
-  // The vector [dimension] that a block was added with.
+  // Return the vector [dimension] that a block was added with.
   using VectorOf = std::function<Result<std::vector<float>>(int64_t block)>;
 
   Gardener(const GardenerOptions& options, VectorOf vector_of);
@@ -61,17 +60,17 @@ class Gardener {
   Gardener(Gardener&&) noexcept;
   Gardener& operator=(Gardener&&) noexcept;
 
-  // What TakeChange put somewhere: topics, and edges of kBelongsTo. kCorrupt when these are not such.
+  // Restore what TakeChange returned: topics, and edges of kBelongsTo. kCorrupt when they do not form a valid state.
   Status Restore(std::span<const store::GraphNode> topics, std::span<const store::GraphEdge> belongs);
 
-  // A block, once. `time` is seconds since 1970. kInvalidArgument on a wrong size and as Sums::Of, kAlreadyExists.
+  // Add a block. `time` is in seconds since 1970. kInvalidArgument on a wrong size and as in Sums::Of; kAlreadyExists.
   Status Add(int64_t block, std::span<const float> vector, double time);
-  // Takes a block out: all sums are what they would be had it never come. kNotFound.
+  // Remove a block. All sums become what they would be without it. kNotFound.
   Status Forget(int64_t block);
   [[nodiscard]] bool Has(int64_t block) const;
   [[nodiscard]] std::optional<int64_t> CentreOf(int64_t block) const;
 
-  // All that differs since the last call, but for nodes of blocks, which the caller has put and drops.
+  // Return all changes since the last call, without the nodes of blocks: the caller adds and drops those.
   store::GraphChange TakeChange();
 
   [[nodiscard]] std::vector<Centre> Centres() const;  // by level, then id

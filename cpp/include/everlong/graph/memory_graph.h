@@ -1,5 +1,5 @@
-// The graph of one memory: real nodes (blocks) in a chain through time, virtual nodes (topics) that the Gardener grows
-// over them; what lies in the store and what is in RAM kept the same.
+// The graph of one memory: blocks in order of time, and above them the topics that the Gardener grows. It keeps the
+// stored graph and the graph in RAM the same.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace everlong::graph {
 
-// The attribute of a memory's manifest that says it has a graph, and of what space its vectors are.
+// The manifest attribute that says that a memory has a graph, and in which space its vectors are.
 inline constexpr const char* kGraphAttribute = "graph";
 
 struct GraphOptions {
-  // What the vectors are: "keys", "encoder minilm" ... One line. Of another space, or size, no two are compared: the
-  // graph is then grown anew. Empty: there are no vectors, and so nothing but the chain through time.
+  // The space of the vectors, in one line: "keys", "encoder minilm" and so on. Vectors of another space or size cannot
+  // be compared, so the graph is then grown anew. Empty: there are no vectors, only the chain through time.
   std::string space;
-  GardenerOptions gardener;  // its dimension counts only where there is a space
+  GardenerOptions gardener;  // `dimension` counts only where there is a space
   bool operator==(const GraphOptions&) const = default;
 };
 
@@ -30,18 +30,18 @@ struct NewBlock {
   int64_t id = 0;
   int64_t previous = 0;  // the block before it in its stream; 0: none
   double created_at = 0;
-  std::vector<float> vector;  // empty: it has none
+  std::vector<float> vector;  // empty: the block has none
 };
 
-// One thread at a time, over a store that may be written to. Where a change could not be stored this is of no use any
-// more, and its caller opens another.
+// Use it from one thread at a time, with a store that may be written to. After a change that could not be stored it
+// must not be used again; open another.
 class MemoryGraph {
  public:
-  // As the store has it. Where that has none, or one of another space, or one that does not hold together (a repair may
-  // have taken nodes out), it begins anew with vectors that blocks have; of another space with nothing. The store
-  // outlives it. kCorrupt when a row is damaged: a repair takes it out.
+  // Open the stored graph. It begins anew when there is none, when the graph is of another space, or when it is
+  // inconsistent: a repair may have removed nodes. A new graph keeps the vectors of blocks, except those of another
+  // space. The store must outlive it. kCorrupt when a row is damaged; a repair removes the row.
   static Result<std::unique_ptr<MemoryGraph>> Open(store::MemoryStore& store, const GraphOptions& options);
-  // With the options that the store's graph was grown with. kNotFound where it has none.
+  // Open the stored graph with the options that it was grown with. kNotFound where there is none.
   static Result<std::unique_ptr<MemoryGraph>> OpenAsItIs(store::MemoryStore& store);
 
   ~MemoryGraph();
@@ -49,12 +49,11 @@ class MemoryGraph {
   MemoryGraph& operator=(const MemoryGraph&) = delete;
 
   [[nodiscard]] const GraphOptions& options() const { return options_; }
-  [[nodiscard]] bool Has(int64_t block) const;  // a node
-  // Nodes of blocks in the order of their ids, and what the Gardener does with them: one commit. Those whose vector
-  // cannot be had a place (its length is not finite) stay in the chain alone.
+  [[nodiscard]] bool Has(int64_t block) const;  // whether the block has a node
+  // Add nodes for blocks, in the order of their ids, and place them with the Gardener, in one commit. A block whose
+  // vector cannot be placed, because its length is not finite, joins only the chain.
   Status Add(std::span<const NewBlock> blocks);
-  // Blocks go from the store, and out of all sums in the same commit; those before and behind them are neighbours then.
-  // As MemoryStore::Forget.
+  // Remove blocks from the store and all sums, and join their neighbours, in one commit. Fails as MemoryStore::Forget.
   Status Forget(std::span<const int64_t> blocks);
 
   [[nodiscard]] const Gardener* gardener() const { return gardener_.get(); }  // nullptr without a space
@@ -65,7 +64,7 @@ class MemoryGraph {
   Status Load(bool fits);
   Status RestoreGardener();
   void NewGardener();
-  // Blocks with a node and a vector that belong to no topic: a graph that is grown anew.
+  // Place the blocks that have a node and a vector but no topic, when a graph is grown anew.
   Status PlaceTheRest();
   [[nodiscard]] Result<store::GraphChange> Stitch(std::span<const int64_t> forgotten) const;
 

@@ -1,4 +1,4 @@
-// What kinds of nodes and edges are called outside of the core.
+// The names of kinds of nodes and edges, as users see them.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What everlong itself keeps of a block among its tags: when it happened, and what it is about.
+// Tags in which everlong itself keeps when a block happened and what it is about.
 #pragma once
 
 #include <charconv>
@@ -11,13 +11,13 @@
 
 namespace everlong::graph {
 
-inline constexpr std::string_view kOwnTag = "everlong:";                // every tag that is not a user's begins so
-inline constexpr std::string_view kHappenedTag = "everlong:happened=";  // seconds since 1970, UTC
-inline constexpr std::string_view kKeyTag = "everlong:key=";            // a keyphrase
+inline constexpr std::string_view kOwnTag = "everlong:";                // prefix of every tag that is not a user's
+inline constexpr std::string_view kHappenedTag = "everlong:happened=";  // then seconds since 1970, UTC
+inline constexpr std::string_view kKeyTag = "everlong:key=";            // then a keyphrase
 
 struct ToldTags {
   std::optional<double> happened;
-  std::vector<std::string> tags;  // a user's, and keyphrases
+  std::vector<std::string> tags;  // tags of the user, and keyphrases
 };
 
 inline ToldTags ToldBy(std::span<const std::string> tags) {

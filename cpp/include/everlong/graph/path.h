@@ -1,4 +1,4 @@
-// Ways through a memory's graph.
+// Paths through a memory's graph.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace everlong::graph {
 
-// Nodes from one to another over the fewest edges of any kind, taken in either direction; of several such ways that
-// with the smallest ids. Empty where there is none, or none over at most `most_nodes` nodes that were looked at.
-// kNotFound for a node that is not there. Reads the store; thread-safe.
+// Return the nodes of a path with the fewest edges, of any kind and in either direction. Of several such paths it takes
+// the one with the smallest ids. Empty when there is no path, or when the search visited more than `most_nodes` nodes
+// without finding one. kNotFound when a node does not exist. It reads the store. Thread-safe.
 Result<std::vector<int64_t>> ShortestPath(const store::MemoryStore& store, int64_t from, int64_t to,
                                           int64_t most_nodes = int64_t{1} << 20);
 

@@ -1,5 +1,4 @@
-// The Time -> Tag tree (the four-MI100 design, 3.4.3): blocks by year, month, day and session, and by tag. What a
-// question says of times and tags leaves few of them for whatever searches next.
+// An index of blocks by time (year, month, day, session) and tag, to narrow a search to a question's times and tags.
 #pragma once
 
 #include <cstdint>
@@ -22,52 +21,53 @@ struct TimeRange {
 };
 
 struct TagQuery {
-  std::vector<TimeRange> times;   // any of these; none: any time
-  std::vector<std::string> tags;  // as many of these as there are
-  int32_t most = 10'000;          // blocks that are left
+  std::vector<TimeRange> times;   // any of these; empty: any time
+  std::vector<std::string> tags;  // as many of these as possible
+  int32_t most = 10'000;          // blocks in the answer
 };
 
-// What it took to leave some blocks, from the hardest on.
+// Which conditions the blocks of an answer meet, from the strictest on.
 enum class NarrowedBy : uint8_t {
-  kTimesAndAllTags,   // what was asked for; of times alone, or of tags alone, too
-  kTimesAndSomeTags,  // some tags are nowhere in that time
-  kTimes,             // all of them are
-  kTags,              // nothing is of that time: some tags at any
-  kNothing,           // no block has anything of it
+  kTimesAndAllTags,   // all that was asked for, also when that was only times or only tags
+  kTimesAndSomeTags,  // some of the tags, in those times
+  kTimes,             // the times; no block of them has any of the tags
+  kTags,              // some of the tags, at any time; no block is of those times
+  kNothing,           // no block meets any condition
 };
 std::string_view NameOf(NarrowedBy by);  // "times_and_all_tags" ...
 
 struct Narrowed {
   NarrowedBy by = NarrowedBy::kNothing;
-  std::vector<int64_t> blocks;  // ids, ascending; none with kNothing
+  std::vector<int64_t> blocks;  // ids, ascending; empty with kNothing
 };
 
-// Some 30 bytes a block with four tags, and 100 a tag. Of a tag's name a hash of 64 bits is kept. One thread at a time
-// changes it; any number ask it while nobody does.
+// It takes about 30 bytes for a block with four tags, and 100 bytes a tag. It keeps a 64-bit hash of a tag's name. One
+// thread at a time may change it. Any number of threads may read it while none changes it.
 class TagTree {
  public:
-  // A block whose id is at least 0, and above all before. `time` in seconds since 1970, UTC: when it happened, or was
-  // archived; one that is not finite, or beyond the years -9999 to 9999, counts as 0. `session`: a conversation, or a
-  // library.
+  // Add a block. Its id is at least 0 and larger than all before. `time`, in seconds since 1970, UTC, is when it
+  // happened or was archived. A time that is not finite, or outside the years -9999 to 9999, counts as 0. `session`: a
+  // conversation or a library.
   void Add(int64_t block, double time, int64_t session, std::span<const std::string> tags);
-  // `tags` are those it was added with. No trace of it is left in what is asked, counts of tags among it; nothing
-  // happens for one that is not here. Its room is used again once most are forgotten.
+  // Forget a block; `tags` are those that it was added with. No answer or count of tags shows it any more. An unknown
+  // block changes nothing. Its memory is used again once most blocks are forgotten.
   void Forget(int64_t block, std::span<const std::string> tags);
 
-  // Hard where something matches, soft where nothing does (NarrowedBy). Of more than `most` those stay whose tags are
-  // the rarest (sum of log(1 + blocks / blocks with the tag)), of equal ones the newest.
+  // Return the blocks that meet the strictest condition of NarrowedBy that any block meets. Of more than `most` blocks
+  // it keeps those with the rarest tags, and of equal ones the newest. Rarity is the sum of log(1 + blocks / blocks
+  // with the tag).
   [[nodiscard]] Narrowed Narrow(const TagQuery& query) const;
 
   [[nodiscard]] int64_t blocks() const { return live_; }
   [[nodiscard]] bool Has(int64_t block) const { return SlotOf(block) >= 0; }
-  [[nodiscard]] int64_t newest() const { return entries_.empty() ? 0 : IdOf(entries_.back()); }  // forgotten or not
+  [[nodiscard]] int64_t newest() const { return entries_.empty() ? 0 : IdOf(entries_.back()); }  // even if forgotten
   [[nodiscard]] int64_t BlocksWith(const std::string& tag) const;
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
 
-  // A day's session.
+  // One session on one day.
   struct Bucket {
     int32_t year = 0;
-    uint32_t month = 0;  // from 1 on
+    uint32_t month = 0;  // from 1
     uint32_t day = 0;
     int64_t session = 0;
     int64_t blocks = 0;
@@ -75,7 +75,7 @@ class TagTree {
   [[nodiscard]] std::vector<Bucket> Buckets() const;  // in order of time
 
  private:
-  // Ascending numbers as differences of 7 bits a byte.
+  // Ascending numbers, stored as differences with 7 bits a byte.
   class Numbers {
    public:
     void Add(int32_t number);
@@ -89,7 +89,7 @@ class TagTree {
     int32_t next_ = 0;  // one past the newest
   };
   struct Entry {
-    int64_t id = 0;  // its complement once it is forgotten
+    int64_t id = 0;  // the complement of the id once it is forgotten
     double time = 0;
   };
   [[nodiscard]] static int64_t IdOf(const Entry& entry) { return entry.id < 0 ? ~entry.id : entry.id; }
@@ -108,8 +108,8 @@ class TagTree {
   };
 
   [[nodiscard]] bool IsForgotten(int32_t slot) const { return entries_[slot].id < 0; }
-  [[nodiscard]] int32_t SlotOf(int64_t block) const;  // -1: it is not here, or forgotten
-  // Of blocks that are not forgotten: those in some range, ascending; those with some tag, ascending.
+  [[nodiscard]] int32_t SlotOf(int64_t block) const;  // -1: unknown or forgotten
+  // Return the slots of blocks that are not forgotten, ascending: those in some range, or those with some tag.
   [[nodiscard]] std::vector<int32_t> InTimes(std::span<const TimeRange> times) const;
   [[nodiscard]] std::vector<Scored> WithTags(std::span<const std::string> tags) const;
   [[nodiscard]] std::vector<int64_t> Best(std::vector<Scored> scored, int32_t most) const;

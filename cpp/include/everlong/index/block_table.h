@@ -1,5 +1,5 @@
-// Which blocks and pages there are, in order of archiving: the common numbering of every part of the index, and what a
-// search may return of it. Pages are computed from their block.
+// The table of blocks and pages, in the order in which they were archived. It numbers them for every part of the index,
+// and says which of them a search may return. Pages are computed from their block.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@
 
 namespace everlong::index {
 
-// Which blocks a search may look into; what is not set does not choose.
+// Which blocks a search may look into. A field that is not set excludes nothing.
 struct SearchFilter {
   std::vector<std::string> sources;  // any of these
   std::vector<std::string> tags;     // all of these
-  std::optional<double> since;       // archived at this moment or later, seconds since 1970
-  std::optional<double> before;      // archived before this moment
-  // Any of these. Without it, what was read and what was said: a question is no evidence for its own answer.
+  std::optional<double> since;       // archived at this time or later, seconds since 1970
+  std::optional<double> before;      // archived before this time
+  // Any of these. If not set: what was read and what was said, because a question is no evidence for its own answer.
   std::optional<Roles> roles;
 };
 
-// A block that comes.
+// A block to add.
 struct NewBlock {
   int64_t id = 0;
   int64_t stream = 0;
   TokenSpan span;           // of the stream; not empty
-  int32_t sink_tokens = 0;  // its leading tokens that are sinks of their stream: never scored (findings.md)
+  int32_t sink_tokens = 0;  // its first tokens that are sinks; never scored, for sinks draw attention from any query
   double created_at = 0;    // seconds since 1970
   std::string_view source;
   std::span<const std::string> tags;
@@ -49,8 +49,8 @@ struct BlockEntry {
   TokenSpan span;
   double created_at = 0;
   int32_t sink_tokens = 0;  // 0 to all of its tokens
-  int32_t source = 0;       // BlockTable::source
-  int32_t first_tag = 0;    // of BlockTable::tags
+  int32_t source = 0;       // number for BlockTable::source
+  int32_t first_tag = 0;    // place in BlockTable::tags
   int32_t tag_count = 0;
   int32_t first_page = 0;  // ordinal
   int32_t page_count = 0;
@@ -62,83 +62,83 @@ struct BlockEntry {
 
 struct PageEntry {
   int64_t block = 0;
-  int32_t page = 0;  // within the block
+  int32_t page = 0;  // number within the block
   int64_t stream = 0;
   TokenSpan span;           // of the stream; not empty
-  int32_t sink_tokens = 0;  // leading tokens of this page that are sinks
-  int32_t source = 0;       // BlockTable::source
+  int32_t sink_tokens = 0;  // first tokens of this page that are sinks
+  int32_t source = 0;       // number for BlockTable::source
   bool forgotten = false;
 };
 
-// Blocks are numbered 0, 1, 2 ... (`number`) in order of Append, and so are their pages (`ordinal`), one block's after
-// the other's; neither ever changes. Appends, forgets and lookups take O(log blocks). Not thread-safe; owned and locked
-// by os::Memory: what is in the table is what a search sees.
+// Blocks are numbered 0, 1, 2 ... (`number`) in the order of Append. Their pages are numbered too (`ordinal`), one
+// block's after the other's. Neither number ever changes. Appends, forgets and lookups take O(log blocks). Not
+// thread-safe: os::Memory owns and locks it. A search sees what is in the table.
 class BlockTable {
  public:
-  explicit BlockTable(int32_t page_tokens);  // tokens of a full page; a block's last may have fewer
+  explicit BlockTable(int32_t page_tokens);  // tokens of a full page; a block's last page may have fewer
 
-  // The number of the block. Its id is larger than any before.
+  // Append a block and return its number. Its id must be larger than any before.
   int32_t Append(const NewBlock& block);
-  // Nothing happens for a block that is not here (any more).
+  // Forget a block. An unknown or forgotten block changes nothing.
   void Forget(int64_t id);
-  // Behind those that it has; one that it has already is not added. Likewise.
+  // Add tags behind those that the block has, each once. An unknown or forgotten block changes nothing.
   void AddTags(int64_t id, std::span<const std::string> tags);
 
   [[nodiscard]] int32_t page_tokens() const { return page_tokens_; }
-  // How many there are, forgotten ones too.
+  // Return the count, with the forgotten ones.
   [[nodiscard]] int32_t blocks() const { return blocks_.size(); }
   [[nodiscard]] int32_t pages() const { return blocks_.empty() ? 0 : blocks_.back().pages().last; }
-  // Without the forgotten ones.
+  // Return the count, without the forgotten ones.
   [[nodiscard]] int32_t live_blocks() const { return live_blocks_; }
   [[nodiscard]] int32_t live_pages() const { return live_pages_; }
-  [[nodiscard]] std::vector<int32_t> LiveOrdinals() const;  // of their pages, ascending
+  [[nodiscard]] std::vector<int32_t> LiveOrdinals() const;  // of pages that are not forgotten, ascending
 
   [[nodiscard]] const BlockEntry& block(int32_t number) const { return blocks_[number]; }
-  // That of this id; nullptr when it is not here, or forgotten.
+  // Return the block with this id; nullptr when it is unknown or forgotten.
   [[nodiscard]] const BlockEntry* Find(int64_t id) const;
   [[nodiscard]] const BlockEntry& BlockOfPage(int32_t ordinal) const;
   [[nodiscard]] PageEntry page(int32_t ordinal) const;
   [[nodiscard]] const std::string& source(int32_t number) const { return *sources_.names[static_cast<size_t>(number)]; }
   [[nodiscard]] const std::string& tag(int32_t number) const { return *tags_.names[static_cast<size_t>(number)]; }
-  // Numbers of a block's tags, in the order in which they were given.
+  // Return the numbers of a block's tags, in the order in which they were given.
   [[nodiscard]] std::vector<int32_t> tags(const BlockEntry& block) const;
 
-  // One past the newest token of a stream; 0 when there is none.
+  // Return one past the newest token of a stream; 0 when it has none.
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;
-  // The block of `stream` that holds token `position`, or else the first behind it; nullptr when there is none.
+  // Return the block of `stream` that holds token `position`, or else the first behind it; nullptr if there is none.
   [[nodiscard]] const BlockEntry* BlockAt(int64_t stream, int64_t position) const;
-  // The `count` most recent blocks of `stream` that end at or before `before` and pass `filter`, oldest first.
+  // Return the `count` newest blocks of `stream` that end at or before `before` and pass `filter`, oldest first.
   [[nodiscard]] std::vector<const BlockEntry*> RecentBlocks(int64_t stream, int64_t before, int32_t count,
                                                             const SearchFilter& filter) const;
-  // The page before / after in the same stream, contiguous with this one, of the same source and not forgotten; -1 if
-  // none. Should a stream hold two such blocks, the one added last.
+  // Return the page before or after this one; -1 if there is none. It is contiguous in the same stream, of the same
+  // source, and not forgotten. If two blocks of the stream qualify, it is the one added last.
   [[nodiscard]] int32_t Previous(int32_t ordinal) const;
   [[nodiscard]] int32_t Next(int32_t ordinal) const;
 
-  // Pages of blocks that pass `filter` and may be recalled into a frame of `stream` that still holds everything from
-  // token `resident_from` on: not forgotten, not of sinks alone, not resident. A page of which a part has left the
-  // frame may come back; sinks never leave.
+  // Return the pages that may be recalled into a frame of `stream` that holds every token from `resident_from`. Their
+  // blocks pass `filter`. Pages that are forgotten, resident, or all sinks are excluded. A page may come back once a
+  // part of it has left the frame. Sinks never leave.
   [[nodiscard]] PageFilter Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter = {}) const;
 
   [[nodiscard]] int64_t bytes() const;  // of host memory, about
 
  private:
-  // Names, each kept once, and the blocks that have it: numbers, ascending, forgotten ones too.
+  // Names, each kept once, and the numbers of the blocks that have it: ascending, with the forgotten ones.
   struct Names {
     std::unordered_map<std::string, int32_t> numbers;
     std::vector<const std::string*> names;
     std::vector<std::vector<int32_t>> postings;
 
-    int32_t Number(std::string_view name);                      // of an old one or a new one
-    [[nodiscard]] int32_t Find(const std::string& name) const;  // -1 for none
+    int32_t Number(std::string_view name);                      // of a known name, or of a new one
+    [[nodiscard]] int32_t Find(const std::string& name) const;  // -1 if unknown
     [[nodiscard]] int64_t bytes() const;
   };
-  // The blocks of a role: as of a name, and the runs first -> last of pages that are neither forgotten nor sinks.
+  // The blocks of a role, and its pages that are neither forgotten nor sinks, as runs first -> last.
   struct OfRole {
     std::vector<int32_t> postings;
     std::map<int32_t, int32_t> scored;
   };
-  // A SearchFilter in numbers.
+  // A SearchFilter with numbers for names.
   struct Wanted {
     std::vector<int32_t> sources;  // ascending; any of these, unless `any_source`
     std::vector<int32_t> tags;     // ascending; all of these
@@ -146,31 +146,31 @@ class BlockTable {
     std::optional<double> since;
     std::optional<double> before;
     Roles roles = {};
-    bool nothing = false;  // some name is nowhere
+    bool nothing = false;  // no block has some name that is asked for
     [[nodiscard]] bool any_block() const { return any_source && tags.empty() && !since && !before && !nothing; }
   };
 
-  // Of a block that is not forgotten; -1 for none.
+  // Return the number of a block that is not forgotten; -1 if there is none.
   [[nodiscard]] int32_t NumberOf(int64_t id) const;
   [[nodiscard]] Wanted Resolve(const SearchFilter& filter) const;
   [[nodiscard]] bool Passes(const BlockEntry& block, const Wanted& wanted) const;
-  // Numbers of blocks among which are all that pass, ascending.
+  // Return the numbers of blocks that may pass, ascending. All blocks that pass are among them.
   [[nodiscard]] std::vector<int32_t> Candidates(const Wanted& wanted) const;
   [[nodiscard]] std::optional<std::vector<int32_t>> InTime(const Wanted& wanted, size_t most) const;
   [[nodiscard]] PageFilter ResidentPages(int64_t stream, int64_t resident_from) const;
   [[nodiscard]] OfRole& of(Role role) { return roles_[static_cast<size_t>(role)]; }
   [[nodiscard]] const OfRole& of(Role role) const { return roles_[static_cast<size_t>(role)]; }
-  // All pages of these roles that are neither forgotten nor sinks.
+  // Return all pages of these roles that are neither forgotten nor sinks.
   [[nodiscard]] PageFilter PagesOf(Roles roles) const;
-  // Its pages that hold more than sinks.
+  // Return the block's pages that hold more than sinks.
   [[nodiscard]] PageRun ScoredPages(const BlockEntry& block) const;
   [[nodiscard]] int32_t PageTokens(const BlockEntry& block, int32_t page) const;
   [[nodiscard]] int32_t PageSinks(const BlockEntry& block, int32_t page) const;
-  // The page of `stream` that begins, or ends, at a token; -1 for none.
+  // Return the page of `stream` that begins, or ends, at a token; -1 if there is none.
   [[nodiscard]] int32_t PageThatBegins(int64_t stream, int64_t token) const;
   [[nodiscard]] int32_t PageThatEnds(int64_t stream, int64_t token) const;
 
-  using OfStream = std::map<int64_t, int32_t>;  // first token -> number, not forgotten
+  using OfStream = std::map<int64_t, int32_t>;  // first token -> number, without the forgotten ones
 
   int32_t page_tokens_;
   StableVector<BlockEntry> blocks_;
@@ -178,7 +178,7 @@ class BlockTable {
   Names sources_;
   Names tags_;
   std::unordered_map<int64_t, OfStream> streams_;
-  std::set<std::pair<double, int32_t>> by_time_;  // created_at and number, not forgotten
+  std::set<std::pair<double, int32_t>> by_time_;  // created_at and number, without the forgotten ones
   std::array<OfRole, kRoles> roles_;
   int32_t live_blocks_ = 0;
   int32_t live_pages_ = 0;

@@ -1,4 +1,4 @@
-// Where searches of an index may scan instead of the host: a GPU.
+// A device, such as a GPU, on which an index can scan instead of on the host.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace everlong::index {
 
-// Memory of one device, and the scans there. Calls come one at a time, from any thread. What fails leaves the device as
-// it was; the index then scans on the host.
+// The memory of one device, and the scans on it. Calls come one at a time, from any thread. A failed call leaves the
+// device as it was. The index then scans on the host.
 class IndexDevice {
  public:
   IndexDevice() = default;
@@ -20,17 +20,17 @@ class IndexDevice {
   IndexDevice& operator=(const IndexDevice&) = delete;
   virtual ~IndexDevice() = default;
 
-  // `bytes` >= 1 of the device, at an address divisible by 256; the caller's until Free. kCapacity when there is none.
+  // Allocate `bytes` >= 1 of the device, at an address divisible by 256. The caller owns it until Free. kCapacity.
   virtual Result<std::byte*> Allocate(int64_t bytes) = 0;
-  virtual void Free(std::byte* memory) = 0;  // after all that was enqueued
+  virtual void Free(std::byte* memory) = 0;  // after all work that was enqueued
 
-  // Bytes of the host into memory of the device. `from` may change as soon as the call returns. kIoError.
+  // Copy bytes of the host into the device's memory. `from` may change once the call returns. kIoError.
   virtual Status Upload(std::byte* to, std::span<const std::byte> from) = 0;
 
-  // The job after all uploads before it; waits for it and copies its masses to mass [job.page_count]. kIoError with the
-  // device's reason; `mass` is then unspecified.
+  // Run the job after all uploads before it, wait for it, and copy its masses to mass [job.page_count]. kIoError with
+  // the device's reason; `mass` is then unspecified.
   virtual Status Scan(const HeadsJob& job, std::span<float> mass) = 0;
-  // The same of its scores, to scores [job.page_count].
+  // Do the same for its scores, to scores [job.page_count].
   virtual Status Scan(const MeaningJob& job, std::span<MeaningScore> scores) = 0;
 };
 

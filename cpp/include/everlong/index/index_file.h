@@ -1,4 +1,4 @@
-// A saved index as one file: magic, what its owner wrote, CRC-32C of both (docs/format.md, "Index files").
+// A saved index as one file: magic, the owner's bytes, CRC-32C of both (docs/format.md, "Index files").
 #pragma once
 
 #include <cstddef>
@@ -18,29 +18,30 @@
 
 namespace everlong::index {
 
-// 'FILE', for messages.
+// Return 'FILE', for messages.
 std::string Quoted(const FilePath& file);
 
-// Removes what a crash left of files that were written to become `file`. Nobody writes one now.
+// Remove what a crash left of files that were written to become `file`. Nobody may be writing one now.
 void RemoveUnfinished(const FilePath& file);
 
-// The checksum that a saved index ends with, unchecked: it tells this one from another. kNotFound, kIoError, kCorrupt.
+// Return the checksum at the end of a saved index, unchecked, to tell it from another. kNotFound, kIoError, kCorrupt.
 Result<uint32_t> ChecksumOf(const FilePath& file);
 
-// What a saved index carries behind itself in the same file: bytes that say what it is about.
+// Bytes behind a saved index in the same file, which say what the index is about.
 struct Appendix {
   std::vector<std::byte> bytes;
-  uint32_t checksum = 0;  // what the file ends with: of these bytes and of the index's own checksum
+  uint32_t checksum = 0;  // the file's last bytes: of these bytes and of the index's own checksum
 };
-// Checked; none when the file carries none. kNotFound, kIoError, kCorrupt.
+// Read and check the appendix; none when the file has none. kNotFound, kIoError, kCorrupt.
 Result<std::optional<Appendix>> ReadAppendix(const FilePath& file);
-// The index that `save` writes into the file it is given, with `bytes` behind it, in the place of `file`: both in one
+// Replace `file` by the index that `save` writes into the file it is given, with `bytes` behind it. Both come in one
 // rename, or the file stays as it was.
 Status SaveWithAppendix(const FilePath& file, const std::function<Status(const FilePath& file)>& save,
                         std::span<const std::byte> bytes);
 
-// Written beside `file` under a name of its own (FILE.PROCESS.NUMBER.writing), then durable and renamed in Commit: the
-// file is the old one or a new one, also where several write it at once. What is not committed is removed.
+// A writer that replaces `file` whole. It writes beside it, under a name of its own (FILE.PROCESS.NUMBER.writing).
+// Commit makes that file durable and renames it. So `file` is the old one or a new one, even when several write it at
+// once. The destructor removes what was not committed.
 class IndexFileWriter {
  public:
   static Result<IndexFileWriter> Create(const FilePath& file, std::string_view magic);
@@ -50,7 +51,7 @@ class IndexFileWriter {
   IndexFileWriter(const IndexFileWriter&) = delete;
   IndexFileWriter& operator=(const IndexFileWriter&) = delete;
 
-  // A failure is remembered and returned by Commit.
+  // Write bytes. Commit returns a failure.
   void Write(std::span<const std::byte> bytes);
   template <class T>
   void WriteAll(std::span<const T> values) {
@@ -68,7 +69,7 @@ class IndexFileWriter {
 
   FilePath file_;
   FilePath temporary_;
-  UniqueFd written_;  // none once committed
+  UniqueFd written_;  // empty after the commit
   int64_t bytes_ = 0;
   uint32_t crc_ = 0;
   Status status_;
@@ -83,7 +84,7 @@ class IndexFileReader {
   // The same of an appendix of `file`, which outlives it and was checked.
   static Result<IndexFileReader> OfAppendix(const FilePath& file, const Appendix& appendix, std::string_view magic);
 
-  // The next values; kCorrupt when there are not so many.
+  // Read the next values; kCorrupt when there are not so many.
   template <class T>
   Status ReadAll(std::span<T> values) {
     static_assert(std::is_trivially_copyable_v<T>);

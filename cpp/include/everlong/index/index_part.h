@@ -1,4 +1,4 @@
-// The parts of the index by number and name: what a search asks, and what named a page.
+// The parts of the index by number and name, and sets of them.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace everlong::index {
 
-// The place of a part in the table of kinds (part_kinds.h). kMeanPool and kHnsw are over the same vectors, the mean of
-// a block's un-rotated keys of the last layer (the designs' MVP, 3.1.2): the one exact, the other by a graph.
-// kEmbedding is over vectors of pages that the caller computes, by a sentence-embedding model over their text; kMeaning
-// over several vectors a page, made of the states that the model had while it read (meaning.h).
+// The number of a part is its place in the table of kinds (part_kinds.h). Parts kMeanPool and kHnsw search the same
+// vectors: the mean of a block's un-rotated keys of the last layer. The first is exact, the second uses a graph. Part
+// kEmbedding searches vectors of pages that the caller computes from their text with a sentence-embedding model. Part
+// kMeaning searches several vectors a page, made from the model's hidden states when it read the page (meaning.h).
 struct IndexPart {
   uint8_t number = 0;
   bool operator==(const IndexPart&) const = default;
@@ -30,13 +30,13 @@ inline constexpr IndexPart IndexPart::kHnsw{3};
 inline constexpr IndexPart IndexPart::kEmbedding{4};
 inline constexpr IndexPart IndexPart::kMeaning{5};
 
-// So many parts there may be.
+// The most parts that there can be.
 inline constexpr uint8_t kMostIndexParts = 32;
 
 std::string_view NameOf(IndexPart part);  // "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning"
 std::optional<IndexPart> ParseIndexPart(std::string_view name);
 
-// Some of them.
+// A set of parts.
 class IndexParts {
  public:
   constexpr IndexParts() = default;

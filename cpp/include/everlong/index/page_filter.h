@@ -1,4 +1,4 @@
-// Which pages a search may return, decided before scoring.
+// The set of pages that a search may return, decided before it scores any.
 #pragma once
 
 #include <algorithm>
@@ -20,18 +20,18 @@ struct PageRun {
   bool operator==(const PageRun&) const = default;
 };
 
-// Some page ordinals, as runs: a filter costs what it says, not what the archive holds.
+// A set of page ordinals as runs. Its cost depends on the number of runs, not on the size of the archive.
 class PageFilter {
  public:
-  PageFilter() = default;  // none
+  PageFilter() = default;  // no pages
   static PageFilter All(int32_t pages) { return PageFilter({{0, pages}}); }
-  // Ascending, none before the last one's end; empty ones say nothing.
+  // The runs are ascending and do not overlap. Empty runs are ignored.
   explicit PageFilter(std::span<const PageRun> runs) {
     for (const PageRun& run : runs) Add(run);
   }
   PageFilter(std::initializer_list<PageRun> runs) : PageFilter(std::span(runs.begin(), runs.size())) {}
 
-  // A run behind all others.
+  // Add a run behind all others.
   void Add(PageRun run) {
     if (run.size() <= 0) return;
     EVERLONG_CHECK(run.first >= 0 && (runs_.empty() || run.first >= runs_.back().last));
@@ -43,7 +43,7 @@ class PageFilter {
     }
   }
 
-  // These without those of another.
+  // Return these pages without those of another filter.
   [[nodiscard]] PageFilter Without(const PageFilter& others) const {
     PageFilter left;
     auto other = others.runs_.begin();
@@ -59,17 +59,17 @@ class PageFilter {
   }
 
   [[nodiscard]] bool empty() const { return runs_.empty(); }
-  // Ascending, not empty, none touching the next.
+  // Return the runs: ascending, not empty, and with a gap between any two.
   [[nodiscard]] std::span<const PageRun> runs() const { return runs_; }
   [[nodiscard]] bool Allows(int32_t ordinal) const { return AllowsAny({ordinal, ordinal + 1}); }
-  // Whether any of these may be returned.
+  // Return whether any of these pages may be returned.
   [[nodiscard]] bool AllowsAny(PageRun run) const {
     const auto after = std::ranges::upper_bound(runs_, run.first, {}, &PageRun::last);
     return run.size() > 0 && after != runs_.end() && after->first < run.last;
   }
-  // How many may be returned.
+  // Return how many pages may be returned.
   [[nodiscard]] int32_t Count() const { return count_; }
-  // The shortest run that holds all that are allowed; [0, 0) for none.
+  // Return the shortest run that holds all allowed pages; [0, 0) for none.
   [[nodiscard]] PageRun Range() const {
     return runs_.empty() ? PageRun{} : PageRun{runs_.front().first, runs_.back().last};
   }
@@ -82,7 +82,7 @@ class PageFilter {
 // The pages of a filter by their position in it.
 class PagePositions {
  public:
-  // Refers to `filter`.
+  // It refers to `filter`, which must outlive it.
   explicit PagePositions(const PageFilter& filter) : runs_(filter.runs()), count_(filter.Count()) {
     begins_.reserve(runs_.size());
     int32_t begin = 0;
@@ -97,7 +97,7 @@ class PagePositions {
     const size_t run = RunOf(position);
     return runs_[run].first + (position - begins_[run]);
   }
-  // visit(position, page) for those of positions [first, last), in order.
+  // Call visit(position, page) for positions [first, last), in order.
   template <class Visit>
   void ForEach(int32_t first, int32_t last, const Visit& visit) const {
     if (first >= last) return;
@@ -121,7 +121,7 @@ class PagePositions {
 
 struct Hit {
   int32_t page = 0;  // ordinal in the BlockTable
-  float score = 0;   // larger is better; the unit is the index kind's
+  float score = 0;   // larger is better; each index kind has its own unit
 };
 
 }  // namespace everlong::index

@@ -1,4 +1,4 @@
-// The part "embedding": vectors of pages that somebody else computes.
+// The part "embedding": it searches vectors of pages that the caller computes.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace everlong::index {
 
-// Where vectors are searched: all of them, by a graph (hnsw), or by learned lists (neural_inverted_index.h).
+// How vectors are searched: all of them, by a graph (hnsw), or by learned lists (neural_inverted_index.h).
 enum class VectorSearch : uint32_t { kFlat, kHnsw, kDnii };
 inline constexpr const char* kVectorSearchNames[] = {"flat", "hnsw", "dnii"};
 
-// Whose vectors, and what they are kept in. Compared by cosine.
+// The source of the vectors, and how they are searched. They are compared by cosine.
 struct PageVectorOptions {
-  std::string encoder;    // vectors of another one are never searched together with these
+  std::string encoder;    // vectors of different encoders are never searched together
   int32_t dimension = 0;  // >= 1
   VectorSearch search = VectorSearch::kFlat;
   bool operator==(const PageVectorOptions&) const = default;
 };
-// Vectors of one page at most, e.g. one for every 32 of its tokens.
+// The most vectors of one page, e.g. one for every 32 of its tokens.
 inline constexpr int32_t kMaxPageVectors = 16;
-// Ids of blocks that may have vectors.
+// The largest id of a block that may have vectors.
 inline constexpr int64_t kLargestVectorBlock = (int64_t{1} << 35) - 1;
 
-// Its input is Query::Input("page_query"): [dimension] fp32.
+// Make the part. Its input is Query::Input("page_query"): [dimension] fp32.
 std::unique_ptr<Part> MakeEmbeddingPart(const PartContext& context, const PageVectorOptions& options);
 
 }  // namespace everlong::index

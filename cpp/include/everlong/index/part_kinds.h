@@ -14,36 +14,35 @@
 namespace everlong::index {
 
 struct PartKind {
-  // What requests call it, and its file in a memory's index/ is called.
+  // Its name in requests, and the name of its file in a memory's index/.
   std::string_view name;
-  // The Query::inputs that it takes; empty: the token ids. A search without it does not ask the part.
+  // The Query::inputs that it takes; empty: the token ids. A search without this input does not ask the part.
   std::string_view input;
-  // What a search is told that has this input where the part is not there.
+  // The message for a search that has this input while the part is missing.
   std::string_view missing;
 
   enum class Made : uint8_t {
-    kWithMemory,    // there from the beginning
-    kWhenAsked,     // by the first search that has its input: it costs a read of every page
-    kByItsOptions,  // once the caller has said with what
+    kWithMemory,    // made with the memory
+    kWhenAsked,     // made by the first search that has its input, because it costs a read of every page
+    kByItsOptions,  // made once the caller has given its options
   };
   Made made = Made::kWithMemory;
   bool saved = true;         // to a file, where the memory is in a folder
-  bool needs_keys = false;   // there is none in a memory of text alone
+  bool needs_keys = false;   // a memory of text alone does not have it
   Voice voice;               // of its ranking of pages
-  Voice group_voice;         // of its ranking of groups, where it has one
-  bool from_caller = false;  // what it holds cannot be had from the store again (Part::AddVectors)
+  Voice group_voice;         // of its ranking of groups, if it has one
+  bool from_caller = false;  // its contents cannot be read again from the store (Part::AddVectors)
 
-  // An empty one; null where the caller's options make it.
+  // Make an empty part; null where the caller's options make it.
   Result<std::unique_ptr<Part>> (*make)(const PartContext& context) = nullptr;
-  // For from_caller: an empty one with the settings of a saved file; null when these are none.
+  // For from_caller: make an empty part with the settings of a saved file; null when the settings are invalid.
   std::unique_ptr<Part> (*from_settings)(const PartContext& context, const std::string& settings) = nullptr;
 };
 
-// The kinds by IndexPart::number.
+// Return the kinds by IndexPart::number.
 std::vector<IndexPart> AllIndexParts();
 const PartKind& KindOf(IndexPart part);
-// Adds a kind that this library does not bring, before the first memory is opened; names are distinct. The kind lives
-// as long as the process.
+// Add a kind of another library, before the first memory is opened. Names are distinct. It lives to the process' end.
 IndexPart RegisterPartKind(const PartKind& kind);
 
 }  // namespace everlong::index

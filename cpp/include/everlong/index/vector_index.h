@@ -1,4 +1,4 @@
-// The contract of every index over plain vectors: which vectors are nearest to a query.
+// The contract of an index over plain vectors: find the vectors that are nearest to a query.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace everlong::index {
 
 enum class Metric : uint32_t { kInnerProduct, kCosine, kL2 };
-// How a vector is kept. int8 and e4m3 have one fp32 scale a vector; what is searched is what is kept.
+// How a vector is kept. kInt8 and kE4M3 have one fp32 scale a vector. A search compares with what is kept.
 enum class VectorStorage : uint32_t { kFp32, kBf16, kInt8, kE4M3 };
 
 struct VectorHit {
@@ -23,13 +23,13 @@ struct VectorHit {
   bool operator==(const VectorHit&) const = default;
 };
 
-// Which ids a search may return, decided before anything is scored.
+// The set of ids that a search may return, decided before it scores any.
 class IdFilter {
  public:
-  IdFilter() = default;  // all
-  // Called from several threads at once, and for ids that a search then does not return. It must not call the index.
+  IdFilter() = default;  // all ids
+  // Several threads call `allows`, also for ids that the search does not return. It must not call the index.
   explicit IdFilter(std::function<bool(int64_t)> allows) : allows_(std::move(allows)) {}
-  // One byte an id, not 0 = may be returned; ids past the end may not. The bytes outlive the filter.
+  // One byte an id: not 0 means that it may be returned. Ids past the end may not. The bytes must outlive the filter.
   static IdFilter Bitmap(std::span<const uint8_t> allowed) {
     return IdFilter(
         [allowed](int64_t id) { return std::cmp_less(id, allowed.size()) && allowed[static_cast<size_t>(id)] != 0; });
@@ -45,29 +45,29 @@ class IdFilter {
 // The hits of one query, best first.
 using VectorHits = std::vector<VectorHit>;
 
-// Thread-safe: searches run beside each other and beside one writer; Add and Remove take turns, and a search sees every
-// vector or none of a call to Remove, and of a call to Add what has been added so far.
+// Thread-safe: searches run beside each other and beside one writer. Add and Remove take turns. A search sees all
+// vectors of a call to Remove or none; of a call to Add it sees those added so far.
 class VectorIndex {
  public:
   virtual ~VectorIndex() = default;
 
-  // vectors [ids.size(), dimension()]. kInvalidArgument on a wrong size, a negative id, a NaN or a number beyond
-  // +-2^48; kAlreadyExists when an id is here or named twice. The index is then unchanged. kCapacity when there is no
-  // memory for them: a flat index is unchanged then too, a graph may have some of them.
+  // Add vectors [ids.size(), dimension()]. kInvalidArgument on a wrong size, a negative id, a NaN or a number beyond
+  // +-2^48. kAlreadyExists when an id is here or given twice. Both leave the index unchanged. kCapacity when there is
+  // no memory for them: a flat index is then unchanged too, a graph may have some of them.
   virtual Status Add(std::span<const int64_t> ids, std::span<const float> vectors) = 0;
-  // How many of them were here. Their room is used again.
+  // Remove vectors and return how many of them were here. Their memory is used again.
   virtual int64_t Remove(std::span<const int64_t> ids) = 0;
 
-  // The k best of the allowed vectors for each of queries [n, dimension()], best first, ties by the smaller id; all
-  // that are allowed when k is larger. Scores are computed in fp64 from what is kept. kInvalidArgument on a wrong size,
-  // a NaN, a number beyond +-2^48, or k < 1.
+  // Return, for each of queries [n, dimension()], the k best of the allowed vectors: best first, ties by the smaller
+  // id; all allowed ones when k is larger. Scores are computed in fp64 from what is kept. kInvalidArgument on a wrong
+  // size, a NaN, a number beyond +-2^48, or k < 1.
   [[nodiscard]] virtual Result<std::vector<VectorHits>> Search(std::span<const float> queries, int32_t k,
                                                                const IdFilter& filter) const = 0;
 
-  // What is kept of a vector, fp32 [dimension()]: of kCosine one of unit length, or zeros. Empty: it is not here.
+  // Return the kept vector, fp32 [dimension()]. With kCosine it has unit length, or is zeros. Empty: it is unknown.
   [[nodiscard]] virtual std::vector<float> Vector(int64_t id) const = 0;
 
-  // One file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
+  // Save to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
   [[nodiscard]] virtual Status Save(const FilePath& file) const = 0;
 
   [[nodiscard]] virtual int32_t dimension() const = 0;
@@ -77,29 +77,29 @@ class VectorIndex {
   [[nodiscard]] virtual int64_t bytes() const = 0;             // of host memory
 };
 
-// Exact: every allowed vector is scored, on all threads.
+// An exact index: it scores every allowed vector, on all threads.
 struct FlatOptions {
   int32_t dimension = 0;  // >= 1
   Metric metric = Metric::kCosine;
   VectorStorage storage = VectorStorage::kFp32;
 };
 std::unique_ptr<VectorIndex> MakeFlatIndex(const FlatOptions& options);
-// What Save wrote. kNotFound, kIoError; kCorrupt when it is damaged, cut short or no flat index.
+// Load what Save wrote. kNotFound, kIoError; kCorrupt when it is damaged, cut short or not a flat index.
 Result<std::unique_ptr<VectorIndex>> LoadFlatIndex(const FilePath& file);
 
-inline constexpr int32_t kMostHnswLinks = 10'000;  // hnswlib itself takes no more
+inline constexpr int32_t kMostHnswLinks = 10'000;  // the limit of hnswlib
 
-// A graph over fp32 vectors (hnswlib): approximate, and exact where few vectors are allowed.
+// A graph over fp32 vectors (hnswlib). It is approximate, and exact where few vectors are allowed.
 struct HnswOptions {
   int32_t dimension = 0;  // >= 1
   Metric metric = Metric::kCosine;
   int32_t links = 16;  // M: links of a vector on every level, twice as many on the lowest; 2 to kMostHnswLinks
   int32_t ef_construction = 200;  // candidates kept while a vector is linked
   int32_t ef = 64;                // candidates kept while searching; more find more
-  int32_t exact_below = 10'000;   // so many allowed vectors or fewer are all scored
+  int32_t exact_below = 10'000;   // so many allowed vectors, or fewer, are all scored
 };
 std::unique_ptr<VectorIndex> MakeHnswIndex(const HnswOptions& options);
-// As LoadFlatIndex, and kCapacity when there is no memory for it.
+// Load as LoadFlatIndex does; also kCapacity when there is no memory for it.
 Result<std::unique_ptr<VectorIndex>> LoadHnswIndex(const FilePath& file);
 
 }  // namespace everlong::index

@@ -1,5 +1,4 @@
-// The codecs of a payload, and where the numbers of a part lie. Compiled by host C++, hipcc and nvcc: one layout for
-// every device.
+// The codecs of a payload, and the layout of a part. Host C++, hipcc and nvcc use one layout.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +10,29 @@ namespace everlong::kv {
 enum class Codec : uint8_t {
   kFloat32,   // "fp32": exact for fp32 models
   kBFloat16,  // "bf16": exact for bf16 models
-  // OCP FP8 with K scaled per channel of a page and V per token (K per token answers worse):
+  // OCP FP8, with K scaled per channel of a page and V per token. K scaled per token answers worse.
   kE4M3,  // "e4m3"
   kE5M2,  // "e5m2"
 };
 
-// Whether a part holds scales: the FP8 codecs.
+// Return whether a part holds scales: only the FP8 codecs do.
 EVERLONG_HD constexpr bool HasScales(Codec codec) { return codec == Codec::kE4M3 || codec == Codec::kE5M2; }
 
-// Bytes of one element's code.
+// Return the bytes of one element's code.
 EVERLONG_HD constexpr int64_t CodeBytes(Codec codec) {
   if (codec == Codec::kFloat32) return 4;
   return codec == Codec::kBFloat16 ? 2 : 1;
 }
 
-// The largest number of a codec with scales.
+// Return the largest number of a codec with scales.
 EVERLONG_HD constexpr float FormatMax(Codec codec) { return codec == Codec::kE4M3 ? kE4M3Max : kE5M2Max; }
 
-// MagnitudeBits from here on do not survive the codec: NaN, infinity, and what rounds to it.
+// Return the first MagnitudeBits that the codec cannot hold: NaN, infinity, and what rounds to it.
 EVERLONG_HD constexpr uint32_t RejectedBits(Codec codec) {
   return codec == Codec::kBFloat16 ? 0x7F7F8000U : kFloatInfinityBits;
 }
 
-// A part (one layer of one page of `tokens`, kv/payload.h) in bytes from its first.
+// The layout of a part (one layer of one page of `tokens`, kv/payload.h), as byte offsets from its start.
 struct PartLayout {
   Codec codec = Codec::kE4M3;
   int32_t kv_heads = 0;

@@ -1,10 +1,10 @@
-// The arithmetic of one element, written once: number formats and the rotation of one pair. Compiled by host C++, hipcc
-// and nvcc, so that every device computes the same bits. Branch-free: loops over these vectorise.
+// The arithmetic of one element: number formats and the rotation of one pair. Host C++, hipcc and nvcc compile this
+// header, so that every device computes the same bits. It is branch-free, so that loops over it vectorise.
 //
 // The bits agree everywhere only without contraction of a*b+c: build with -ffp-contract=off (nvcc: --fmad=false).
-// Nothing here relies on subnormal fp32 arithmetic, so the flush-to-zero mode of a host does not change a result above
-// 2^-126. Formats: IEEE 754 binary32 and binary16, bfloat16, and OCP OFP8 E4M3 (bias 7, largest 448, no infinity, NaN
-// 0x7F) and E5M2 (bias 15, largest 57344, infinity 0x7C, NaN 0x7D to 0x7F).
+// Nothing here relies on subnormal fp32 arithmetic, so a host's flush-to-zero mode changes no result above 2^-126. The
+// formats are IEEE 754 binary32 and binary16, bfloat16, and two of OCP OFP8. E4M3 has bias 7, largest 448, no infinity
+// and NaN 0x7F. E5M2 has bias 15, largest 57344, infinity 0x7C and NaN 0x7D to 0x7F.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace everlong::kv {
 
 // --- bits
 
-// The builtin behind std::bit_cast: the standard function is not device code for every compiler.
+// The builtin behind std::bit_cast. The standard function is not device code for every compiler.
 EVERLONG_HD inline uint32_t FloatBits(float value) { return __builtin_bit_cast(uint32_t, value); }
 EVERLONG_HD inline float FloatFromBits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 inline constexpr uint32_t kFloatSignMask = 0x80000000U;
 inline constexpr uint32_t kFloatInfinityBits = 0x7F800000U;
 
-// |value| as ordered bits: kFloatInfinityBits and above are infinity and NaN.
+// Return |value| as ordered bits: kFloatInfinityBits and above are infinity and NaN.
 EVERLONG_HD inline uint32_t MagnitudeBits(float value) { return FloatBits(value) & ~kFloatSignMask; }
 
-// `a` where the condition holds, else `b`, by a mask: of a plain ?: a compiler may make a branch when one side holds
-// floating-point arithmetic (which might trap), and then not vectorise the loop around it.
+// Return `a` where the condition holds, else `b`, by a mask. A compiler may turn a plain ?: into a branch when one side
+// has floating-point arithmetic, which might trap. Then it does not vectorise the loop around it.
 EVERLONG_HD inline uint32_t Select(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = 0U - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -40,7 +40,7 @@ EVERLONG_HD inline uint32_t Select(bool condition, uint32_t a, uint32_t b) {
 
 EVERLONG_HD inline float BFloat16ToFloat(uint16_t bits) { return FloatFromBits(static_cast<uint32_t>(bits) << 16); }
 
-// Round to nearest, ties to even; a NaN stays a (quiet) NaN, overflow becomes infinity.
+// Round to nearest, ties to even. A NaN stays a (quiet) NaN. Overflow becomes infinity.
 EVERLONG_HD inline uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = FloatBits(value);
   const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
@@ -60,7 +60,7 @@ EVERLONG_HD inline float Float16ToFloat(uint16_t bits) {
   return FloatFromBits(sign | Select(magnitude >= 0x7C00U, special, finite));
 }
 
-// Round to nearest, ties to even; a NaN stays a (quiet) NaN, 65520 and above become infinity.
+// Round to nearest, ties to even. A NaN stays a (quiet) NaN. 65520 and above become infinity.
 EVERLONG_HD inline uint16_t FloatToFloat16(float value) {
   const uint32_t sign = (FloatBits(value) >> 16) & 0x8000U;
   const uint32_t bits = MagnitudeBits(value);
@@ -76,7 +76,7 @@ EVERLONG_HD inline uint16_t FloatToFloat16(float value) {
 
 inline constexpr float kE4M3Max = 448.0F;
 
-// Round to nearest, ties to even; what lies beyond +-448, infinity too, becomes +-448; NaN becomes NaN.
+// Round to nearest, ties to even. Values beyond +-448, infinity too, become +-448. NaN becomes NaN.
 EVERLONG_HD inline uint8_t FloatToE4M3(float value) {
   const uint32_t sign = (FloatBits(value) >> 24) & 0x80U;
   const uint32_t bits = MagnitudeBits(value);
@@ -101,7 +101,7 @@ EVERLONG_HD inline float E4M3ToFloat(uint8_t code) {
 
 inline constexpr float kE5M2Max = 57344.0F;
 
-// Round to nearest, ties to even; what lies beyond +-57344, infinity too, becomes +-57344; NaN becomes NaN.
+// Round to nearest, ties to even. Values beyond +-57344, infinity too, become +-57344. NaN becomes NaN.
 EVERLONG_HD inline uint8_t FloatToE5M2(float value) {
   const uint32_t sign = (FloatBits(value) >> 24) & 0x80U;
   const uint32_t bits = MagnitudeBits(value);
@@ -119,12 +119,11 @@ EVERLONG_HD inline float E5M2ToFloat(uint8_t code) {
   return FloatFromBits(FloatBits(Float16ToFloat(static_cast<uint16_t>(code << 8))) | quiet);
 }
 
-// --- scales: an FP8 code stands for a number of a group over the group's scale. The encoder multiplies by 1 / scale,
-// the decoder by scale, both rounded to fp32: code = FloatToE4M3(value * (1 / scale)), value = E4M3ToFloat(code) *
-// scale.
+// --- scales: a group of FP8 codes shares one scale. The encoder multiplies by 1 / scale and the decoder by scale, both
+// rounded to fp32: code = FloatToE4M3(value * (1 / scale)), value = E4M3ToFloat(code) * scale.
 
-// The group's largest magnitude / the format's largest number. 1 for a group of zeros; never subnormal, so that neither
-// the scale nor its reciprocal loses precision.
+// Return the group's largest magnitude / the format's largest number; 1 for a group of zeros. It is never subnormal, so
+// that neither the scale nor its reciprocal loses precision.
 EVERLONG_HD inline float GroupScale(float largest_magnitude, float format_max) {
   const float scale = largest_magnitude / format_max;
   const float normal = scale < 0x1p-126F ? 0x1p-126F : scale;
@@ -138,7 +137,7 @@ struct Pair {
   float y;
 };
 
-// cos and sin of an angle times the attention scaling m.
+// The cos and sin of an angle, times the attention scaling m.
 struct Phase {
   float c;
   float s;
@@ -146,8 +145,8 @@ struct Phase {
 
 EVERLONG_HD inline Pair RotatePair(Pair in, Phase by) { return {in.x * by.c - in.y * by.s, in.y * by.c + in.x * by.s}; }
 
-// The phase that undoes `of`, m included: (c, -s) / (c^2 + s^2), where c^2 + s^2 = m^2 as fp32 rounded them. One for
-// every slot and pair, whatever the layer and the head.
+// Return the phase that undoes `of`, with its m: (c, -s) / (c^2 + s^2), where c^2 + s^2 = m^2 as fp32 rounded them. All
+// layers and heads share one for every slot and pair.
 EVERLONG_HD inline Phase InversePhase(Phase of) {
   const float norm = of.c * of.c + of.s * of.s;
   return {of.c / norm, -of.s / norm};

@@ -1,4 +1,4 @@
-// How the KV of a span lies in bytes: the L3 payload of a block (design-four-mi100 2.3, 3.4.1).
+// The layout of a payload: how the KV of a block lies in bytes.
 //
 //   payload = page 0 | page 1 | ... | last page (may hold fewer tokens)
 //   page    = part 0 | part 1 | ...                     one part a layer, so that a layer can be read alone

@@ -1,4 +1,4 @@
-// What an archive made on a GPU tells of a number that its codec cannot hold: plain values, read on the host later.
+// What a GPU archive reports of a number that its codec cannot hold: plain values that the host reads later.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace everlong::kv {
 
-// The first such number, in the order of the payload: it counts all numbers of full pages, layer by layer, head by
+// The first such number. `index` counts all numbers of full pages in the order of the payload: layer by layer, head by
 // head, a head's keys before its values.
 struct RefusedNumber {
   static constexpr uint64_t kNone = ~uint64_t{0};
   uint64_t index = kNone;
-  float value = 0;  // un-rotated, as it is: NaN, an infinity, or too large
+  float value = 0;  // un-rotated: NaN, an infinity, or too large
 };
 
 struct PayloadSizes {
@@ -26,7 +26,7 @@ struct NumberPlace {
   bool is_key = true;
   int64_t layer = 0;
   int64_t head = 0;
-  int64_t token = 0;  // of the span
+  int64_t token = 0;  // number within the span
   int32_t d = 0;
 };
 

@@ -1,6 +1,5 @@
-// Rotary position embedding as one value: everything that decides how a key is rotated.
-// Source: Su et al., RoFormer (2021), eq. 15; the attention scaling m is that of YaRN and LongRoPE (HF multiplies cos
-// and sin by it).
+// The parameters of a rotary position embedding: all that decides how a key is rotated. Source: Su et al., RoFormer
+// (2021), eq. 15. The attention scaling m is that of YaRN and LongRoPE; HF multiplies cos and sin by it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace everlong::kv {
 
-// Positions of keys lie in [0, kPositionLimit): up to there an angle in fp64 is right to 1e-7 rad.
+// Key positions lie in [0, kPositionLimit). Up to there an fp64 angle is right to 1e-7 rad.
 inline constexpr int64_t kPositionLimit = int64_t{1} << 30;
 
 // Which two elements of a head form a plane of rotation.
@@ -27,7 +26,7 @@ struct RopeTable {
 
   [[nodiscard]] int32_t rotary_dim() const { return static_cast<int32_t>(2 * inv_freq.size()); }
 
-  // PhaseAt (kv/position_phase.h) of every pair: cos, sin [rotary_dim / 2].
+  // Return PhaseAt (kv/position_phase.h) of every pair: cos, sin [rotary_dim / 2].
   void CosSin(int64_t position, std::span<float> cos, std::span<float> sin) const;
 };
 

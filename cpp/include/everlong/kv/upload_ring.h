@@ -1,5 +1,5 @@
-// Small tables of the host on their way to a device: through a ring of pinned RAM, so that to enqueue a copy waits for
-// nothing. (The runtimes copy from other RAM after all that the stream has to do.)
+// Uploads of small host tables to a device through a ring of pinned RAM, so that enqueueing a copy never waits. From
+// other RAM the runtimes copy only after all work of the stream.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace everlong::kv {
 // Thread-safe.
 class UploadRing {
  public:
-  // Of `bytes` >= 1 of pinned RAM. kCapacity.
+  // Make a ring of `bytes` >= 1 of pinned RAM. kCapacity.
   static Result<std::unique_ptr<UploadRing>> Make(std::shared_ptr<StreamRuntime> runtime, int64_t bytes);
   UploadRing(const UploadRing&) = delete;
   UploadRing& operator=(const UploadRing&) = delete;
@@ -25,19 +25,19 @@ class UploadRing {
 
   [[nodiscard]] int64_t bytes() const { return bytes_; }
 
-  // Enqueues a copy on the stream. `from`, at most bytes() of it, may change as soon as the call returns. It waits for
-  // the device only where the ring is full of copies under way, for the oldest of them. kIoError.
+  // Enqueue a copy of `from` on the stream. `from` has at most bytes() and may change once the call returns. It waits
+  // for the device only where the ring is full of copies under way, and then for the oldest. kIoError.
   Status Upload(void* stream, std::byte* to, std::span<const std::byte> from);
 
  private:
-  // A part of the ring whose copy is under way.
+  // A part of the ring with a copy under way.
   struct Part {
     int64_t begin = 0;
     StreamRuntime::Event copied = nullptr;
   };
 
   UploadRing(std::shared_ptr<StreamRuntime> runtime, std::byte* pinned, int64_t bytes);
-  // Under the lock.
+  // Call these under the lock.
   [[nodiscard]] bool TryTake(int64_t bytes, int64_t* begin) const;
   Result<int64_t> Take(int64_t bytes);
   void GiveBackOldest();

@@ -1,4 +1,4 @@
-// When to recall (both designs 3.1.2; findings.md "Cost"). The policies can be combined.
+// The recall policy: when to recall. Policies can be combined.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,33 @@ enum class RecallTrigger : uint8_t { kPrompt, kRecent, kPeriodic, kSignal, kTomb
 
 struct RecallPolicyConfig {
   bool prompt = true;     // once a question, by its own queries
-  bool recent = false;    // the designs' MVP: every `recent_every` tokens the `recent_blocks` newest blocks
+  bool recent = false;    // every `recent_every` tokens, the `recent_blocks` newest blocks
   bool periodic = false;  // every `periodic_every` tokens, by the newest tokens' queries
   bool signal = false;    // on <RETRIEVE>, by the newest tokens' queries
-  // Where the newest token attends to a tombstone by `tombstone_threshold` or more: what that one stands for
-  // (design-one-consumer-gpu 3.2.3, "Tombstone Activation"). In what the threshold is measured is the host's affair.
+  // When the newest token attends to a tombstone by `tombstone_threshold` or more, recall the tokens that it stands
+  // for. The host decides the unit of the threshold.
   bool tombstone = false;
   float tombstone_threshold = 0.0F;
-  // Of the text read last, what stays between the recalled zone and a question; the rest leaves the frame for it (it is
-  // archived, so that it can come back). Measured: text between what was recalled and the question costs answers.
+  // How much of the text that was read last stays between the recalled zone and a question. The rest leaves the frame,
+  // and can come back from the archive. Measured: text between recalled pages and question costs answers.
   int32_t prompt_rolling_tokens = 0;
-  // Of a conversation since then, what comes back before what is recalled, the newest; all that the zone takes where
-  // nothing is. Measured: the more turns of one kind a small model sees, the surer it answers the next question in
-  // their words, whatever was recalled.
+  // How much of a conversation since then comes back before the recalled pages, newest first. It gets the whole zone
+  // where nothing is recalled. Measured: after many turns of one kind, a small model answers the next question in their
+  // words, whatever was recalled.
   int32_t conversation_tokens = 96;
   int32_t recent_every = 512;
   int32_t recent_blocks = 3;
   int32_t periodic_every = 128;
-  // T_protect (design-four-mi100 3.3.2): for so many generated tokens what came back stays, whatever else is due; a
-  // signal waits, a new question does not.
+  // For so many generated tokens what came back stays, whatever else is due. A signal waits; a new question does not.
   int32_t protect_tokens = 32;
 };
 
-// kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive and the other counts not
+// kInvalidArgument unless recent_every, recent_blocks and periodic_every are positive, the other counts are not
 // negative, and tombstone_threshold is a number.
 Status Validate(const RecallPolicyConfig& config);
 
-// What a RecallPolicy has counted, in generated tokens, so that another one goes on from there. No count goes on beyond
-// what makes its recall due or ends the protection, and those of policies that are off stay 0.
+// The counts of a RecallPolicy, in generated tokens, so that another policy can go on from them. A count stops where
+// its recall is due or the protection ends. The counts of policies that are off stay 0.
 struct RecallCounts {
   int64_t since_recent = 0;
   int64_t since_periodic = 0;
@@ -48,23 +47,22 @@ struct RecallCounts {
   bool operator==(const RecallCounts&) const = default;
 };
 
-// A value that counts generated (or evaluated) tokens.
+// A value type that counts generated (or evaluated) tokens.
 class RecallPolicy {
  public:
   explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}
-  // Counts tokens; the recall that is now due, if any: a waiting signal, then recent, then periodic.
+  // Count tokens, and return the recall that is now due, if any: a waiting signal, then recent, then periodic.
   std::optional<RecallTrigger> Count(int64_t tokens);
-  // <RETRIEVE>: kSignal now, or none: without `signal` never, while protected with a later Count.
+  // Take <RETRIEVE>: return kSignal now, or none: never without `signal`, and from a later Count while protected.
   std::optional<RecallTrigger> Signal();
-  // A tombstone is attended to: kTombstone now, or none: without `tombstone` never, and not while protected: what is
-  // still needed then is still attended to.
+  // Take a tombstone that is attended to: return kTombstone now, or none. None without `tombstone`, and while
+  // protected: a tombstone that is still needed later is then still attended to.
   [[nodiscard]] std::optional<RecallTrigger> Wake() const;
-  // The recall that would be due if what came back last were not protected.
+  // Return the recall that would be due if what came back last were not protected.
   [[nodiscard]] std::optional<RecallTrigger> Waiting() const;
-  // Something came back: the protection begins.
+  // Note that something came back: the protection begins.
   void Restored() { counts_.since_restored = 0; }
-  // Goes on from what another policy has counted, as far as this config has use for it. False, and nothing is adopted,
-  // when a count is negative.
+  // Go on from another policy's counts, if this config uses them. Return false, and adopt nothing, if one is negative.
   bool Adopt(const RecallCounts& counts);
   [[nodiscard]] const RecallCounts& counts() const { return counts_; }
 
@@ -72,7 +70,7 @@ class RecallPolicy {
   [[nodiscard]] bool Protected() const {
     return counts_.since_restored && *counts_.since_restored < config_.protect_tokens;
   }
-  // By the counts alone, protected or not.
+  // Return the recall that is due by the counts alone, protected or not.
   [[nodiscard]] std::optional<RecallTrigger> Due() const;
 
   RecallPolicyConfig config_;

@@ -6,8 +6,8 @@
 
 namespace everlong::store {
 
-// What the system says is available, or half of all there is where it does not say, but no more than the process'
-// control groups leave it, in bytes. proc/ and sys/ are looked for in `root`. Any thread.
+// Return the bytes that the system says are available, or half of all RAM where it does not say, but at most what the
+// process' control groups leave. proc/ and sys/ are looked for in `root`. Call it from any thread.
 int64_t FreeRamBytes(const std::filesystem::path& root = "/");
 
 }  // namespace everlong::store

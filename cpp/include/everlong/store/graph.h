@@ -1,6 +1,6 @@
-// The graph that a memory keeps beside its blocks: nodes (the blocks themselves, and virtual ones: centres with their
-// sums, times, entities) and edges between them. The store keeps it with what it keeps of blocks - the same commits,
-// checksums and copies - and knows nothing of what it means.
+// The graph that a memory keeps beside its blocks. Nodes are the blocks, and virtual ones: centres with their sums,
+// times, entities. Edges lie between them. The store keeps the graph with its blocks, in the same commits, checksums
+// and copies. It knows nothing of what the graph means.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,15 @@ enum class EdgeKind : int32_t {
   kBelongsTo = 3,
 };
 
-// In what is handed over with a block that has no id yet: that block's node.
+// In a change that comes with a block without an id yet: that block's node.
 inline constexpr int64_t kThisBlock = 0;
-// The id of a block's node is the block's; ids of virtual nodes lie above kLargestBlockId (memory_store.h), as the
-// caller chooses.
+// A block's node has the block's id. The caller chooses ids of virtual nodes above kLargestBlockId (memory_store.h).
 struct GraphNode {
   int64_t id = 0;
   NodeKind kind = NodeKind::kBlock;
   int32_t level = 0;          // in the hierarchy, from 0
-  std::vector<float> vector;  // of whatever space the caller compares in; may be empty
-  int64_t count = 0;          // members of a centre, the sum of their vectors, and of their squared lengths
+  std::vector<float> vector;  // of the space that the caller compares in; may be empty
+  int64_t count = 0;          // members of a centre; then the sum of their vectors, and of their squared lengths
   std::vector<double> linear_sum;
   double square_sum = 0;
   double created_at = 0;  // seconds since 1970, UTC
@@ -40,7 +39,7 @@ struct GraphNode {
   bool operator==(const GraphNode&) const = default;
 };
 
-// At most one of each kind from one node to another.
+// There is at most one edge of each kind from one node to another.
 struct GraphEdge {
   int64_t from = 0;
   int64_t to = 0;
@@ -57,20 +56,20 @@ struct EdgeKey {
   bool operator==(const EdgeKey&) const = default;
 };
 
-// By id; by from, to, kind.
+// Nodes are in order of id; edges of from, to, kind.
 struct Graph {
   std::vector<GraphNode> nodes;
   std::vector<GraphEdge> edges;
   bool operator==(const Graph&) const = default;
 };
 
-// Done in the order of its members, all or none. What names a block or a node that is not there (any more) is left out:
-// a block may be forgotten while a change that names it is on its way.
+// A change is done in the order of its members, all or none. Entries that name an unknown or forgotten block or node
+// are left out: a block may be forgotten while a change that names it is on its way.
 struct GraphChange {
   std::vector<EdgeKey> drop_edges;
   std::vector<int64_t> drop_nodes;   // and their edges
-  std::vector<GraphNode> put_nodes;  // each in place of the one of its id; its edges stay
-  std::vector<GraphEdge> put_edges;  // each in place of the one of its ends and kind
+  std::vector<GraphNode> put_nodes;  // each replaces the node of its id; its edges stay
+  std::vector<GraphEdge> put_edges;  // each replaces the edge of its ends and kind
 
   [[nodiscard]] bool empty() const {
     return drop_edges.empty() && drop_nodes.empty() && put_nodes.empty() && put_edges.empty();
@@ -79,8 +78,8 @@ struct GraphChange {
 
 inline constexpr int64_t kMaxNodeDimensions = int64_t{1} << 16;  // of a vector, and of a linear sum
 
-// kInvalidArgument that names what no graph can have: an id that does not fit its kind, an unknown kind, a number that
-// is not finite, a negative count or level, a vector too long; kThisBlock unless `with_block`.
+// Return kInvalidArgument that names what no graph can have. That is an id that does not fit its kind, an unknown kind,
+// a number that is not finite, a negative count or level, a vector too long, or kThisBlock without `with_block`.
 Status ValidateChange(const GraphChange& change, bool with_block);
 
 }  // namespace everlong::store

@@ -1,4 +1,4 @@
-// manifest.json: what a memory is, and for which model. Replaced by atomic rename, never edited in place.
+// The manifest.json of a memory: what it is, and for which model. Replaced by atomic rename, never edited in place.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace everlong::store {
 
 inline constexpr int32_t kFormatVersion = 2;
 
-// What a payload depends on. Opaque strings; equal strings mean interchangeable.
+// What a payload depends on. The strings are opaque; equal strings mean interchangeable.
 struct Fingerprint {
   std::string weights;
   std::string rope;
@@ -20,9 +20,9 @@ struct Fingerprint {
   bool operator==(const Fingerprint&) const = default;
 };
 
-// The shape of a payload page, for whoever reads it back (kv::PayloadLayout has the same fields, with meaning).
+// The shape of a payload page, for readers. kv::PayloadLayout has the same fields, with their meaning.
 struct Geometry {
-  int32_t layers = 0;  // parts of a page; 0: a memory of text alone, whose blocks have token ids and no payload
+  int32_t layers = 0;  // parts of a page; 0: a memory of text alone, its blocks have token ids and no payload
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t page_tokens = 0;
@@ -39,12 +39,12 @@ struct Manifest {
   std::map<std::string, std::string> attributes;  // small texts kept with the memory, e.g. the index profile's JSON
 };
 
-// Ok, or kModelMismatch with every field that differs and both values.
+// Return ok, or kModelMismatch with every field that differs and both values.
 Status CheckFingerprint(const Manifest& manifest, const Fingerprint& expected);
 
-// kNotFound, kCorrupt (with the path and what is wrong), kNewerFormat, kIoError.
+// Read the manifest. kNotFound, kCorrupt (with the path and what is wrong), kNewerFormat, kIoError.
 Result<Manifest> ReadManifest(const FilePath& folder);
-// Durable on return: temporary file, fsync, rename, fsync of the folder.
+// Write the manifest, durable on return: temporary file, fsync, rename, fsync of the folder.
 Status WriteManifest(const FilePath& folder, const Manifest& manifest);
 
 }  // namespace everlong::store

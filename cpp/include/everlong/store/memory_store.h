@@ -1,11 +1,10 @@
-// The host-memory store: blocks of a memory, in RAM or in a folder (both designs, 2.3; architecture.md "A memory on
-// disk").
+// The store of a memory's blocks, in RAM or in a folder (docs/architecture.md, "A memory on disk").
 //
 //   alice.everlong/  manifest.json  catalog.sqlite  segments/NNNNNN.kvseg  files/NAME  index/  LOCK
 //
-// A block is acknowledged only after its payload is durable (fsync of the segment) and its catalog row is committed, in
-// that order: a crash between the two leaves bytes that no row names, never a row without bytes.
-// The store knows shapes and checksums, not meaning. All methods are thread-safe.
+// A block is acknowledged only after its payload is durable (fsync of the segment) and then its catalog row is
+// committed. So a crash between the two leaves bytes that no row names, never a row without bytes. The store knows
+// shapes and checksums, not meaning. All methods are thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -29,18 +28,18 @@
 
 namespace everlong::store {
 
-// A folder of the memory's for what can be made anew from the rest. The store keeps the name free, and no more.
+// A folder of the memory for data that can be rebuilt from the rest. The store only keeps the name free.
 inline constexpr const char* kIndexFolder = "index";
 
-// No block has a larger id, nor one below 1: ids of what belongs to its pages begin with it (os/page_vectors.cc).
+// Block ids lie from 1 to this. Ids of what belongs to a block's pages begin with the block's id (os/page_vectors.cc).
 inline constexpr int64_t kLargestBlockId = (int64_t{1} << 35) - 1;
 
 struct BlockInfo {
   int64_t id = 0;
-  int64_t stream = 0;       // which stream of tokens the span counts in
+  int64_t stream = 0;       // the stream of the span
   TokenSpan span;           // of the stream
   int32_t sink_tokens = 0;  // how many of its first tokens were the stream's sinks
-  std::string source;       // what the caller called the text; "" for a conversation
+  std::string source;       // the caller's name of the text; "" for a conversation
   double created_at = 0;    // seconds since 1970, UTC
   std::vector<std::string> tags;
   int32_t pages = 0;          // of kv; 0 without
@@ -48,7 +47,7 @@ struct BlockInfo {
   Role role = Role::kRead;    // of all its tokens
 };
 
-// Which blocks; what is not set does not choose.
+// Which blocks to return. A field that is not set excludes nothing.
 struct BlockFilter {
   std::optional<std::string> source;
   std::optional<std::string> tag;
@@ -57,7 +56,7 @@ struct BlockFilter {
   std::optional<Roles> roles;    // any of these
 };
 
-// What Submit takes; everything is copied before it returns, but for a payload that has an owner.
+// A block to Submit. Everything is copied before Submit returns, except a payload with an owner.
 struct BlockDraft {
   int64_t stream = 0;
   TokenSpan span;
@@ -67,18 +66,18 @@ struct BlockDraft {
   std::vector<std::string> tags;
   std::span<const int32_t> token_ids;  // [span.size()]
   std::span<const std::byte> payload;  // kv: the pages, one after the other; empty: no kv
-  // Keeps `payload`, which nobody changes while this is held, in its place: it is let go once the block is stored.
+  // Keeps `payload` alive in its place until the block is stored. Nobody may change the payload meanwhile.
   std::shared_ptr<const void> payload_owner;
   std::span<const int64_t> page_bytes;  // [pages], sums to payload.size(); each a multiple of geometry.layers
-  std::span<const TensorView> tensors;  // small ones that belong to the block (tensor.h says how much there may be)
-  GraphChange graph;                    // lands with the block; kThisBlock stands for its node
+  std::span<const TensorView> tensors;  // small tensors of the block; tensor.h has the limits
+  GraphChange graph;                    // committed with the block; kThisBlock stands for its node
   Role role = Role::kRead;
 };
 
-// What every store asks of a block beside its payload: kInvalidArgument that names what does not fit.
+// Check what every store requires of a block besides its payload. kInvalidArgument names what does not fit.
 Status ValidateBlock(const BlockDraft& draft);
 
-// Parts [first_part, first_part + parts) of one page; out.size() is exactly their bytes.
+// A read of parts [first_part, first_part + parts) of one page. out.size() is exactly their bytes.
 struct PageRead {
   int64_t block = 0;
   int32_t page = 0;
@@ -87,11 +86,11 @@ struct PageRead {
   std::span<std::byte> out;
 };
 
-// Reads under way. Destroy it before the store and before the buffers it fills: its destructor waits.
+// Reads under way. Destroy it before the store and before the buffers that it fills: its destructor waits.
 class PendingReads {
  public:
   virtual ~PendingReads() = default;
-  // Until every buffer is filled, or the first failure in the order of the reads. More than once: the same answer.
+  // Wait until every buffer is filled, or return the first failure in the order of the reads, again on a second call.
   virtual Status Wait() = 0;
 };
 
@@ -104,53 +103,53 @@ struct StoreStats {
   int64_t graph_nodes = 0;
   int64_t graph_edges = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
-  int64_t dead_bytes = 0;  // of the segments; what Compact would give back, and a block that a file with holes may cost
+  int64_t dead_bytes = 0;  // of the segments: what Compact would give back, and a block that a file with holes may cost
   int64_t host_bytes = 0;  // payload in RAM now
-  int64_t index_bytes = 0;  // what SetIndexBytes said
+  int64_t index_bytes = 0;  // the value of SetIndexBytes
 };
 
-// What a scrub found.
+// Damage that a scrub found.
 struct Damage {
   int64_t block = 0;  // 0 where no block can be named
   std::string what;   // names page, part and file
 };
 struct VerifyReport {
-  int64_t blocks = 0;   // looked at
-  int64_t records = 0;  // pages of kv and records of tensors, read back and checked
+  int64_t blocks = 0;   // that were looked at
+  int64_t records = 0;  // pages of kv and records of tensors that were read back and checked
   int64_t bytes = 0;    // of those records' payload
   int64_t nodes = 0;    // of the graph, and its edges
   int64_t edges = 0;
   std::vector<Damage> damage;
-  std::vector<int64_t> dropped;  // blocks that a repair took out
+  std::vector<int64_t> dropped;  // blocks that a repair removed
 };
 
-// The share of StoreOptions::host_bytes that stays for payload, however large the indexes are: one in so many.
+// The share of StoreOptions::host_bytes that payload gets however large the indexes are: one in so many.
 inline constexpr int64_t kLeastPayloadShare = 8;
 
 struct StoreOptions {
   int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
-  // What a memory keeps in RAM: first what its indexes take (SetIndexBytes), and in what is left of it, or in a
-  // kLeastPayloadShare-th of it where that is more, payload: all of it for a memory in RAM, which takes no more then;
-  // as a cache tier for one in a folder. None: half of the memory that is free when it is opened, for this process: in
-  // a container what the container's limit leaves.
+  // The RAM that a memory may take. The indexes come first (SetIndexBytes). Payload gets the rest, or a
+  // kLeastPayloadShare-th of it where that is more. A memory in RAM holds all of its payload there, and refuses more
+  // when it is full. A memory in a folder uses it as a cache tier. None: half of the RAM that is free for this process
+  // when the memory is opened. In a container that is what the container's limit leaves.
   std::optional<int64_t> host_bytes = std::nullopt;
-  // Blocks that are not durable yet hold at most this much, or one block: then Submit waits.
+  // Blocks that are not durable yet hold at most this much, or one block. Submit waits when it is reached.
   int64_t queue_bytes = int64_t{256} << 20;
 };
 
 class MemoryStore {
  public:
-  // A new memory: in RAM when `folder` is empty, else in that folder (created 0700; kAlreadyExists when it holds one,
-  // or something else under a name that a memory uses).
+  // Make a new memory: in RAM when `folder` is empty, else in that folder (created 0700). kAlreadyExists when the
+  // folder holds a memory, or something else under a name that a memory uses.
   static Result<std::unique_ptr<MemoryStore>> Create(const std::optional<std::filesystem::path>& folder,
                                                      const Manifest& manifest, const StoreOptions& options = {});
-  // An existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and host).
-  // A read-only opener takes no lock and sees the state committed when each call is made. A memory of an older format
-  // is brought to this one by a writer; a read-only opener reads it as it is.
+  // Open an existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and
+  // host). A read-only opener takes no lock and sees the state committed when each call is made. A writer upgrades a
+  // memory of an older format. A read-only opener reads it as it is.
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
-  // A new memory, as Create, with all that Export wrote into `file`: blocks keep their ids. kCorrupt when the file is
-  // damaged or cut short, and what `accepts` says when it is given and refuses the whole: nothing is made then.
+  // Make a new memory, as Create does, with all that Export wrote into `file`. Blocks keep their ids. kCorrupt when the
+  // file is damaged or cut short. `accepts`, if given, may refuse it all. Nothing is made on an error.
   using Acceptance = std::function<Status(const MemoryStore& made)>;
   static Result<std::unique_ptr<MemoryStore>> Import(const std::filesystem::path& file,
                                                      const std::optional<std::filesystem::path>& folder,
@@ -159,57 +158,54 @@ class MemoryStore {
   // Waits for what was submitted.
   virtual ~MemoryStore() = default;
 
-  // --- writing. Ids are 1, 2, 3 ... in order of submission, never reused; a block that could not be stored keeps its.
+  // --- writing. Ids are 1, 2, 3 ... in order of submission, never reused, also when a block could not be stored.
 
-  // Queued: durable after the next Flush. Waits while the queue is full. Blocks that are queued together are committed
-  // together. A read of a queued block waits for it. Once a submitted block could not be stored (disk full) nothing
-  // further is taken, with the same error, until Flush has reported it.
+  // Queue a block. It is durable after the next Flush. Submit waits while the queue is full. Blocks that are queued
+  // together are committed together. A read of a queued block waits for it. Once a block could not be stored (disk
+  // full), Submit fails with the same error until Flush has reported it.
   virtual Result<int64_t> Submit(const BlockDraft& draft) = 0;
-  // Waits until all that was submitted is durable; or the first failure since the last Flush. `lost`, if given, gets
-  // the ids that were submitted and are not stored.
+  // Wait until all submitted blocks are durable, or return the first failure since the last Flush. `lost`, if given,
+  // gets the ids that were submitted and are not stored.
   virtual Status Flush(std::vector<int64_t>* lost = nullptr) = 0;
-  // Tensors of a block, each in place of the one of its name; the block's other tensors stay. One commit, durable on
+  // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
   virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
-  // Tags of a block behind those it has; one that it has already is not added. One commit, durable on return.
-  // kNotFound.
+  // Add tags of a block behind those it has, each once. One commit, durable on return. kNotFound.
   virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
-  // One commit, durable on return.
+  // Change the graph in one commit, durable on return.
   virtual Status ChangeGraph(const GraphChange& change) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
-  // Bytes that belong to the memory as a whole, under a name, in place of what is there; forked and exported with it.
+  // Put bytes that belong to the memory as a whole under a name, in place of what is there. Fork and Export copy them.
   // They are not checked when they are read. Durable on return, whole or not at all. kInvalidArgument unless the name
   // is 1 to 64 of a-z, 0-9, _ and ., begins with a letter or digit and does not end with .tmp.
   virtual Status PutFile(const std::string& name, std::span<const std::byte> bytes) = 0;
 
-  // How much of `host_bytes` is taken by what the caller keeps in RAM for this memory beside the payload. Payload over
-  // what is left of it leaves the cache tier at once; a memory in RAM keeps what it has and takes nothing further.
+  // Set how much of `host_bytes` the caller's RAM for this memory takes, besides the payload. Payload over what is left
+  // leaves the cache tier at once. A memory in RAM keeps its payload and takes no more.
   virtual void SetIndexBytes(int64_t bytes) = 0;
 
   // --- reading
 
   [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const = 0;  // by id
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
-  // The same one after the other, so that no list of them takes RAM; to the end, or to what `visit` refuses. `visit`
-  // must not call this store.
+  // Visit the blocks without a list of them in RAM. It stops where `visit` fails. `visit` must not call this store.
   using BlockVisitor = std::function<Status(BlockInfo&& block)>;
   [[nodiscard]] virtual Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const = 0;
   [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
-  // By name; empty without. kNotFound when there is no such block, or no such tensor of it; kCorrupt.
+  // In order of name; empty if there are none. kNotFound for an unknown block or tensor; kCorrupt.
   [[nodiscard]] virtual Result<std::vector<TensorInfo>> Tensors(int64_t block) const = 0;
   [[nodiscard]] virtual Result<Tensor> ReadTensor(int64_t block, const std::string& name) const = 0;
-  // What is committed, of one moment. Whole; or a node (kNotFound), the nodes of a kind, the edges from and to a node.
+  // Read what is committed, as of one moment: all of it; a node (kNotFound); the nodes of a kind; the edges of a node.
   [[nodiscard]] virtual Result<Graph> ReadGraph() const = 0;
   [[nodiscard]] virtual Result<GraphNode> Node(int64_t id) const = 0;
   [[nodiscard]] virtual Result<std::vector<GraphNode>> Nodes(NodeKind kind) const = 0;   // by id
   [[nodiscard]] virtual Result<std::vector<int64_t>> NodeIds(NodeKind kind) const = 0;   // ascending; no row is read
   [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
-  // Fills every read's buffer, checksum checked on the way in. kNotFound, kCorrupt (names block, page, part and file).
+  // Fill every read's buffer, and check its checksum. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
-  // The same without waiting: what is in the cache tier is there on return, the rest comes on the store's own threads,
-  // from disk or, where it is much, out of a memory in RAM.
-  // A refusal (kNotFound, kInvalidArgument) comes from Wait.
+  // Do the same without waiting. What is in the cache tier is there on return. The store's own threads read the rest
+  // from disk, or, where it is much, out of a memory in RAM. Wait returns a refusal (kNotFound, kInvalidArgument).
   [[nodiscard]] virtual std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const = 0;
 
   [[nodiscard]] virtual Result<std::vector<std::byte>> File(const std::string& name) const = 0;  // kNotFound
@@ -221,18 +217,18 @@ class MemoryStore {
 
   // --- life
 
-  // Gone from every later read of this store and of later openers; their bytes go with Compact, from RAM at once.
-  // Unknown ids are kNotFound and nothing is forgotten. Their nodes and those nodes' edges go in the same commit, and
-  // `change` lands in it: what is left of centres that they belonged to.
+  // Remove blocks from every later read of this store and of later openers. Their bytes leave RAM at once, and files
+  // with Compact. Unknown ids are kNotFound and nothing is forgotten. The blocks' nodes and those nodes' edges go in
+  // the same commit. `change` is part of that commit: it updates the centres that they belonged to.
   virtual Status Forget(std::span<const int64_t> blocks, const GraphChange& change) = 0;
   Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
-  // Removes the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Returns how many bytes
+  // Remove the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Return how many bytes
   // of segments were given back. Writers wait.
   virtual Result<int64_t> Compact() = 0;
-  // Reads every byte that the catalog names and checks it against every checksum. `repair` keeps what is whole: blocks
-  // with damage are dropped, and the report says which; of a block whose tensors alone are damaged those go, of the
-  // graph what is damaged and every edge that has lost an end. Damage is what was read and is wrong: where the system
-  // refuses to read (kIoError, kCapacity) that is the answer, and nothing is dropped.
+  // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
+  // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
+  // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.
+  // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped.
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.

@@ -1,5 +1,5 @@
 // Small dense tensors that a block may carry beside its KV. The store knows their shapes and checksums, not their
-// meaning. On disk they are the bytes of a safetensors file, which holds numbers only and cannot execute.
+// meaning. On disk they are the bytes of a safetensors file, which holds only numbers and cannot execute.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace everlong::store {
 
-// A tensor of the caller's; `bytes` are row-major, little-endian.
+// A tensor that the caller owns. `bytes` are row-major, little-endian.
 struct TensorView {
   std::string name;
   std::string dtype;  // of safetensors: F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U8 BOOL
@@ -37,13 +37,13 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-// A tensor of a file of them: its bytes begin at byte `begin` of the file.
+// A tensor of a safetensors file. Its bytes begin at byte `begin` of the file.
 struct TensorPlace {
   TensorInfo info;
   int64_t begin = 0;
 };
 
-// What a block may have.
+// The limits of one block.
 inline constexpr int64_t kMaxTensorName = 128;  // bytes; at least 1
 inline constexpr int64_t kMaxTensorDimensions = 16;
 inline constexpr int64_t kMaxBlockTensors = 256;
@@ -54,12 +54,12 @@ Status ValidateTensors(std::span<const TensorView> tensors);
 
 std::vector<TensorView> ViewsOf(std::span<const Tensor> tensors);
 
-// Bytes of one element; 0 for a dtype that the store does not know.
+// Return the bytes of one element; 0 for a dtype that the store does not know.
 int64_t TensorElementBytes(std::string_view dtype);
 
-// The safetensors file of `tensors`. kInvalidArgument names the tensor whose name, dtype, shape or size does not fit.
+// Return the safetensors file of `tensors`. kInvalidArgument names the tensor and what of it is wrong.
 Result<std::vector<std::byte>> EncodeTensors(std::span<const TensorView> tensors);
-// Tensors in order of their names. kCorrupt says what is wrong; any bytes may be given.
+// Return tensors in order of their names. kCorrupt says what is wrong. Any bytes may be given.
 Result<std::vector<TensorPlace>> ListTensors(std::span<const std::byte> bytes);
 Result<std::vector<Tensor>> DecodeTensors(std::span<const std::byte> bytes);
 
