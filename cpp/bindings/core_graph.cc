@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,7 @@ namespace py = pybind11;
 using graph::Centre;
 using graph::GardenerOptions;
 
+// Thread-safe: one thread at a time adds, forgets or asks.
 class GardenerHandle {
  public:
   explicit GardenerHandle(const GardenerOptions& options)
@@ -40,6 +42,7 @@ class GardenerHandle {
   GardenerHandle& operator=(const GardenerHandle&) = delete;
 
   Status Add(std::span<const int64_t> blocks, std::span<const float> vectors) {
+    const std::scoped_lock lock(mutex_);
     const auto width = static_cast<size_t>(dimension_);
     for (size_t i = 0; i < blocks.size(); ++i) {
       const std::span<const float> vector = vectors.subspan(i * width, width);
@@ -52,15 +55,24 @@ class GardenerHandle {
     return OkStatus();
   }
   Status Forget(int64_t block) {
+    const std::scoped_lock lock(mutex_);
     EVERLONG_RETURN_IF_ERROR(gardener_.Forget(block));
     vectors_.erase(block);
     return OkStatus();
   }
-  [[nodiscard]] const graph::Gardener& gardener() const { return gardener_; }
+  // Return what `ask` says of the Gardener, while nobody changes it.
+  template <class Ask>
+  [[nodiscard]] auto Asked(const Ask& ask) const {
+    return Unlocked([&] {
+      const std::scoped_lock lock(mutex_);
+      return ask(gardener_);
+    });
+  }
   [[nodiscard]] int32_t dimension() const { return dimension_; }
 
  private:
   int32_t dimension_;
+  mutable std::mutex mutex_;  // guards the rest; taken without the GIL
   std::unordered_map<int64_t, std::vector<float>> vectors_;
   graph::Gardener gardener_;
 };
@@ -112,16 +124,30 @@ void BindGraph(py::module_& module) {
           [](GardenerHandle& self, int64_t block) { RaiseIfError(Unlocked([&] { return self.Forget(block); })); },
           py::arg("block"))
       .def(
-          "centre_of", [](const GardenerHandle& self, int64_t block) { return self.gardener().CentreOf(block); },
+          "centre_of",
+          [](const GardenerHandle& self, int64_t block) {
+            return self.Asked([&](const graph::Gardener& gardener) { return gardener.CentreOf(block); });
+          },
           py::arg("block"))
-      .def("centres", [](const GardenerHandle& self) { return self.gardener().Centres(); })
+      .def("centres",
+           [](const GardenerHandle& self) {
+             return self.Asked([](const graph::Gardener& gardener) { return gardener.Centres(); });
+           })
       .def(
-          "size", [](const GardenerHandle& self, int32_t level) { return self.gardener().centres(level); },
+          "size",
+          [](const GardenerHandle& self, int32_t level) {
+            return self.Asked([&](const graph::Gardener& gardener) { return gardener.centres(level); });
+          },
           py::arg("level") = 0)
       .def(
-          "radius", [](const GardenerHandle& self, int32_t level) { return self.gardener().Radius(level); },
+          "radius",
+          [](const GardenerHandle& self, int32_t level) {
+            return self.Asked([&](const graph::Gardener& gardener) { return gardener.Radius(level); });
+          },
           py::arg("level") = 0)
-      .def_property_readonly("nbytes", [](const GardenerHandle& self) { return self.gardener().bytes(); });
+      .def_property_readonly("nbytes", [](const GardenerHandle& self) {
+        return self.Asked([](const graph::Gardener& gardener) { return gardener.bytes(); });
+      });
 
   py::class_<Centre>(module, "Centre")
       .def_readonly("id", &Centre::id)

@@ -428,7 +428,8 @@ Status Gardener::Restore(std::span<const store::GraphNode> topics, std::span<con
   };
   std::unordered_map<int64_t, int32_t> level_of;
   for (const store::GraphNode& topic : topics) {
-    if (topic.level >= s.options.levels || std::ssize(topic.linear_sum) != s.options.dimension || topic.count < 1) {
+    if (topic.level < 0 || topic.level >= s.options.levels || std::ssize(topic.linear_sum) != s.options.dimension ||
+        topic.count < 1) {
       return corrupt(topic.id, "does not fit the graph's options");
     }
     level_of[topic.id] = topic.level;

@@ -206,7 +206,8 @@ Result<GraphChange> MemoryGraph::Stitch(std::span<const int64_t> forgotten) cons
   for (const auto& [from, edge] : next) {
     if (gone.contains(from)) continue;
     GraphEdge last = edge;
-    while (gone.contains(last.to)) {
+    // As many steps as there are edges: a damaged catalog may have a ring of them.
+    for (size_t step = 0; step < next.size() && gone.contains(last.to); ++step) {
       const auto onwards = next.find(last.to);
       if (onwards == next.end()) break;
       last = onwards->second;

@@ -68,6 +68,7 @@ int32_t BlockTable::Append(const NewBlock& block) {
   entry.first_page = pages();
   entry.page_count = static_cast<int32_t>(page_count);
   entry.role = block.role;
+  entry.token_crc = block.token_crc;
   sources_.postings[static_cast<size_t>(entry.source)].push_back(number);
   of(entry.role).postings.push_back(number);
   for (const std::string& tag : block.tags) {

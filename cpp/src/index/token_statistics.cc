@@ -42,10 +42,11 @@ void TokenStatistics::RemoveBlock(std::span<const int32_t> token_ids, int32_t pa
   const std::unique_lock changing(guard_);
   for (const int32_t id : distinct.ids) {
     const auto found = frequency_.find(id);
-    EVERLONG_CHECK(found != frequency_.end());
+    // A saved index may have counted other ids than the block has: statistics are rough then, and rebuilt with it.
+    if (found == frequency_.end()) continue;
     if (--found->second == 0) frequency_.erase(found);
   }
-  pages_ -= distinct.pages;
+  pages_ = std::max<int64_t>(0, pages_ - distinct.pages);
 }
 
 void TokenStatistics::AddCounted(std::span<const Frequency> frequencies, int64_t pages) {

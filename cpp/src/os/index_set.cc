@@ -49,8 +49,8 @@ Status IndexSet::LoadBlocks() {
   StoredBlocks stored(layout_, Name());
   EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
     EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
-    table_.Append(
-        {info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags, info.role});
+    table_.Append({info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags,
+                   info.role, info.token_crc});
     return OkStatus();
   }));
   MarkUnsaved();

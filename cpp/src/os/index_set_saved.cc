@@ -18,7 +18,8 @@ std::vector<CoveredBlock> IndexSet::CoveredBlocks() const {
   for (int32_t number = 0; number < table_.blocks(); ++number) {
     const BlockEntry& block = table_.block(number);
     if (block.forgotten) continue;
-    covered.push_back({block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at});
+    covered.push_back({block.id, block.stream, block.span.begin, block.span.end, block.sink_tokens, block.created_at,
+                       block.token_crc});
   }
   return covered;
 }
@@ -47,7 +48,8 @@ Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
     Say(kind.name, read.status());
     return true;
   }
-  if (!read->has_value()) return true;
+  // What can be rebuilt is not taken from a list that another memory's blocks would match, too.
+  if (!read->has_value() || ((*read)->first_version && !kind.from_caller)) return true;
   const Coverage& coverage = **read;
   std::vector<index::SavedBlock> blocks;
   blocks.reserve(coverage.blocks.size());

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "everlong/base/crc32c.h"
 #include "everlong/base/heap.h"
 #include "everlong/kv/archive.h"
 #include "memory_state.h"
@@ -201,9 +202,10 @@ Result<int64_t> Memory::Append(const store::BlockDraft& draft) {
   auto note = noted.extract(0);
   note.key() = id;
   s.submitted.insert(std::move(note));
-  EVERLONG_RETURN_IF_ERROR(s.index.Append(
-      {id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags, draft.role},
-      input));
+  EVERLONG_RETURN_IF_ERROR(
+      s.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
+                      draft.role, Crc32c(std::as_bytes(draft.token_ids))},
+                     input));
   s.appended_tokens += tokens;
   if (s.appended_tokens >= State::kTrimTokens) {
     s.appended_tokens = 0;

@@ -11,7 +11,18 @@
 namespace everlong::os {
 namespace {
 
-constexpr std::string_view kMagic = "everlong index blocks 1\n";
+constexpr std::string_view kMagic = "everlong index blocks 2\n";
+constexpr std::string_view kFirstMagic = "everlong index blocks 1\n";
+
+// A block in a list of the first version.
+struct FirstCoveredBlock {
+  int64_t id = 0;
+  int64_t stream = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t sink_tokens = 0;
+  double created_at = 0;
+};
 
 struct Header {
   uint32_t checksum = 0;  // of the index, where the list is a file of its own
@@ -19,7 +30,29 @@ struct Header {
   int64_t blocks = 0;
 };
 
+Result<std::vector<CoveredBlock>> ReadBlocks(index::IndexFileReader& reader, int64_t count, bool first_version) {
+  const size_t each = first_version ? sizeof(FirstCoveredBlock) : sizeof(CoveredBlock);
+  if (reader.left() % each != 0 || !std::cmp_equal(count, reader.left() / each)) return reader.Truncated();
+  std::vector<CoveredBlock> blocks(static_cast<size_t>(count));
+  if (!first_version) {
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(blocks)));
+    return blocks;
+  }
+  for (CoveredBlock& block : blocks) {
+    FirstCoveredBlock first;
+    EVERLONG_RETURN_IF_ERROR(reader.ReadValue(first));
+    block = {first.id, first.stream, first.begin, first.end, first.sink_tokens, first.created_at, -1};
+  }
+  return blocks;
+}
+
 }  // namespace
+
+bool CoveredBlock::Is(const CoveredBlock& other) const {
+  return id == other.id && stream == other.stream && begin == other.begin && end == other.end &&
+         sink_tokens == other.sink_tokens && created_at == other.created_at &&
+         (token_crc == other.token_crc || token_crc < 0 || other.token_crc < 0);
+}
 
 std::vector<std::byte> SavedIndex::ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks) {
   const Header header{0, static_cast<uint32_t>(settings.size()), std::ssize(blocks)};
@@ -42,20 +75,19 @@ Result<std::optional<SavedIndex::List>> SavedIndex::ReadList() const {
   if (own.status().code() == StatusCode::kNotFound && !Exists(list_)) return std::optional<List>();
   EVERLONG_RETURN_IF_ERROR(own.status());
   const bool carried = own->has_value();
-  EVERLONG_ASSIGN_OR_RETURN(
-      index::IndexFileReader reader,
-      carried ? index::IndexFileReader::OfAppendix(file_, **own, kMagic) : index::IndexFileReader::Open(list_, kMagic));
+  const std::span<const std::byte> first = std::as_bytes(std::span(kFirstMagic));
+  const bool is_first = !carried || ((*own)->bytes.size() >= first.size() &&
+                                     std::ranges::equal(std::span((*own)->bytes).first(first.size()), first));
+  const std::string_view magic = is_first ? kFirstMagic : kMagic;
+  EVERLONG_ASSIGN_OR_RETURN(index::IndexFileReader reader, carried
+                                                               ? index::IndexFileReader::OfAppendix(file_, **own, magic)
+                                                               : index::IndexFileReader::Open(list_, magic));
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
   if (header.settings_bytes > reader.left()) return reader.Truncated();
-  List list{std::string(header.settings_bytes, '\0'), carried ? (*own)->checksum : header.checksum, {}};
+  List list{std::string(header.settings_bytes, '\0'), carried ? (*own)->checksum : header.checksum, {}, is_first};
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.settings)));
-  if (reader.left() % sizeof(CoveredBlock) != 0 ||
-      !std::cmp_equal(header.blocks, reader.left() / sizeof(CoveredBlock))) {
-    return reader.Truncated();
-  }
-  list.blocks.resize(static_cast<size_t>(header.blocks));
-  EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(list.blocks)));
+  EVERLONG_ASSIGN_OR_RETURN(list.blocks, ReadBlocks(reader, header.blocks, is_first));
   return std::optional(std::move(list));
 }
 
@@ -67,13 +99,14 @@ Result<std::optional<Coverage>> SavedIndex::Read(const std::string& settings,
 
   Coverage coverage;
   coverage.checksum = list->checksum;
+  coverage.first_version = list->first_version;
   coverage.blocks = std::move(list->blocks);
   int64_t last = 0;
   auto here = blocks.begin();  // the first that is not below the last covered block
   for (const CoveredBlock& block : coverage.blocks) {
     for (; here != blocks.end() && here->id < block.id; ++here) coverage.gaps = true;
     const bool known = here != blocks.end() && here->id == block.id;
-    if (block.id <= last || block.begin < 0 || block.end <= block.begin || (known && *here != block)) {
+    if (block.id <= last || block.begin < 0 || block.end <= block.begin || (known && !here->Is(block))) {
       return CorruptError(index::Quoted(file_) + ": block " + std::to_string(block.id) + " is not of this memory");
     }
     last = block.id;
@@ -96,7 +129,7 @@ bool SavedIndex::HoldsOnly(std::span<const CoveredBlock> blocks) const {
   return checksum.ok() && *checksum == (*list)->checksum &&
          std::ranges::all_of((*list)->blocks, [blocks](const CoveredBlock& covered) {
            const auto found = std::ranges::lower_bound(blocks, covered.id, {}, &CoveredBlock::id);
-           return found != blocks.end() && *found == covered;
+           return found != blocks.end() && found->Is(covered);
          });
 }
 

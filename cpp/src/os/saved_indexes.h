@@ -23,14 +23,16 @@ struct CoveredBlock {
   int64_t end = 0;
   int64_t sink_tokens = 0;
   double created_at = 0;
-  bool operator==(const CoveredBlock&) const = default;
+  int64_t token_crc = 0;  // CRC-32C of its token ids; -1 in a list of the first version, which has none
+  [[nodiscard]] bool Is(const CoveredBlock& other) const;
 };
 
 // The blocks of a saved index, in its order.
 struct Coverage {
   std::vector<CoveredBlock> blocks;
-  bool gaps = false;      // older blocks of the memory are missing among them
-  uint32_t checksum = 0;  // at the end of the file, for SavedIndex::CheckIs
+  bool first_version = false;  // of the list: it does not say which token ids its blocks had
+  bool gaps = false;           // older blocks of the memory are missing among them
+  uint32_t checksum = 0;       // at the end of the file, for SavedIndex::CheckIs
 };
 
 // One saved index, FOLDER/NAME, with its list, so that both are of one time. Older ones have it in FOLDER/NAME.blocks.
@@ -78,6 +80,7 @@ class SavedIndex {
     std::string settings;
     uint32_t checksum = 0;  // at the end of the index's file
     std::vector<CoveredBlock> blocks;
+    bool first_version = false;
   };
 
   static std::vector<std::byte> ListBytes(const std::string& settings, std::span<const CoveredBlock> blocks);

@@ -65,6 +65,11 @@ void AppendQueue::SkipIdsBelow(int64_t next) {
   next_id_ = std::max(next_id_, next);
 }
 
+int64_t AppendQueue::next_id() const {
+  const std::scoped_lock lock(mutex_);
+  return next_id_;
+}
+
 Result<int64_t> AppendQueue::Submit(const BlockDraft& draft) {
   const int64_t bytes = OwnedDraft::BytesOf(draft);
   std::unique_lock lock(mutex_);

@@ -59,6 +59,8 @@ class AppendQueue {
   Result<int64_t> TakeId();
   void GiveBack(int64_t id);
   void SkipIdsBelow(int64_t next);
+  // Return the id of the block that comes next.
+  [[nodiscard]] int64_t next_id() const;
   Result<int64_t> Submit(const BlockDraft& draft);
   // Wait until every block that was submitted before, or every one up to `id`, is committed or lost.
   void Wait();

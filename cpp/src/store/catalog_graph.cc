@@ -83,14 +83,16 @@ GraphNode NodeOf(const Query& query, bool& whole) {
   node.updated_at = query.Double(6);
   node.vector = Numbers<float>(query.Blob(8));
   node.linear_sum = Numbers<double>(query.Blob(9));
-  whole = NodeChecksum(node) == query.Int64(7);
+  whole = NodeChecksum(node) == query.Int64(7) && query.Int64(1) == static_cast<int32_t>(node.kind) &&
+          query.Int64(2) == node.level && ValidateNode(node).ok();
   return node;
 }
 
 GraphEdge EdgeOf(const Query& query, bool& whole) {
   GraphEdge edge{query.Int64(0), query.Int64(1), static_cast<EdgeKind>(query.Int64(2)), query.Double(3),
                  query.Double(4)};
-  whole = EdgeChecksum(edge) == query.Int64(5);
+  whole = EdgeChecksum(edge) == query.Int64(5) && query.Int64(2) == static_cast<int32_t>(edge.kind) &&
+          ValidateEdge(edge).ok();
   return edge;
 }
 

@@ -97,9 +97,9 @@ Status Catalog::WalkBlocks(const BlockFilter& filter, const MemoryStore::BlockVi
       if (tags.Int64(0) == row.info.id) row.info.tags.push_back(tags.Text(1));
       EVERLONG_ASSIGN_OR_RETURN(more_tags, tags.Step());
     }
-    if (row.Checksum() != BlockRow::StoredChecksum(query)) {
+    if (const char* const problem = row.Problem(query); problem != nullptr) {
       const std::string what =
-          "catalog '" + database_.name() + "': checksum mismatch in the row of block " + std::to_string(row.info.id);
+          "catalog '" + database_.name() + "': " + problem + " in the row of block " + std::to_string(row.info.id);
       if (damage == nullptr) return CorruptError(what);
       damage->push_back({row.info.id, what});
       continue;
@@ -121,8 +121,8 @@ Result<std::optional<Catalog::BlockRow>> Catalog::FindBlock(int64_t id) {
     if (!more) break;
     row.info.tags.push_back(tags.Text(1));
   }
-  if (row.Checksum() != BlockRow::StoredChecksum(query)) {
-    return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the row of block " +
+  if (const char* const problem = row.Problem(query); problem != nullptr) {
+    return CorruptError("catalog '" + database_.name() + "': " + problem + " in the row of block " +
                         std::to_string(id));
   }
   return std::optional<BlockRow>(std::move(row));
@@ -150,7 +150,7 @@ Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) {
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectTokenIds));
   EVERLONG_RETURN_IF_ERROR(query.Bind(id).Step().status());
   const std::span<const std::byte> blob = query.Blob(0);
-  if (static_cast<int64_t>(blob.size()) != row.info.span.size() * 4 || Crc32c(blob) != row.token_crc) {
+  if (static_cast<int64_t>(blob.size()) != row.info.span.size() * 4 || Crc32c(blob) != row.info.token_crc) {
     return CorruptError("catalog '" + database_.name() + "': checksum mismatch in the token ids of block " +
                         std::to_string(id));
   }
@@ -242,7 +242,7 @@ Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<co
   std::vector<std::shared_ptr<const PageRow>> found;
   found.reserve(pages.size());
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!!read_only_) {
+  if (read_only_) {
     // Another process may have forgotten blocks since.
     lock.lock();
     EVERLONG_RETURN_IF_ERROR(Refresh());

@@ -23,25 +23,26 @@ struct BlockQueries {
 };
 inline constexpr BlockQueries kSelectBlocks = {
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, role FROM blocks WHERE id = ?",
+    "source, role, length(token_ids) FROM blocks WHERE id = ?",
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, role FROM blocks ORDER BY id"};
+    "source, role, length(token_ids) FROM blocks ORDER BY id"};
 inline constexpr BlockQueries kSelectBlocksOfSchema1 = {
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, 0 FROM blocks WHERE id = ?",
+    "source, 0, length(token_ids) FROM blocks WHERE id = ?",
     "SELECT id, state, stream, span_begin, span_end, sink_tokens, created_at, pages, payload_bytes, crc, token_crc, "
-    "source, 0 FROM blocks ORDER BY id"};
+    "source, 0, length(token_ids) FROM blocks ORDER BY id"};
 
 // The fields of a row of `blocks`. Tags come from their own table.
 struct Catalog::BlockRow {
   BlockInfo info;
   int64_t state = kLive;
-  uint32_t token_crc = 0;
   int64_t role = 0;  // as it is stored, damaged or not
 
   // Return the current row of `query`, with the checksum that is stored with it.
   static BlockRow Of(const Query& query);
-  static int64_t StoredChecksum(const Query& query);
+  // What is wrong with it; null when nothing is: it matches the checksum that is stored with it, and a block can have
+  // such numbers. The tokens are bounded by the token ids that are stored.
+  [[nodiscard]] const char* Problem(const Query& query) const;
 
   [[nodiscard]] uint32_t Checksum() const;
 };

@@ -70,12 +70,12 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
                 .payload_bytes = static_cast<int64_t>(draft.payload.size()),
                 .role = draft.role};
     row.role = static_cast<int64_t>(draft.role);
-    row.token_crc = Crc32c(std::as_bytes(draft.token_ids));
+    row.info.token_crc = Crc32c(std::as_bytes(draft.token_ids));
     {
       EVERLONG_ASSIGN_OR_RETURN(Query insert, database_.Prepare(kInsertBlock));
       insert.Bind(block.id).Bind(row.state).Bind(draft.stream).Bind(draft.span.begin).Bind(draft.span.end);
       insert.Bind(int64_t{draft.sink_tokens}).Bind(row.info.created_at).Bind(int64_t{row.info.pages});
-      insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.token_crc});
+      insert.Bind(row.info.payload_bytes).Bind(int64_t{row.Checksum()}).Bind(int64_t{row.info.token_crc});
       insert.Bind(draft.source).Bind(row.role).Bind(std::as_bytes(draft.token_ids));
       EVERLONG_RETURN_IF_ERROR(insert.Run());
     }

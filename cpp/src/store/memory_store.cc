@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "everlong/base/file.h"
+#include "everlong/base/out_of_memory.h"
 #include "everlong/store/free_ram.h"
 #include "manifest_file.h"
 #include "store.h"
@@ -124,7 +125,8 @@ Status Store::FinishMaking() {
 }
 
 Store::~Store() {
-  queue_.reset();  // commits what is queued
+  if (queue_) static_cast<void>(OrOutOfMemory([this] { return TryFlush(nullptr); }));
+  queue_.reset();
   if (!rooms_.unfinished) return;
   // Without a manifest nobody takes what is left for a memory, so a failure here does no harm. In a folder that was
   // there before nothing but an empty folder had these names (RequireFree).

@@ -71,7 +71,11 @@ Result<std::vector<std::string>> OwnFiles::Names() const {
     return names;
   }
   EVERLONG_ASSIGN_OR_RETURN(names, NamesIn(*folder_));
-  std::erase_if(names, [](const std::string& name) { return !RequireName(name).ok(); });
+  // What is no plain file, a link for example, is no file of the memory.
+  std::erase_if(names, [this](const std::string& name) {
+    const Result<FileKind> kind = KindOf(Path(name));
+    return !RequireName(name).ok() || !kind.ok() || *kind != FileKind::kFile;
+  });
   std::ranges::sort(names);
   return names;
 }

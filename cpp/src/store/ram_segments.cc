@@ -62,6 +62,14 @@ class RamSegments final : public SegmentSet {
     return OkStatus();
   }
 
+  [[nodiscard]] Status Require(SegmentSpot spot, int64_t bytes) const override {
+    const std::shared_lock lock(mutex_);
+    const auto after = chunks_.upper_bound(spot.offset);
+    if (spot.segment != kOnlySegment || after == chunks_.begin()) return Missing(spot);
+    const auto chunk = std::prev(after);
+    return spot.offset - chunk->first + bytes <= SizeOf(*chunk->second) ? OkStatus() : Missing(spot);
+  }
+
   // Remove a chunk only as a whole: it was one append, and belongs to one block.
   Result<int64_t> KeepOnly(const LiveRanges& live) override {
     const auto found = live.find(kOnlySegment);

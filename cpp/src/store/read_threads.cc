@@ -37,6 +37,13 @@ void ReadJob::Finish() {
   finished_.wait(lock, [this] { return done_ == size_; });
 }
 
+void ReadJob::GiveUp() {
+  const size_t begun = std::min(next_.exchange(size_), size_);
+  std::unique_lock lock(mutex_);
+  done_ += size_ - begun;
+  finished_.wait(lock, [this] { return done_ == size_; });
+}
+
 ReadThreads::~ReadThreads() {
   {
     const std::scoped_lock lock(mutex_);

@@ -23,6 +23,8 @@ class ReadJob {
   bool RunNext();
   // Help, then wait for the other threads.
   void Finish();
+  // Give up what no thread has begun, then wait for the others.
+  void GiveUp();
   [[nodiscard]] size_t size() const { return size_; }
 
  protected:

@@ -154,14 +154,23 @@ Status SegmentFiles::StartSegment() {
   return OkStatus();
 }
 
+Status SegmentFiles::Require(SegmentSpot spot, int64_t bytes) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(*file, Path(spot.segment)));
+  return size >= spot.offset + bytes ? OkStatus() : Ends(spot, size, bytes);
+}
+
+Status SegmentFiles::Ends(SegmentSpot spot, int64_t size, int64_t bytes) const {
+  return CorruptError("segment '" + Path(spot.segment).string() + "' ends at byte " + std::to_string(size) +
+                      " where it should go on to byte " + std::to_string(spot.offset + bytes));
+}
+
 Status SegmentFiles::Read(SegmentSpot spot, std::span<std::byte> out) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
   const FilePath path = Path(spot.segment);
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(*file, path, spot.offset, out));
   if (count == static_cast<int64_t>(out.size())) return OkStatus();
-  return CorruptError("segment '" + path.string() + "' ends at byte " + std::to_string(spot.offset + count) +
-                      " where it should go on to byte " +
-                      std::to_string(spot.offset + static_cast<int64_t>(out.size())));
+  return Ends(spot, spot.offset + count, std::ssize(out));
 }
 
 // The descriptor stays open while a reader uses it, even when it has left the map.

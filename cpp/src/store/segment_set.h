@@ -54,6 +54,8 @@ class SegmentSet {
   virtual Status Sync() = 0;
   // Fill `out`. kCorrupt when the segment is missing or too short, kIoError when the system refuses.
   [[nodiscard]] virtual Status Read(SegmentSpot spot, std::span<std::byte> out) const = 0;
+  // Check that the segment has so many bytes from there on, before anybody makes room for them. kCorrupt, kIoError.
+  [[nodiscard]] virtual Status Require(SegmentSpot spot, int64_t bytes) const = 0;
   // Remove all bytes but these, beside readers of these. Durable on return. Return how many bytes were given back.
   virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
   // In RAM: give back the append that `spot` lies in, beside readers of it.
@@ -83,6 +85,7 @@ class SegmentFiles final : public SegmentSet {
   Result<SegmentSpot> Append(AppendSource& source) override;
   Status Sync() override;
   [[nodiscard]] Status Read(SegmentSpot spot, std::span<std::byte> out) const override;
+  [[nodiscard]] Status Require(SegmentSpot spot, int64_t bytes) const override;
   Result<int64_t> KeepOnly(const LiveRanges& live) override;
   [[nodiscard]] Result<int64_t> Bytes() const override;
   [[nodiscard]] std::string Name(int32_t segment) const override { return Path(segment).string(); }
@@ -104,6 +107,7 @@ class SegmentFiles final : public SegmentSet {
   [[nodiscard]] Status RemoveLeftovers() const;
   Status StartWriting(int32_t newest_named, int64_t segment_bytes);
   Status StartSegment();
+  [[nodiscard]] Status Ends(SegmentSpot spot, int64_t size, int64_t bytes) const;
   Status SyncActive();
   Status Remove(int32_t segment, const UniqueFd& file, bool linked);
   Status EraseOutside(int32_t segment, const UniqueFd& file, bool linked, const std::vector<ByteRange>& live);

@@ -106,6 +106,10 @@ class Store final : public MemoryStore {
  private:
   friend class PageReads;
 
+  Status TryFlush(std::vector<int64_t>* lost);
+  // Note that the ids of blocks that were lost were given, so that no other block gets them.
+  void ReserveLostIds();
+
   // Read only committed blocks. It waits for nothing queued, so a holder of write_mutex_, for which the queue waits,
   // may call it.
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadCommitted(std::span<const PageRead> reads) const;
@@ -144,6 +148,7 @@ class Store final : public MemoryStore {
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
   const std::shared_ptr<ReadThreads> threads_ = ReadThreads::OfProcess();
   // It is last, so that it is destroyed first: queued blocks are committed while all else is there.
+  bool ids_were_lost_ = false;                // of blocks that were not stored; no catalog says so yet
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };
 

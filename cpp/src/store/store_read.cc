@@ -149,7 +149,7 @@ namespace {
 class WaitingReads final : public PendingReads {
  public:
   explicit WaitingReads(std::shared_ptr<PageReads> reads) : reads_(std::move(reads)) {}
-  ~WaitingReads() override { reads_->Finish(); }
+  ~WaitingReads() override { reads_->GiveUp(); }
   Status Wait() override { return reads_->Wait(); }
 
  private:
@@ -270,8 +270,11 @@ Result<std::vector<int32_t>> Store::TokenIds(int64_t block) const {
 
 Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, const std::string& name) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
-  std::vector<std::byte> payload(static_cast<size_t>(parts * row.part_bytes));
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts)};
+  if (const Status there = rooms_.segments->Require(spot, parts * row.part_bytes); !there.ok()) {
+    return Status(there.code(), name + ": " + there.message());
+  }
+  std::vector<std::byte> payload(static_cast<size_t>(parts * row.part_bytes));
   if (const Status status = rooms_.segments->Read(spot, payload); !status.ok()) {
     return Status(status.code(), name + ": " + status.message());
   }

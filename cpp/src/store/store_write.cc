@@ -122,7 +122,22 @@ Result<int64_t> Store::TrySubmit(const BlockDraft& draft) {
 
 Status Store::Flush(std::vector<int64_t>* lost) {
   if (lost != nullptr) lost->clear();
-  return queue_ ? OrOutOfMemory([&] { return queue_->Flush(lost); }) : OkStatus();
+  return queue_ ? OrOutOfMemory([&] { return TryFlush(lost); }) : OkStatus();
+}
+
+Status Store::TryFlush(std::vector<int64_t>* lost) {
+  std::vector<int64_t> gone;
+  Status flushed = queue_->Flush(&gone);
+  ids_were_lost_ = ids_were_lost_ || !gone.empty();
+  ReserveLostIds();
+  if (lost != nullptr) *lost = std::move(gone);
+  return flushed;
+}
+
+void Store::ReserveLostIds() {
+  // A disk that is full refuses this, too: the next flush, or the end of this store, tries again.
+  if (!ids_were_lost_ || !CheckWritable().ok()) return;
+  ids_were_lost_ = !rooms_.catalog->ReserveIdsBelow(queue_->next_id()).ok();
 }
 
 Status Store::AddTags(int64_t block, std::span<const std::string> tags) {

@@ -86,6 +86,9 @@ Result<WriterLock> WriterLock::Acquire(const FilePath& folder) {
   UniqueFd file;
   int locked = -1;
   do {
+    // A writer's lock is a plain file. Anything else of that name is nobody's lock.
+    EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(path));
+    if (kind == FileKind::kOther) EVERLONG_RETURN_IF_ERROR(RemoveFile(path));
     EVERLONG_ASSIGN_OR_RETURN(file, OpenFile(path, O_RDWR | O_CREAT));
     do {
       locked = ::flock(file.get(), LOCK_EX | LOCK_NB);

@@ -41,6 +41,7 @@ struct NewBlock {
   std::string_view source;
   std::span<const std::string> tags;
   Role role = Role::kRead;
+  uint32_t token_crc = 0;  // CRC-32C of its token ids
 };
 
 struct BlockEntry {
@@ -56,6 +57,7 @@ struct BlockEntry {
   int32_t page_count = 0;
   bool forgotten = false;
   Role role = Role::kRead;
+  uint32_t token_crc = 0;
 
   [[nodiscard]] PageRun pages() const { return {first_page, first_page + page_count}; }
 };

@@ -76,10 +76,14 @@ struct GraphChange {
   }
 };
 
+inline constexpr int64_t kLargestNodeId = int64_t{1} << 62;
 inline constexpr int64_t kMaxNodeDimensions = int64_t{1} << 16;  // of a vector, and of a linear sum
 
 // Return kInvalidArgument that names what no graph can have. That is an id that does not fit its kind, an unknown kind,
 // a number that is not finite, a negative count or level, a vector too long, or kThisBlock without `with_block`.
 Status ValidateChange(const GraphChange& change, bool with_block);
+// The same for what is stored. A node or an edge that comes from disk is checked like one that comes from a caller.
+Status ValidateNode(const GraphNode& node, bool with_block = false);
+Status ValidateEdge(const GraphEdge& edge, bool with_block = false);
 
 }  // namespace everlong::store

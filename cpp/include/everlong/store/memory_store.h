@@ -45,6 +45,7 @@ struct BlockInfo {
   int32_t pages = 0;          // of kv; 0 without
   int64_t payload_bytes = 0;  // of kv
   Role role = Role::kRead;    // of all its tokens
+  uint32_t token_crc = 0;     // CRC-32C of its token ids
 };
 
 // Which blocks to return. A field that is not set excludes nothing.
