@@ -148,7 +148,7 @@ class ResidentCache(Cache):
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
-        """Inside, the model's forward may write behind the newest slot."""
+        """Let the model's forward write behind the newest slot, inside."""
         self._in_forward = True
         try:
             yield

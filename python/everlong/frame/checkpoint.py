@@ -26,7 +26,7 @@ _CRC = "state_crc32"  # in the text: zlib's CRC-32 of the file
 
 @dataclasses.dataclass(frozen=True)
 class AnchorZone:
-    """Which tokens of the stream stand behind the sinks, oldest first (cpp/include/everlong/os/residency.h)."""
+    """The tokens of the stream that stand behind the sinks, oldest first (cpp/include/everlong/os/residency.h)."""
 
     tombstones: tuple[tuple[int, int, int], ...]  # first token, one past the last, number of tokens it stands for
     anchors: tuple[tuple[int, int], ...]  # first token, one past the last

@@ -105,7 +105,7 @@ def _is_compiled(module: torch.nn.Module) -> bool:
 
 @torch.inference_mode(False)
 def _make_buffers_plain(model: Any) -> None:
-    """Let what was made in inference mode be written out of it: some rotary embeddings do so in every forward."""
+    """Make buffers from inference mode writable outside of it: some rotary embeddings write theirs in every forward."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             if buffer.is_inference():

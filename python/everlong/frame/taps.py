@@ -116,7 +116,7 @@ class HiddenTap:
 
 @dataclasses.dataclass(frozen=True)
 class HiddenRows:
-    """Hidden states of a run of tokens that grows at its end; a layer may lack some of them."""
+    """Hidden states of a run of tokens that grows at its end. A layer may lack some of them."""
 
     chunks: tuple[tuple[int, Mapping[int, torch.Tensor]], ...] = ()  # tokens, and [tokens, hidden size] by layer
 
