@@ -53,8 +53,8 @@ class MemoryConfig(Settings):
         if self.answer.recall_mode in ("detail", "both") and not 0 < self.detail_slots <= self.frame.recalled_tokens:
             raise ValueError(
                 f"answer.recall_mode={self.answer.recall_mode!r} brings back Detail Tokens: expected a part that "
-                f"writes them, such as everlong.parts.writer.Writer(), and those of a block, {self.detail_slots}, "
-                f"within frame.recalled_tokens, {self.frame.recalled_tokens}"
+                "writes them, such as everlong.parts.writer.Writer(), and room for those of a block "
+                f"({self.detail_slots}) in frame.recalled_tokens ({self.frame.recalled_tokens})"
             )
         for one in self.parts:
             if check := getattr(one, "check", None):

@@ -206,7 +206,7 @@ def archive_kv(
         )
         return out
     if refused is not None:
-        raise ValueError("refused is given without out")
+        raise ValueError("refused= needs out=")
     payload: torch.Tensor = torch.ops.everlong.archive_kv(
         k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
     )

@@ -186,11 +186,11 @@ class ResidentCache(Cache):
 
     def crop(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise EverlongError(
-            _OF_A_FRAME + "`with mm.frame.branch():` takes back what came inside, as remember=False does"
+            _OF_A_FRAME + "`with mm.frame.branch():` undoes what was added inside, as remember=False does"
         )
 
     def reset(self) -> NoReturn:
-        raise EverlongError(_OF_A_FRAME + "an empty one is another MemoryModel's")
+        raise EverlongError(_OF_A_FRAME + "for an empty one make another MemoryModel")
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> NoReturn:
         raise EverlongError(_OF_A_FRAME + "it is one stream: no beams")

@@ -301,12 +301,12 @@ class Frame(abc.ABC):
     def require_whole(self) -> None:
         """Raise BrokenFrameError in a broken frame, and MemoryBusyError in the middle of a step, as in an observer."""
         if self._in_step:
-            raise MemoryBusyError("a step of this frame is under way: ask again once the call that takes it goes on")
+            raise MemoryBusyError("a step of this frame is under way: call again once it is done")
         if self._broken:
             raise BrokenFrameError(
-                "an earlier error cut a step of this frame short, and what it holds is not what it should be: close "
-                "this MemoryModel (mm), then make another over its folder, or over mm.memory where that is in RAM; all "
-                "that was archived is in it"
+                "an earlier error cut a step of this frame short, and its content is wrong: close this MemoryModel "
+                "(mm), then make another over its folder, or over mm.memory for a memory in RAM; it has all that was "
+                "archived"
             )
 
     @contextlib.contextmanager
@@ -380,7 +380,7 @@ class Frame(abc.ABC):
         if len(behind) > 0:
             started = time.monotonic()
             _LOGGER.warning(
-                "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
+                "reading %d tokens again: their process died, and the frame's state after them is lost", len(behind)
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
             self._topics_until = None

@@ -85,7 +85,7 @@ class KvFrame(Frame):
         if served.dtype.itemsize == 2 and config.frame.rolling_tokens > _MOST_TURNS * config.frame.evict_tokens:
             warnings.warn(
                 f"frame.evict_tokens={config.frame.evict_tokens}: every eviction turns the keys that stay, and rounds "
-                f"them in 16 bits; {config.frame.rolling_tokens // _MOST_TURNS} or more keep that small",
+                f"them to 16 bits; with {config.frame.rolling_tokens // _MOST_TURNS} or more the error stays small",
                 stacklevel=2,
             )
         super().__init__(memory, config, tokenizer, parts)

@@ -92,8 +92,8 @@ def require_plain(model: Any) -> None:
             raise UnsupportedModelError(f"{name}: {what} is in training mode; model.eval() works")
         if _is_compiled(module):
             raise UnsupportedModelError(
-                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does the one that "
-                "torch.compile(model) returns, which leaves it so: a memory computes without the compiler"
+                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does what "
+                "torch.compile(model) returns, because that leaves the model as it is"
             )
 
 

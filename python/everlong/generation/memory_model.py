@@ -197,7 +197,7 @@ class MemoryModel:
         However a reading ends, what is archived of it bears its name.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+            raise ReadOnlyMemoryError("the memory was opened read-only: no text can be read into it")
         pieces, name, path = pieces_of(text)
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
@@ -255,7 +255,7 @@ class MemoryModel:
         beginning of `old`, and what `read` raises.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+            raise ReadOnlyMemoryError("the memory was opened read-only: no text can be read into it")
         started, archived = time.monotonic(), self.frame.archived_blocks
         self._answering.text_was_read()
         with contextlib.ExitStack() as opened:
@@ -388,7 +388,7 @@ class MemoryModel:
         before any is read.
         """
         if isinstance(questions, str):
-            raise TypeError("questions is a str: several are a list of them, one is for generate")
+            raise TypeError("questions is a str: give a list of questions, or call generate with one")
         asked = [asked_of(question, None, system) for question in questions]
         chosen = [where] * len(asked) if isinstance(where, Where) else list(where)
         if len(chosen) != len(asked):

@@ -10,12 +10,10 @@ from collections.abc import Callable, Generator, Iterator
 from everlong.errors import ClosedError, MemoryBusyError
 
 _BUSY = (
-    "another call of this MemoryModel is at work, in another thread, or below this one, which comes from its streamer, "
-    "logits processor or progress: one at a time"
+    "another call of this MemoryModel is at work: in another thread, or around this call, which comes from its "
+    "streamer, logits processor or progress: one at a time"
 )
-_STREAMING = (
-    "another thread streams an answer of this MemoryModel: it has the frame until that was taken to its end or closed"
-)
+_STREAMING = "another thread streams an answer of this MemoryModel: take that to its end or close it first"
 
 
 class OneAtATime:

@@ -41,7 +41,7 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
         if isinstance(questions, str):
-            raise TypeError("questions is a str: several are a list of them, one is question=")
+            raise TypeError("questions is a str: give a list of questions, or one as question=")
         # Only what was given: a call's parameters override those of the pipeline's construction.
         if question is None and questions is None:
             return {}, given, {}

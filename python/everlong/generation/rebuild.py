@@ -32,7 +32,7 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
     """
     if old.core.manifest().tokenizer != frame.memory.core.manifest().tokenizer:
         raise ModelMismatchError(
-            "the memory was made with another tokenizer: its ids say something else to this model; read its text"
+            "the memory was made with another tokenizer: its ids mean other text to this model; read the text itself"
         )
     frame.end_of_text()  # what an earlier process had read, and not archived
     there = _tokens_there(frame, old)

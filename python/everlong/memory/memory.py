@@ -150,7 +150,7 @@ class Memory:
             return
         there = None if self._writer is None else self._writer()
         if there is not None and there is not writer:
-            raise MemoryBusyError("another MemoryModel goes on with this open memory: close that one first")
+            raise MemoryBusyError("another MemoryModel writes to this open memory: close that one first")
         self._writer = weakref.ref(writer)
 
     def end_writing(self, writer: object) -> None:

@@ -64,14 +64,14 @@ class Where:
             given = getattr(self, field)
             names = names_of(given)
             if not names and given != ():
-                raise ValueError(f"{field} is an empty list: leave it out where none is to be chosen by")
+                raise ValueError(f"{field} is an empty list: leave it out, and it does not choose")
             if not isinstance(given, str):
                 object.__setattr__(self, field, tuple(names))
         if self.origin is not None:
             if not isinstance(self.origin, str | os.PathLike):
                 raise TypeError(f"{self.origin!r} is no origin, expected a Path or a str")
             if self.origin == "":
-                raise ValueError("origin is empty: leave it out where none is to be chosen by")
+                raise ValueError("origin is empty: leave it out, and it does not choose")
             object.__setattr__(self, "origin", *names_of(origin_of(self.origin)))
         for moment in (self.after, self.before, self.happened_after, self.happened_before):
             seconds(moment)
@@ -123,8 +123,8 @@ def seconds(moment: Time | None) -> float | None:
         return datetime.datetime.combine(moment, datetime.time()).timestamp()
     if moment is not None and not isinstance(moment, numbers.Real):
         raise TypeError(
-            f"{moment!r} is no time: a datetime, a date, a timedelta or seconds since 1970 works, and for what is "
-            "typed parse_time of everlong.memory.where"
+            f"{moment!r} is no time: expected a datetime, a date, a timedelta or seconds since 1970; "
+            "everlong.memory.where.parse_time reads typed times"
         )
     return moment
 
@@ -136,7 +136,7 @@ def parse_time(text: str) -> Time:
         try:
             return datetime.timedelta(**{_UNITS[ago[2]]: float(ago[1])})
         except OverflowError:
-            raise ValueError(f"time {text!r}: that is longer ago than a time can say") from None
+            raise ValueError(f"time {text!r}: that is longer ago than a datetime can hold") from None
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:

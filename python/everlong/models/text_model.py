@@ -81,8 +81,8 @@ def text_model(model: Any, frame_tokens: int) -> TextModel:
         raise
     except Exception as error:  # whatever a model raises that takes other arguments, or returns something else
         raise UnsupportedModelError(
-            f"{config.model_type}: it cannot be read token by token with a cache ({error!r}); a model that "
-            "`generate` of transformers reads so works"
+            f"{config.model_type}: it cannot be read token by token with a cache ({error!r}); models that "
+            "transformers' `generate` reads so work"
         ) from error
 
 
@@ -118,7 +118,7 @@ def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
             return dataclasses.replace(found, kv_token_bytes=grown)
     raise UnsupportedModelError(
         f"{name}: its logits are off a plain forward's by {errors[0]:.1e} of their spread when it reads {_FEW} tokens "
-        f"at a time, by {errors[1]:.1e} one by one; a model that goes on from its cache as from its text works"
+        f"at a time, by {errors[1]:.1e} one by one; a model works if its cache and its text give the same logits"
     )
 
 

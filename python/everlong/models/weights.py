@@ -72,14 +72,14 @@ class WeightsAtWork:
         adapters = adapters_of(self._model)
         if adapters.at_work != self._adapters:
             raise ModelMismatchError(
-                "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "
-                "it; a MemoryModel of these adapters takes another memory"
+                "other adapters are at work in the model than when this MemoryModel was made: put the earlier ones "
+                "back, or close it; these adapters need another memory"
             )
         if _written(self._model, adapters) != self._written:
             raise ModelMismatchError(
-                "the model's weights were written to, or moved, since this MemoryModel was made: what it remembers was "
-                "computed with those before. Close it: the weights as they are now take another memory, and once those "
-                "before are loaded again, another MemoryModel goes on with this one"
+                "the model's weights were written to, or moved, since this MemoryModel was made, and its memory was "
+                "computed with the earlier ones. Close it. The weights as they are now need another memory. Once the "
+                "earlier weights are loaded again, another MemoryModel can go on with this memory"
             )
 
 

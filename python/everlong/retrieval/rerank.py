@@ -150,7 +150,7 @@ class Reranker:
         if lifts:
             best = max(range(len(lifts)), key=lambda place: lifts[place][1])
             _LOGGER.info(
-                "re-ranked %d of %d candidates in %.2f s: the question is %.1f nats likelier behind the likeliest, "
+                "re-ranked %d of %d candidates in %.2f s: the best makes the question %.1f nats likelier, and was "
                 "number %d of the search",
                 len(lifts),
                 len(places),

@@ -148,7 +148,7 @@ def _turns(question: str | Sequence[Message]) -> list[Message]:
     elif all(isinstance(turn, Mapping) for turn in question):
         turns = list(question)
     else:
-        raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
+        raise TypeError(f"the question is a {type(question).__name__}: expected one str; ask several one by one")
     for turn in turns:
         require_unicode(turn["content"])
     if not turns[-1]["content"].strip():
@@ -205,7 +205,7 @@ def _as_later_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping
     before = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]
     rendered = _as_first_turns(tokenizer, [*before, *turns], variables)
     if _EARLIER_ANSWER not in rendered:
-        raise ValueError("the chat template shows no earlier answer, which a question follows: chat=False works")
+        raise ValueError("the chat template renders no answer before a question: chat=False works")
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
 
 
