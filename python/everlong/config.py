@@ -159,9 +159,8 @@ class MemoryConfig(Settings):
 
     @classmethod
     def text_alone(cls, window: int | None = None) -> MemoryConfig:
-        """Return a config for a model whose keys and values cannot be spliced: recalled text is read again.
-
-        `window` as in `fitting`.
+        """Return a config for a model whose KV cannot be spliced: it reads recalled text again. `window` as in
+        `fitting`.
         """
         default = cls() if window is None else cls.fitting(window)
         return default.changed(answer={"recall_mode": "text"})

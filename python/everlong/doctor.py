@@ -199,8 +199,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         memory: Memory = writer.memory
         memory.end_writing(writer)
         page = config.archive.page_tokens
-        # What comes back by itself: rolling, until one more token would have it cut back
-        kept = min(page, len(text) // 2)
+        kept = min(page, len(text) // 2)  # what comes back by itself: rolling, just before it is cut back
         evict = max(1, kept // 8)
         recalled = len(text) - kept + moved
         small = config.changed(

@@ -285,10 +285,7 @@ def decode_kv(
 
 
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
-    """Return the bytes of a block of `tokens` tokens: codes, and for FP8 float32 scales.
-
-    FP8 has a scale per channel of a page and per token.
-    """
+    """Return the bytes of a block: codes, and for FP8 a float32 scale per channel of a page and per token."""
     if codec not in _CODE_BYTES:
         raise ValueError(f'codec is "{codec}"; expected one of {CODECS}')
     codes = 2 * tokens * head_dim * _CODE_BYTES[codec]

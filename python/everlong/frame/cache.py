@@ -148,7 +148,7 @@ class ResidentCache(Cache):
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
-        """Let the model's forward write behind the newest slot, inside."""
+        """Context manager: within it the model's forward may write behind the newest slot."""
         self._in_forward = True
         try:
             yield
@@ -357,10 +357,7 @@ class ResidentCache(Cache):
         return new
 
     def show_kept(self, shown: Sequence[int], first_position: int) -> None:
-        """Show these of the held tokens in the zone, once the front is laid.
-
-        They stand from `first_position` on, as the model counts.
-        """
+        """Show these held tokens, once the front is laid, from `first_position` on as the model counts."""
         self.kept_shown, self._kept_position = tuple(shown), first_position
 
     def _lay_kept(self, first_slot: int) -> None:

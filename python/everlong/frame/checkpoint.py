@@ -138,9 +138,7 @@ class Checkpoint:
         )
 
     def still_true(self, stream_end: int) -> Checkpoint:
-        """Return what of it holds for a stream that ends there: all, or its zones alone where blocks were archived
-        since.
-        """
+        """Return what of it holds for a stream that ends there: all, or its zones where blocks were archived since."""
         if self.stream_end == stream_end:
             return self
         state = None if self.state is None else KvState({}, self.state.anchors, self.state.kept)

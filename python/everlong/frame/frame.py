@@ -101,7 +101,7 @@ class _Progress:
 
 @contextlib.contextmanager
 def _plain_tensors() -> Iterator[None]:
-    """Make tensors, inside, that carry no gradients and can be written to later, in inference mode and out of it."""
+    """Context manager: its tensors have no gradients and can be written to later, in inference mode and out of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -129,16 +129,13 @@ class Frame(abc.ABC):
         self.config = config
         self.parts = parts or Parts()
         self.os = _core.MemoryOs(self.parts.configure(config.os_config()))
-        # Where the stream stood when topics of the text being read were last scored
-        self._topics_until: int | None = None
+        self._topics_until: int | None = None  # up to where topics of the text being read were scored
         if memory.core.read_only:
             self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
-        # Makes more tags for a block from its ids [n]
-        self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None
-        # When the next blocks count as archived, in seconds since 1970; None: now
-        self.archived_at: float | None = None
+        self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # more tags for a block, by its ids [n]
+        self.archived_at: float | None = None  # time of the next blocks, in seconds since 1970; None: now
         self.archived_blocks = 0
         self.observers = Observers()
         self._boundaries = TextBoundaries(tokenizer)
@@ -148,11 +145,9 @@ class Frame(abc.ABC):
         self._last_id: int | None = None
         self._noted: _Progress | None = None  # what the memory's checkpoint holds
         self._due: Checkpoint | None = None  # kept once the archive has come as far
-        # Where the stream stood for `_due`; without one, where the next is due at the earliest
-        self._due_after = CHECKPOINT_TOKENS
+        self._due_after = CHECKPOINT_TOKENS  # where the stream stood for `_due`; else the earliest place of the next
         self._unarchived_ids: list[int] = []  # token ids of [os.open_from, os.stream_end)
-        # Their hidden states, of the layers that somebody reads. Layers that tombstones are made from cover all of
-        # rolling.
+        # Their hidden states, of the layers that are read; layers that tombstones are made from cover all of rolling.
         self._unarchived_hidden = HiddenRows()
         self.branched_at: int | None = None  # inside `branch`: where the stream stood before
         self._on_their_way = BlocksOnTheirWay()  # empty but between two chunks of a text
@@ -362,8 +357,7 @@ class Frame(abc.ABC):
         self.parts.load_state(core)
         end = core.stream_end(stream)
         last = load_checkpoint(core)
-        # The checkpoint's newest text was forgotten. Other text will get its places, so this
-        # checkpoint must go.
+        # The checkpoint's newest text was forgotten: it must go, before other text gets those places.
         outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
         if end == 0:
             if outdated:
@@ -469,12 +463,11 @@ class Frame(abc.ABC):
         ids, `ids` stand for them; without `ids`, a special token of the tokenizer does.
 
         An empty stream begins with what the tokenizer puts before every text. `ids` come without it, except a prompt
-        that brings it: a chat template that the caller rendered. Logits are of the last token, or with `keep_all` of
-        all. Where text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as
-        `HiddenTap` does. A frame of text alone computes for them what it would otherwise only note. `recall` answers
-        the RecallActions that the policy raises on the way; without it they are passed over.
-
-        CapacityError where the frame is full; what `require_whole` raises; errors of the memory that refuses a block.
+        from a chat template that the caller rendered. Logits are of the last token, or with `keep_all` of all. Where
+        text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as `HiddenTap`
+        does. A frame of text alone computes for them what it would otherwise only note. `recall` answers the
+        RecallActions that the policy raises on the way; without it they are passed over. CapacityError where the frame
+        is full.
         """
         self.require_whole()
         given = self._tokens_of(ids, inputs_embeds)
@@ -694,8 +687,7 @@ class Frame(abc.ABC):
     ) -> list[int] | None:
         """Take the snapshot for the archive, then choose what is kept of the block, which is stored with it.
 
-        With `refusals` it is stored while what follows goes on. Errors of earlier blocks that the memory refused are
-        added there.
+        With `refusals` it is stored while what follows goes on. Errors of refused earlier blocks are added there.
         """
         told = self._ids_of_block(action.begin, action.end)
         ids = told.numpy().astype(np.int32)
@@ -755,8 +747,7 @@ class Frame(abc.ABC):
         """Call `on_block` for every block that is archived from now on, until the result is closed.
 
         It gets hidden states of `hidden_layers` (counted as `HiddenTap` does), which the frame keeps until a block is
-        archived. Tokens that were in the frame before this call have none. See `Observers` for order, threads and
-        errors.
+        archived. Tokens that were in the frame before have none. See `Observers` for order, threads and errors.
         """
         HiddenTap(self.served.model, hidden_layers)  # layers that cannot be read are refused now
         return self.observers.add(on_block, hidden_layers, background=background)

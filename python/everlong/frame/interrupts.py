@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupts_between_steps() -> Iterator[Callable[[], None]]:
-    """Hold back the first Ctrl-C, inside, until the next call of the given function, which raises KeyboardInterrupt.
+    """Context manager: the first Ctrl-C waits for a call of the function it gives, which raises KeyboardInterrupt.
 
     A second Ctrl-C does not wait. Nothing changes outside the main thread, where Python delivers no signals, and where
     other code handles Ctrl-C.

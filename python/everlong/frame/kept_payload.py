@@ -38,10 +38,7 @@ def tensors_of(
     payload: npt.NDArray[np.uint8] | None = None,
     writer: str | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the tensors to store with a block that begins there.
-
-    `chosen`: the best first. `writer` as in `payload_name`.
-    """
+    """Return the tensors to store with a block. `chosen`: the best first; `writer` as in `payload_name`."""
     tensors: dict[str, npt.NDArray[Any]] = {TOKENS: (np.asarray(chosen, dtype=np.int64) - begin).astype(np.int32)}
     if payload is not None and len(payload) <= _MOST_BYTES:
         tensors[payload_name(writer)] = payload

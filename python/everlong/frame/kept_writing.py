@@ -44,7 +44,7 @@ def plain_rows(
 ) -> KeptRows:
     """Decode the pages of a payload, one after the other. Return keys and values, un-rotated, on the CPU.
 
-    lengths: tokens of each page; shape: layers, KV heads, head_dim; `bytes_of` returns the bytes of a page of so many
+    lengths: tokens of each page; shape: layers, KV heads, head_dim; `bytes_of` returns the bytes of a page by its
     tokens.
     """
     layers, heads, dim = shape

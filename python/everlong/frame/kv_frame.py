@@ -546,8 +546,7 @@ class KvFrame(Frame):
     def _reread(self) -> None:
         """Read the tokens in the frame again, for the state of the layers that are not archived.
 
-        That state is exact when nothing has left the frame. Otherwise it is what these layers make of the tokens that
-        stayed.
+        That state is exact when nothing has left the frame, else what these layers make of the tokens that stayed.
         """
         cache, first = self.cache, self.os.rolling[0] if self.os.evicted else 0
         end = self.os.stream_end

@@ -1,7 +1,6 @@
 """Payloads of kept tokens for blocks that were archived without one. Keys and values come from the archive.
 
-The tokens are those that were chosen when the block was archived. For a block that was not trimmed then, they are
-chosen now.
+The tokens are those that were chosen when the block was archived. If it was not trimmed then, they are chosen now.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ class OwnLayers:
     def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> None:
         """Fill new, empty layers with what `tensors` returned.
 
-        The model may have been loaded in another dtype since then. State that is made of its activations (keys and
-        values of windows, states of convolutions) takes this `dtype`. Recurrent states keep theirs, because they are
-        summed in it.
+        The model may have been loaded in another dtype since then. State made of activations (keys and values of
+        windows, states of convolutions) takes this `dtype`. Recurrent states keep theirs, because they are summed in
+        it.
         """
         for index, layer in self._stateful.items():
             own = {name: t.to(device) for name, t in tensors.items() if name.startswith(f"{index}.")}

@@ -93,8 +93,7 @@ class Vectors:
     """A question's vectors, and the tensor of each block to compare them with."""
 
     query: npt.NDArray[np.float32]  # [T, dimension] of the question's tokens; the norm of a row is its weight
-    # Name of a block's tensor [vectors, dimension]: pages in order, a vector for every `group_tokens` tokens
-    tensor: str
+    tensor: str  # of a block [vectors, dimension]: pages in order, a vector for every `group_tokens` tokens
     group_tokens: int
 
 
@@ -131,11 +130,9 @@ class AtWork(Protocol):
     needs: Needs
     settings: Any  # set anew when settings change that may change between two questions
     id: str  # tells what this part writes from what another training of it wrote
-    # Of `chunk`: a block may end from this probability on; of `token`: a tombstone wakes from this score on
-    threshold: float
+    threshold: float  # of `chunk`: the least probability that ends a block; of `token`: the least score that wakes
     lookahead: int  # of `chunk`: how many tokens after a place are read before its probability is known
-    # Of `token`: True: a woken tombstone's own span comes back; False: the newest tokens' queries search
-    recalls_span: bool
+    recalls_span: bool  # of `token`: a woken tombstone's span comes back; False: the newest tokens' queries search
     details: DetailTokens  # how the Detail Tokens that this part writes come back into the frame
 
     # --- a text is read
@@ -149,17 +146,15 @@ class AtWork(Protocol):
     def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
         """A block [begin, end) of the stream is closed. Return, by name, the tensors to store in its commit.
 
-        `block`: its id; None for a block that has none yet. A block that is forgotten takes its tensors along. A fork
-        of the memory has them too. The frame's thread calls this when a block is archived. A thread in the background
-        calls it for older blocks (`lacks`); both may run at once. Cost: reading waits for it at every block. An error
-        refuses the block.
+        `block`: its id; None where it has none yet. A forgotten block takes its tensors along, and a fork of the memory
+        has them. The frame's thread calls this when a block is archived, a thread in the background for older blocks
+        (`lacks`); both may run at once. Cost: reading waits for it at every block. An error refuses the block.
         """
 
     def lacks(self, core: _core.Memory) -> Sequence[int]:
-        """Return the ids of blocks that were archived without what `block` stores.
+        """Return ids of blocks archived without what `block` stores. Called once, when a memory is opened.
 
-        The background makes it for them, by a forward of each block as deep as `needs.hidden_layers`. Called once, when
-        a memory is opened.
+        The background makes it for them, by a forward of each block as deep as `needs.hidden_layers`.
         """
 
     def worth(self, span: Span) -> torch.Tensor:
@@ -172,8 +167,8 @@ class AtWork(Protocol):
     def leaving(self, span: Span, kv: Rows) -> Rows:
         """A span leaves the frame. Return the keys and values of what stays of it, fp32, un-rotated.
 
-        These are its `chosen` tokens [L, Hkv, N, D]. Where nothing is chosen it is the one slot that stands for the
-        span, N is 1 then. Threads and cost: as `worth`.
+        These are its `chosen` tokens [L, Hkv, N, D], or where none are chosen its one slot (N is 1). Threads, cost: as
+        `worth`.
         """
 
     # --- a question is asked and answered
@@ -187,15 +182,13 @@ class AtWork(Protocol):
     def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
         """Return whether to recall anything for a question. The frame might hold the answer already.
 
-        `read()` reads the prompt after what the frame holds, without a trace, and returns its logits [V]. It costs a
-        forward.
+        `read()` costs a forward: it reads the prompt behind the frame without a trace and returns its logits [V].
         """
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         """A question is searched for. Return what this part finds, and what it adds to the search.
 
-        `hidden` [T, hidden size] are states of the question's tokens, on the CPU. Cost: the answer's first token waits
-        for it.
+        `hidden` [T, hidden size]: the question's tokens, on the CPU. Cost: the answer's first token waits for it.
         """
 
     def came_back(self, pages: Sequence[_core.PageRef]) -> None:
@@ -210,8 +203,8 @@ class AtWork(Protocol):
     def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
         """Token `step` of the stream was generated. Return a score for each tombstone; from `threshold` on it wakes.
 
-        `attention` [heads, tombstones], fp32 on the CPU: the share of each of `needs.heads` on each tombstone. Cost:
-        every token waits for it, and for computing the attention of those heads once more.
+        `attention` [heads, tombstones], fp32 on the CPU: the shares of `needs.heads`. Cost: every token waits for it,
+        and for computing the attention of those heads once more.
         """
 
     # --- its life
@@ -219,8 +212,8 @@ class AtWork(Protocol):
     def state(self) -> bytes:
         """Return what the part must know again when the memory is opened again.
 
-        The memory keeps it in its own files, so a fork and an export have it, too. Asked at every checkpoint, and kept
-        where it changed.
+        It is kept in the memory's own files, so forks and exports have it. Asked at every checkpoint, kept where it
+        changed.
         """
 
     def load_state(self, state: bytes) -> None:
@@ -266,10 +259,7 @@ class PartSettings(Settings):
         """Raise ValueError where the other settings leave this part nothing to do."""
 
     def without_keys(self) -> Self | None:
-        """Return this part for a memory of text alone; None where it is passed over.
-
-        Raise ValueError where it needs keys or states.
-        """
+        """Return this part for a memory of text alone; None: it is passed over. ValueError where it needs keys."""
         if self.optional:
             return None
         raise ValueError(f"{self.name} needs the model's keys and states, and a memory of text alone has none")

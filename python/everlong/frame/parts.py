@@ -118,7 +118,7 @@ class Parts:
 
     @contextlib.contextmanager
     def answering(self, frame: Any) -> Iterator[None]:
-        """Attach to the model, inside, what was trained to read what came back."""
+        """Context manager: attach to the model what was trained to read what came back."""
         one = self.last("answering")
         with contextlib.nullcontext() if one is None else one.answering(frame):
             yield
@@ -176,10 +176,7 @@ class Parts:
 
 
 def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
-    """Return the parts that a pack has something for.
-
-    Raise ValueError, which says what to train, for another part that cannot do without.
-    """
+    """Return the parts that a pack has something for. ValueError says what to train for one that is not optional."""
     found = []
     for one in parts:
         missing = one.missing(pack) if hasattr(one, "missing") else None

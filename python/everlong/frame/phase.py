@@ -35,8 +35,7 @@ class _Hook:
 class PhaseTap:
     """Keeps cos and sin of the newest forward, exactly as the archived layers applied them. `close` takes its hook off.
 
-    It is a context manager, too. Each thread has its own newest forward, so several frames may share a model, each in a
-    thread.
+    A context manager, too. Each thread has its own newest forward: several frames may share a model, each in a thread.
     """
 
     def __init__(self, served: ServedModel) -> None:

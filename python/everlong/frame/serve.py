@@ -54,10 +54,9 @@ def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False)
 def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> ServedModel | TextModel:
     """Measure a model, and return how it is served: by keys and values, or by text alone.
 
-    By text alone where the memory is `text_alone`, or where the model's keys and values cannot be spliced and
-    `answer.recall_mode` is "text". With another mode such a model is refused: UnsupportedModelError says why, and
-    whether text alone would do. ValueError for a frame larger than the model's window, CapacityError for one over its
-    byte budget.
+    By text alone where the memory is `text_alone`, or where keys and values cannot be spliced and `answer.recall_mode`
+    is "text". With another mode such a model is refused: UnsupportedModelError says why, and whether text alone would
+    do. ValueError for a frame larger than the model's window, CapacityError for one over its byte budget.
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
     require_plain(model)

@@ -23,8 +23,7 @@ class FrameConfig(Settings, group="frame", least={"chunk_tokens": 1}):
     # else the newest tokens of each block stay. The oldest blocks' tokens are trimmed again, rung by rung to half.
     kept_tokens: int = _OS.kept_tokens
     kept_share: int = _OS.kept_share  # keep one token in so many of a block that was just closed
-    # Rungs of kept tokens; 4 with kept_share 8: 64, 32, 16, 8 of a block of 512, each rung with as many slots
-    kept_rungs: int = _OS.kept_rungs
+    kept_rungs: int = _OS.kept_rungs  # with 4, and kept_share 8: 64, 32, 16, 8 of a block of 512; equal slots for each
     recalled_tokens: int = _OS.recalled_tokens  # R: budget of the recalled zone
     rolling_tokens: int = _OS.rolling_tokens  # M: the newest tokens
     evict_tokens: int = _OS.evict_tokens  # rolling is cut back to M once it is over by so many tokens

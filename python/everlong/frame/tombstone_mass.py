@@ -38,11 +38,10 @@ class TombstoneMass:
 
     @torch.no_grad()
     def of(self, tap: QueryTap, cache: ResidentCache, first_position: int, newest: int | None = None) -> torch.Tensor:
-        """Return the mass [T, heads, tombstones], fp32 on the CPU, of the newest T tokens. Tap and cache must have
-        them.
+        """Return the mass [T, heads, tombstones], fp32 on the CPU, of the newest T tokens, which tap and cache have.
 
         The mass of a head on a slot is the slot's share of its softmax over all that the token sees. `first_position`:
-        the position, as the model counts, of the first token that the tap has. `newest`: T; None: all that the tap has.
+        of the first token that the tap has, as the model counts. `newest`: T; None: all that the tap has.
         """
         layers = {layer: tap.queries(layer) for layer in {layer for layer, _ in self._heads}}
         q = torch.stack([layers[layer][:, head] for layer, head in self._heads])  # [heads, tokens, D]

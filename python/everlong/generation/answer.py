@@ -20,8 +20,7 @@ class Answer:
 
     text: str
     tokens: int  # generated ones
-    # What came back: for the question, best first, then what came during the answer. Pages that the caller named are
-    # not among it.
+    # What came back: for the question, best first, then during the answer; without pages that the caller named.
     recalled: tuple[Recall, ...]
     # Why it ends: "stop" by an end token, a stop string or a stopping criterion of the caller; "length" by
     # max_new_tokens or max_length; "time" by max_time.

@@ -114,10 +114,9 @@ def decode(
     decoding: Decoding,
     recall: RecallPages | None,
 ) -> Generator[int, None, FinishReason]:
-    """Yield token ids until a stop, and return why it ended.
+    """Yield token ids until a stop, and return why it ended. The prompt's last token has the logits [1, V].
 
-    Every yielded token is in the frame when the next one is asked for, or at the end. The prompt's last token has the
-    logits [1, V].
+    Every yielded token is in the frame when the next one is asked for, or at the end.
     """
     sequence = prompt_ids[None].to(logits.device)
     while True:

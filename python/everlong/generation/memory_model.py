@@ -132,9 +132,7 @@ class MemoryModel:
         pack: str | pathlib.Path | None = "auto",
         **load_arguments: Any,
     ) -> MemoryModel:
-        """Load a model and its tokenizer by name or path ("smollm2": the embedded one). The rest as in the
-        constructor.
-        """
+        """Load a model and its tokenizer by name or path ("smollm2": the embedded one), then as the constructor."""
         from everlong.models import load
 
         model, tokenizer = load(name_or_path, **load_arguments)

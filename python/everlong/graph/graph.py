@@ -40,8 +40,7 @@ class Node:
     count: int  # blocks below it; 0 for a block
     created_at: datetime.datetime  # UTC; of its first block; for times and entities, when its events happened
     updated_at: datetime.datetime  # UTC; of its newest block, likewise
-    # [dimension]; empty where there is none
-    vector: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
+    vector: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # [dimension]; empty without
     name: str = ""  # of times and entities: "2024-05-03", "2024-05", "2024"; what blocks call it
 
 
@@ -118,8 +117,7 @@ class MemoryGraph:
     def names(self) -> dict[int, str]:
         """Return what every topic is about, by id: phrases of its blocks that other topics of its level lack.
 
-        Phrases are what a tagger said (`archive.tagger`). Without a tagger, the name is the source of most of its
-        blocks.
+        Phrases are what a tagger said (`archive.tagger`). Where none did, it is the source of most of its blocks.
         """
         nodes, edges = self._core.graph()
         blocks = {block.id: block for block in self._core.blocks()}
@@ -140,11 +138,11 @@ class MemoryGraph:
         return names
 
     def path(self, source: int, target: int, *, kinds: Collection[EdgeKind] = _STORED) -> list[int]:
-        """Return ids from one node to another over the fewest edges; empty where there is no way.
+        """Return ids from one node to another over the fewest edges, in either direction; empty where there is no way.
 
-        Edges are taken in either direction. Of several such ways it is the one with the smallest ids. `kinds` are the
-        edges that it may take, by default those that are stored, because over a day any two of its blocks are near.
-        MemoryNotFoundError where there is no such node.
+        Of several ways it is the one with the smallest ids. `kinds` are the edges that it may take, by default those
+        that are stored, because over a day any two of its blocks are near. MemoryNotFoundError where there is no such
+        node.
         """
         if set(kinds) == set(_STORED):
             return self._core.graph_path(source, target)

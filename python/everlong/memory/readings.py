@@ -60,8 +60,7 @@ class Readings:
     def begin(self, source: str, first: int, text: str | None = None, *, again: bool = False) -> None:
         """Begin a text of that name. What is new of it stands in the stream from token `first` on.
 
-        `text` is the tag of its blocks, and of those of every earlier reading of it. `again`: read it whatever there is
-        of it.
+        `text` is the tag of its blocks, and of those of every earlier reading of it. `again`: read all of it anew.
         """
         if self._job is None:
             self._job = []

@@ -51,11 +51,9 @@ class Where:
     after: Time | None = None  # archived at this moment or later
     before: Time | None = None  # archived before this moment
     role: Role | Sequence[Role] | None = None  # any of "read", "asked" and "said"
-    # Where it was read from: a file (a Path, or its path from the root), or what `read` was told. Tells texts of one
-    # name apart.
+    # Where it was read from: a file (a Path, or its path from the root), or what `read` was told.
     origin: str | os.PathLike[str] | None = None
-    # Its events happened at this moment or later, and before `happened_before`: as `read` was told, else
-    # when it was archived.
+    # Events happened from then on, up to `happened_before`: as `read` was told, else the time of archiving.
     happened_after: Time | None = None
     happened_before: Time | None = None
 

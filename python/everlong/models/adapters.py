@@ -25,10 +25,7 @@ class Adapters:
     _model: str  # what peft puts before the names of the model itself: "base_model.model."
 
     def name_of(self, weight: str) -> str | None:
-        """Return a weight's name without adapters that keys and values do not depend on.
-
-        None: it belongs to such an adapter.
-        """
+        """Return a weight's name without adapters that keys do not depend on; None: it belongs to such an adapter."""
         for layer, idle in reversed(self._layers.items()):  # the deepest first
             part, _, below = weight.removeprefix(f"{layer}.").partition(".")
             if not weight.startswith(f"{layer}.") or not below:

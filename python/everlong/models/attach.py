@@ -36,10 +36,7 @@ class OwnState:
     fixed: int  # of all linear-attention layers
 
     def bytes(self, chunk_tokens: int) -> int:
-        """Return the bytes while such chunks are read.
-
-        A window's tensors hold a chunk beside the window, and each chunk makes them anew.
-        """
+        """Return the bytes while such chunks are read: a window holds a chunk more, and each chunk makes it anew."""
         each = [(window - 1 + chunk_tokens) * token for window, token in self.windows]
         return sum(each) + max(each, default=0) + self.fixed
 
@@ -49,8 +46,7 @@ class ServedModel:
     """The anatomy of a model. "Layer" without "of the model" counts the archived ones, in the order of `archived`."""
 
     model: Any
-    # Layers of the model with full attention: those that rotate their keys, then those that do not (NoPE)
-    archived: tuple[int, ...]
+    archived: tuple[int, ...]  # layers of the model with full attention: those that rotate their keys, then NoPE ones
     rotated: int  # how many of `archived` rotate their keys
     sliding: Mapping[int, RopeTable]  # layers of the model with a window of their own, and how they rotate
     attention: tuple[torch.nn.Module, ...]  # modules of `archived`

@@ -64,8 +64,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1)
     count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
     places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
-    # Several codes in one number, of which none may be rounded away
-    packed = not tensor.is_floating_point() and tensor.itemsize > 1
+    packed = not tensor.is_floating_point() and tensor.itemsize > 1  # several codes; rounding may lose none
     return flat[places.to(flat.device)].to(device="cpu", dtype=torch.int64 if packed else torch.bfloat16)
 
 

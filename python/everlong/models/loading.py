@@ -49,16 +49,15 @@ def load(
 ) -> tuple[Any, Any]:
     """Load a model (in evaluation mode) and its tokenizer.
 
-    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes. Further `arguments` are that
-    function's, too (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is
-    `dtype`).
+    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
+    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`).
 
     Without a `device_map` the model lies on the GPU, if everlong was built for that GPU and it has room for the
     weights; else on the CPU. Without a `dtype` (a torch dtype or its name) the checkpoint's is used. On a CPU it is the
     faster of fp32 and 16 bits: a timed short prefill decides that for a machine, and `models/profiles.py` keeps it.
-    What was close, or found while the machine was busy, is timed again by the next loads. Weights of several dtypes,
-    quantized weights, and weights that would take more than half of the free memory in the other dtype stay as they
-    are. "auto" is always the checkpoint's.
+    What was close, or found while the machine was busy, is timed again by the next loads. Weights stay as they are that
+    have several dtypes, are quantized, or would take more than half of the free memory in the other dtype. "auto" is
+    always the checkpoint's.
 
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
@@ -79,8 +78,7 @@ def load(
         if wanted is None:
             arguments["dtype"] = torch.float32
     tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
-    # mistral-common's own tokenizer is preferred where it is installed, but shows no chat template and no place of a
-    # token.
+    # mistral-common's own tokenizer, preferred where installed, shows no chat template and no places of tokens.
     tokenizer_arguments["mistral_format"] = False
     with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
@@ -165,8 +163,7 @@ def _in_fastest_dtype(model: Any) -> Any:
 
 def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outcome, Any]:
     """Time both, and return the model in the faster dtype. Values are never rounded and then widened again."""
-    # Rounding to bf16 cannot be undone in place, so an fp32 model has a copy. One half as wide is widened and cast
-    # back.
+    # Rounding to bf16 cannot be undone in place: an fp32 model has a copy, a 16-bit one is widened and cast back.
     rounded = _cast(copy.deepcopy(model), half) if model.dtype == torch.float32 else None
 
     def in_dtype(name: str) -> Any:
@@ -204,7 +201,7 @@ _one_at_a_time = threading.RLock()
 
 @contextlib.contextmanager
 def _gguf_read_once() -> Iterator[None]:
-    """Parse a GGUF file once, inside, and make the table of its tensor names once.
+    """Context manager: parse a GGUF file once, and make the table of its tensor names once.
 
     transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
     of the model. Both are Python loops over tens of thousands of entries.

@@ -102,7 +102,7 @@ class AttachedMaps:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Add to the output of the model's layers, inside, what the adapter computes."""
+        """Context manager: the model's layers add what the adapter computes."""
         with contextlib.ExitStack() as undo:
             for layer, down, up in self._pairs:
                 undo.callback(layer.register_forward_hook(self._adding(down, up)).remove)

@@ -45,8 +45,8 @@ class MaskedAttention:
     def lost(self) -> torch.Tensor:
         """Return a scalar: KL from the masked attention to that with all keys, for the same queries.
 
-        It is the mean over rows, heads and layers. Both have the same scores, so it is -log of the share of attention
-        that the weights leave.
+        It is the mean over rows, heads and layers: -log of the share of attention that the weights leave, as scores are
+        equal.
         """
         return torch.stack(self._lost).mean()
 

@@ -32,7 +32,7 @@ def open_mask(tokens: int) -> torch.Tensor:
 
 @contextlib.contextmanager
 def packed(model: Any) -> Iterator[None]:
-    """Give transformers' own `generate`, inside, such a mask for every token of a batch of 1 without padding."""
+    """Context manager: transformers' own `generate` gets such a mask for each token of a batch of 1 without padding."""
     if not packs(model):
         yield
         return

@@ -43,7 +43,7 @@ def keep(name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
-    """Keep profiles of this thread's models in `folder` alone, inside; None: in a folder that goes after it."""
+    """Context manager: this thread's models keep profiles in `folder` alone; None: in a folder that goes after it."""
     with contextlib.ExitStack() as undone:
         if folder is None:
             folder = pathlib.Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="everlong-")))

@@ -14,8 +14,7 @@ import torch
 from transformers import LlamaForCausalLM, cache_utils
 from transformers.integrations import sdpa_attention
 
-# Cache layers that hold nothing, for layers that use another layer's keys. Until 5.22 such layers have no place in a
-# cache at all.
+# Cache layers that hold nothing, for layers that use another layer's keys. Until 5.22 caches have no place for them.
 EMPTY_LAYERS: tuple[type, ...] = tuple(filter(None, [getattr(cache_utils, "DummyLayer", None)]))
 
 # Whether attention under a mask reads keys once that several query heads share, from 5.23 on. Until then it copies the
@@ -30,8 +29,8 @@ _CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
 def cache_argument(model: Any) -> str:
     """Return the cache's name among the arguments of a model's forward, and in its output.
 
-    Where a model has none of them it is the name of transformers' own models. An adapter's wrapper takes what the model
-    below it takes.
+    A model without any gets the name of transformers' own models. An adapter's wrapper takes what the model below
+    takes.
     """
     below = model.get_base_model() if hasattr(model, "get_base_model") else model
     return _named(below.forward) or _named(LlamaForCausalLM.forward) or _CACHE_NAMES[0]

@@ -36,8 +36,7 @@ def behind_vectors(
 ) -> torch.Tensor:
     """Return logits [B, rows, V] fp32 of the last `rows` tokens of a text.
 
-    The text is ids `before` [S], vectors [B, n, E] among the input embeddings, and ids `behind` [T] or [B, T], in
-    order.
+    The text: ids `before` [S], vectors [B, n, E] among the input embeddings, then ids `behind` [T] or [B, T].
     """
     whole = among(model, before, vectors, behind)
     logits: torch.Tensor = model(inputs_embeds=whole, use_cache=False, logits_to_keep=rows).logits
@@ -45,10 +44,7 @@ def behind_vectors(
 
 
 def among(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
-    """Return [B, S + n + T, E]: vectors [B, n, E] between the embeddings of ids [S] and of ids [T] or [B, T].
-
-    The result has the model's dtype.
-    """
+    """Return [B, S + n + T, E] in the model's dtype: vectors [B, n, E] between those of ids [S] and [T] or [B, T]."""
     batch = len(vectors)
     dtype = model.get_input_embeddings().weight.dtype
     ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)

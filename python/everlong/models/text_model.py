@@ -29,8 +29,7 @@ class TextModel:
 
     model: Any
     cache_name: str  # name of the cache among its forward's arguments and in its output
-    # True: several tokens may follow others at once. False: only the first read may, then one by one.
-    in_chunks: bool
+    in_chunks: bool  # several tokens may follow others at once; False: one by one after the first read
     window: int | None  # tokens that the model was trained for; None: its config does not say
     kv_token_bytes: int  # bytes that its cache grows by with a token
     dtype: torch.dtype

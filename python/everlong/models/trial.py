@@ -8,10 +8,7 @@ import torch
 
 
 def trial_ids(model: Any, tokens: int) -> torch.Tensor:
-    """Return ids [tokens] int64, ascending, from all over the model's vocabulary except its first.
-
-    They lie where its embeddings lie.
-    """
+    """Return ids [tokens] int64, ascending, from all over the vocabulary but its first, on the embeddings' device."""
     embeddings = model.get_input_embeddings()
     device = embeddings.weight.device
     return torch.linspace(1, embeddings.num_embeddings - 1, tokens, dtype=torch.float64, device=device).long()

@@ -17,9 +17,9 @@ def buffered_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor
     """Yield weights of layers that are no parameters: codes, scales and zeros as AWQ, GPTQ, HQQ and others store them.
 
     They belong to layers without parts of their own and with more in the checkpoint than their parameters: a matrix
-    among the buffers, or what the layer itself writes. What a model computes for itself (RoPE's frequencies, masks,
-    position ids) is in no checkpoint, or no matrix of such a layer. What is written below a parameter's name belongs to
-    that parameter.
+    among the buffers, or what the layer writes. What a model computes for itself (RoPE's frequencies, masks, position
+    ids) is in no checkpoint, or no matrix of such a layer. What is written below a parameter's name belongs to that
+    parameter.
     """
     for name, module in model.named_modules():
         if next(module.children(), None) is not None or not _writes_more(module):

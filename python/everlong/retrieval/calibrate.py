@@ -102,10 +102,7 @@ def pages_to_quote(core: _core.Memory) -> list[_core.PageRef]:
 def _page_mass(
     q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor, page_of_key: torch.Tensor, pages: int
 ) -> torch.Tensor:
-    """Return [Hq, pages]: the sum over question tokens of weight * softmax mass.
-
-    q [T, Hq, D], keys [Hkv, N, D], weights [T].
-    """
+    """Return [Hq, pages], sums over question tokens of weight * softmax mass; q [T, Hq, D], keys [Hkv, N, D]."""
     tokens, query_heads, dim = q.shape
     kv_heads = keys.shape[0]
     grouped = q.reshape(tokens, kv_heads, query_heads // kv_heads, dim).permute(1, 2, 0, 3).reshape(kv_heads, -1, dim)

@@ -37,10 +37,9 @@ _COMMON = 8
 
 
 class ModelTags:
-    """Gives the blocks of a memory the model's tags.
+    """Gives the blocks of a memory the model's tags. It asks the memory which blocks lack them.
 
-    It asks the memory which blocks lack them. A block's tags and the note that it was tagged are one commit, so a
-    process that died has lost none.
+    A block's tags and the note that it was tagged are one commit, so a process that died has lost none.
     """
 
     def __init__(self, core: _core.Memory, model: Any, tokenizer: Any) -> None:

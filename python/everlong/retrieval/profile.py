@@ -1,7 +1,6 @@
 """What calibration found for a model. It is kept with the memory, and in a file for the model's next memory.
 
-That file is JSON, one for each model among its profiles (`models/profiles.py`), named by the fingerprint of its weights
-and RoPE.
+That JSON file is among the model's profiles (`models/profiles.py`), named by the fingerprint of its weights and RoPE.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ _LEAST_LETTERS = 4
 
 
 def times_of(question: str, now: datetime.datetime | None = None) -> list[TimeRange]:
-    """Return the time range of each time expression in a question, in local time.
+    """Return the time range of each time expression in a question, local time: a day, a week from Monday, a month or a
+    year.
 
-    A range is a day, a week from Monday on, a month or a year. A time without a year is the latest one that is not
-    ahead of `now`. EverlongError without dateparser.
+    A time without a year is the latest one that is not ahead of `now`. EverlongError without dateparser.
     """
     try:
         from dateparser.date import DateDataParser
