@@ -19,7 +19,7 @@ class Answer:
     """An answer, and where it came from."""
 
     text: str
-    tokens: int  # generated ones
+    tokens: int  # how many were generated
     # What came back: for the question, best first, then during the answer; without pages that the caller named.
     recalled: tuple[Recall, ...]
     # Why it ends: "stop" by an end token, a stop string or a stopping criterion of the caller; "length" by

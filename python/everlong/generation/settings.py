@@ -19,34 +19,34 @@ _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/include/e
 class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1}):
     """`quotes`, `order` and `recalled_temperature` may change from one question to the next."""
 
-    # "prompt": once a question, by its own queries. "recent": every `recent_every` generated tokens, the newest blocks.
-    # "periodic": every `periodic_every` generated tokens, by the newest tokens' queries. "signal": on <RETRIEVE>, by
-    # the same. Several are combined.
+    # What asks for a recall. "prompt": each question, by its own queries. "recent": every `recent_every` generated
+    # tokens; it brings the newest blocks. "periodic": every `periodic_every` generated tokens, by the newest tokens'
+    # queries. "signal": <RETRIEVE>, by the same queries. Several are combined.
     policy: Policy | tuple[Policy, ...] = "prompt"
-    # "kv": recalled pages come back as the KV that was archived. "text": their tokens are read again, each after those
-    # recalled before it; serves models whose KV cannot be spliced, too, with a memory of text alone. "auto": of several
-    # groups the last, the most relevant, is read again and so sees the others, which come back as KV; one alone comes
-    # back as KV. "kept": the chosen tokens of a block (frame.kept_tokens) come back in place of its pages, with keys
-    # and values that blocks store for them; blocks without come back as "kv". "detail": blocks come back as the Detail
-    # Tokens that a part wrote; a block without comes back as "kv". "both": Detail Tokens, up to half of the recalled
-    # zone, then pages as "kv".
+    # How what was recalled comes back. "kv": pages as the KV that was archived. "text": their tokens are read again,
+    # each after those recalled before it; with a memory of text alone this serves models whose KV cannot be spliced.
+    # "auto": as KV, but of several groups the last, the most relevant, is read again and so sees the others. "kept":
+    # the chosen tokens of a block (frame.kept_tokens), whose KV the block stores once more. "detail": the Detail Tokens
+    # that a part wrote. With both of these a block without them comes back as "kv". "both": Detail Tokens, up to half
+    # of the recalled zone, then pages as "kv".
     recall_mode: RecallMode = "auto"
-    order: Order = "relevance"  # of groups in the frame: the most relevant last, or in order of time
+    order: Order = "relevance"  # order of groups in the frame: the most relevant last, or by time
     # So many recalled sentences, the nearest to the question, stand in words right before it (retrieval/quotes.py). A
     # turn is remembered without them. 0: none.
     quotes: int = 1
-    # Attention temperature of a group that is surely not the one asked for: its keys are divided by it, so that a
+    # Attention temperature of a group that is surely not the one asked for. Its keys are divided by it, so that a
     # similar thing in it matches less than what the best group says. The nearer a group's probability is to the best
     # one's, the nearer its temperature is to 1. 1: all come back as they were archived.
     recalled_temperature: float = 1.2
-    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # of the newest text, what stays right before a question
-    # Newest tokens of the conversation since text was read last, which stand before what a question recalls: at most
-    # half of the recalled zone, or all of it where the question recalls nothing.
+    prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # how much of the newest text stays right before a question
+    # How many of the newest tokens of the conversation since text was read last stand before what a question recalls:
+    # at most half of the recalled zone, or all of it where the question recalls nothing.
     conversation_tokens: int = _OS.conversation_tokens
     recent_every: int = _OS.recent_every
     recent_blocks: int = _OS.recent_blocks
     periodic_every: int = _OS.periodic_every
-    protect_tokens: int = _OS.protect_tokens  # T_protect: so many generated tokens keep what came back for them
+    # T_protect: what came back for generated tokens stays for at least so many of them
+    protect_tokens: int = _OS.protect_tokens
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:

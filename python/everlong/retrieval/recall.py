@@ -45,12 +45,12 @@ class Recall:
 
     block_id: int  # block of the group's first page
     span: tuple[int, int]  # tokens of the stream
-    score: float  # of its best page; comparable within one answer only
+    score: float  # its best page's; comparable within one answer only
     source: str
     text: str
     passage: str  # the page of it that was found; the rest stands around it
     found_by: tuple[str, ...]  # index parts that found it
-    role: Role  # of the passage: read, asked or said
+    role: Role  # what the passage was: read, asked or said
     # How likely it holds the answer, 0..1, among all that came back with it. Those of one search add up to
     # `Answer.confidence`. None for what no search found, or only parts with scores that do not tell right from wrong.
     confidence: float | None = None
@@ -100,7 +100,7 @@ class Found:
     agreed: bool  # every index part has the best page among its first; False where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
     blocks: tuple[Offer, ...] = ()  # blocks that are to come back as Detail Tokens, best first
-    walk: WalkTrace | None = None  # of a walk in the search
+    walk: WalkTrace | None = None  # the walk in the search, if there was one
     vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
 
     @property

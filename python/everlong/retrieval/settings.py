@@ -32,7 +32,9 @@ class SearchConfig(Settings, group="search", least=_LEAST):
     # alone find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
     # "meaning" searches by vectors of a part, such as the towers, and is passed over where there are none.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
-    encoder: str | Encoder = "minilm"  # of the index part "embedding": a name for `load_encoder`, or an encoder
+    encoder: str | Encoder = (
+        "minilm"  # the encoder of the index part "embedding": a name for `load_encoder`, or an object
+    )
     # How its vectors are searched: all of them ("flat"), by a graph ("hnsw"), or by lists that grow with them ("dnii"),
     # with a router that `everlong train router` learns (retrieval/index.py).
     embedding_index: Literal["flat", "hnsw", "dnii"] = "flat"
