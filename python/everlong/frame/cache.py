@@ -397,6 +397,7 @@ class ResidentCache(Cache):
         return first_recalled
 
     def layout(self) -> Layout:
+        """Return what stands where, for `put_back`."""
         return Layout(
             self.begin,
             self.end,

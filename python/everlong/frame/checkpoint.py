@@ -125,6 +125,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, os: _core.MemoryOs, state: KvState | None) -> Checkpoint:
+        """Return where a frame stands, by its Memory OS and its state."""
         return cls(
             stream_end=os.stream_end,
             rolling_from=os.rolling[0],

@@ -823,6 +823,7 @@ class Frame(abc.ABC):
         return [page for page in newest if page.begin >= begin]
 
     def clear_recalled(self) -> None:
+        """Empty the recalled zone. Errors as `require_whole` raises them."""
         with self._step():
             self._empty_recalled()
 
@@ -877,6 +878,7 @@ class Frame(abc.ABC):
 
 
 def identity(page: _core.PageRef) -> Page:
+    """Return what tells the page from others of its memory."""
     return page.block, page.page
 
 

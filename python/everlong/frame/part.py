@@ -253,6 +253,7 @@ class PartSettings(Settings):
 
     @property
     def name(self) -> str:
+        """The part's name."""
         return self.group
 
     def check(self, config: MemoryConfig) -> None:

@@ -194,6 +194,7 @@ def needs_of(one: Any) -> Needs:
 
 
 def best_first(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers, those with the highest score first."""
     return sorted(offers, key=lambda offer: -offer.score)
 
 

@@ -42,4 +42,5 @@ class Answer:
 
 
 def is_unsure(confidence: float | None) -> bool:
+    """Return whether a confidence is below UNSURE_BELOW; False for None."""
     return confidence is not None and confidence < UNSURE_BELOW

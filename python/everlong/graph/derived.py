@@ -40,6 +40,8 @@ class DerivedNode:
 
 
 class DerivedEdge(NamedTuple):
+    """An edge that follows from what blocks say. None is stored."""
+
     source: int
     target: int
     kind: DerivedKind

@@ -154,6 +154,7 @@ class Memory:
         self._writer = weakref.ref(writer)
 
     def end_writing(self, writer: object) -> None:
+        """End the writing of `writer`, so that another may go on with the stream."""
         if self._writer is not None and self._writer() is writer:
             self._writer = None
 

@@ -27,6 +27,7 @@ def origin_of(place: str | os.PathLike[str]) -> str:
 
 
 def origin_tag(origin: str) -> str:
+    """Return the tag for an origin."""
     return _ORIGIN + origin
 
 

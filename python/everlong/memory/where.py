@@ -93,6 +93,7 @@ class Where:
         return wanted is None or wanted[0] <= happened.timestamp() < wanted[1]
 
     def core(self) -> CoreFilter:
+        """Return it as arguments of `_core.Memory`."""
         return CoreFilter(
             sources=names_of(self.source),
             tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],

@@ -80,6 +80,7 @@ class ServedModel:
         return size
 
     def table(self, layer: int) -> RopeTable:
+        """Return how an archived layer rotates its keys."""
         return self.rope if layer < self.rotated else NO_ROPE
 
     def score_scale(self, layer: int) -> float:

@@ -58,6 +58,7 @@ class VectorIndex:
 
     @property
     def dimension(self) -> int:
+        """How many numbers a vector has."""
         return self._core.dimension
 
     @property
@@ -173,6 +174,7 @@ class NeuralInvertedIndex(VectorIndex):
 
     @property
     def lists(self) -> Lists:
+        """The lists as they are now."""
         return Lists(*self._lists.lists())
 
     def lists_of(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:

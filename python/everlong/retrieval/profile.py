@@ -40,10 +40,12 @@ class IndexProfile:
         )
 
     def to_json(self) -> str:
+        """Return it as JSON text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> IndexProfile:
+        """Read what `to_json` returned."""
         fields = json.loads(text)
         fields["heads"] = tuple(tuple(head) for head in fields["heads"])
         return cls(**fields)

@@ -164,6 +164,7 @@ _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
 def spells_special_token(tokenizer: Any, text: str) -> bool:
+    """Return whether the text spells a special token of the tokenizer."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
     return re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text) is not None

@@ -35,6 +35,7 @@ class Keyphrases:
         self._count = count
 
     def tags(self, text: str) -> list[str]:
+        """Return at most `count` tags of a text, the best first."""
         found = collections.Counter(phrases_of(text))
         words = sorted({word for phrase in found for word in phrase.split()})
         rarity = dict(zip(words, self._rarity(words), strict=True)) if words else {}

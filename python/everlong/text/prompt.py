@@ -20,6 +20,8 @@ _Place = tuple[int, int]  # characters [first, last)
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
+    """A question as token ids, and where its own words stand."""
+
     ids: torch.Tensor  # [n] int64
     question: slice  # the tokens of the question itself, without the chat template around it
 
