@@ -195,7 +195,7 @@ class MemoryModel:
         However a reading ends, what is archived of it bears its name.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("the memory was opened read-only: no text can be read into it")
+            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
         pieces, name, path = pieces_of(text)
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
@@ -253,7 +253,7 @@ class MemoryModel:
         beginning of `old`, and what `read` raises.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("the memory was opened read-only: no text can be read into it")
+            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
         started, archived = time.monotonic(), self.frame.archived_blocks
         self._answering.text_was_read()
         with contextlib.ExitStack() as opened:
