@@ -52,7 +52,7 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
         raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
     for name in _NOT_RETURNED:
         if generation.get(name):
-            raise ValueError(f"{name}: an answer has only text, a number of tokens and what was recalled")
+            raise ValueError(f"{name}: an answer is only text, a number of tokens and what was recalled")
     if generation.get("use_cache") is False:
         raise ValueError("use_cache=False: the frame is the cache")
     # The frame is the cache. Another kind would be made for nothing, as long as prompt and answer.

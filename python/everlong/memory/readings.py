@@ -168,7 +168,7 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
     if isinstance(text, str):
         if os.path.isfile(text):
             warnings.warn(
-                f"the text is {text!r}, which is a file's name: give pathlib.Path({text!r}) to read the file",
+                f"the text is {text!r}, which names a file: give pathlib.Path({text!r}) to read the file",
                 stacklevel=4,
             )
         return [text], "", ""
