@@ -1,8 +1,12 @@
 """Measure whether attention to a tombstone says that its span is needed, beside surprise and entropy.
 
-A book with planted facts is read until most of them have left the frame. Then the text goes on in one of three ways. It
-begins a fact's sentence whose end has left the frame (a need), or one whose end still stands there (no need), or it
-goes on as the book does (no need). Heads and threshold are chosen on some texts, and measured on texts of other books.
+A book with planted facts is read until most of them have left the frame. Then the text goes on in one of three ways:
+
+- it begins the sentence of a fact whose end has left the frame: a need;
+- it begins the sentence of a fact whose end still stands in the frame: no need;
+- it goes on as the book does: no need.
+
+Heads and threshold are chosen on some texts, and measured on texts of other books.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """Scores of a block's tokens by other methods beside the Trimmer's, from one watched reading of the stream.
 
-All layers and heads share one choice, so a method's scores are averaged over them. The methods are: random; newest; key
-norm (Devoto et al., EMNLP 2024); H2O (Zhang et al., NeurIPS 2023); SnapKV (Li et al., NeurIPS 2024); Expected Attention
-(Devoto et al., arXiv 2510.00636); KVzip (Kim et al., arXiv 2505.23416), which reads the block twice.
+All layers and heads share one choice, so a method's scores are averaged over them. The methods are:
+
+- random, and newest;
+- key norm (Devoto et al., EMNLP 2024);
+- H2O (Zhang et al., NeurIPS 2023);
+- SnapKV (Li et al., NeurIPS 2024);
+- Expected Attention (Devoto et al., arXiv 2510.00636);
+- KVzip (Kim et al., arXiv 2505.23416), which reads the block twice.
 """
 
 from __future__ import annotations
