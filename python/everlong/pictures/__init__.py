@@ -24,11 +24,11 @@ __all__ = ["draw_report", "require_matplotlib"]
 
 
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Every picture that a report has, written to `folder`.
+    """Draw every picture that a report has, into `folder`; return the files.
 
-    `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval towers --keep` and `eval trimmer
-    --keep` kept, a trace, a memory's graph (`everlong graph --json`), or an answer (`everlong ask --json`) whose search
-    walked, as JSON gives it back. Raises ValueError for anything else.
+    `report` is one of these, as JSON gives it back: the report of a suite, of `eval niah` or of `eval ppl`; one that
+    `eval towers --keep` or `eval trimmer --keep` kept; a trace; a memory's graph (`everlong graph --json`); or an
+    answer (`everlong ask --json`) whose search walked. Raises ValueError for anything else.
     """
     try:
         return _draw(report if isinstance(report, Mapping) else {}, folder)
