@@ -26,9 +26,15 @@ __all__ = ["draw_report", "require_matplotlib"]
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
     """Draw every picture that a report has, into `folder`; return the files.
 
-    `report` is one of these, as JSON gives it back: the report of a suite, of `eval niah` or of `eval ppl`; one that
-    `eval towers --keep` or `eval trimmer --keep` kept; a trace; a memory's graph (`everlong graph --json`); or an
-    answer (`everlong ask --json`) whose search walked. Raises ValueError for anything else.
+    `report` is one of these, as JSON gives it back:
+
+    - the report of a suite, of `eval niah` or of `eval ppl`;
+    - a report that `eval towers --keep` or `eval trimmer --keep` kept;
+    - a trace;
+    - a memory's graph (`everlong graph --json`);
+    - an answer whose search walked (`everlong ask --json`).
+
+    Raises ValueError for anything else.
     """
     try:
         return _draw(report if isinstance(report, Mapping) else {}, folder)
