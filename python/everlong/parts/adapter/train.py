@@ -45,7 +45,7 @@ _MOST_RIGHT_PAGES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The adapter, which helps a model to answer from recalled text as well as it does on the right passage alone."""
+    """Train the adapter, which helps a model to answer from recalled text as well as from the right passage alone."""
 
     # Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()

@@ -40,7 +40,7 @@ _MOST_ANCHORS = 256  # in a lesson: it has fewer blocks where each has many anch
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
+    """Train the KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
     samples: int = 48  # number of streams of eight blocks to draw from the books

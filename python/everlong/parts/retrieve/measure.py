@@ -45,7 +45,7 @@ _LONG = 4  # least letters of a word that counts
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether recall is asked for where a question needs it: by <RETRIEVE>, the trigger, words, always, at random."""
+    """Measure whether recall is asked for where it is needed: by <RETRIEVE>, the trigger, words, always, at random."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to make frames of; by default the shipped ones
     fitted_on: tuple[pathlib.Path, ...] = ()  # books to fit the thresholds of the trigger and of words on

@@ -36,7 +36,7 @@ _MAPS_SCALE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """<RETRIEVE>: a model learns to say it at the end of a question whose answer has left the frame."""
+    """Train <RETRIEVE>: a model learns to say it at the end of a question whose answer has left the frame."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to plant facts in; by default the shipped ones
     frames: int = 400  # number of frames of stories and books, with three questions each

@@ -50,7 +50,7 @@ class RouterTraining(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Training(RouterTraining):
-    """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+    """Train the router of a memory's learned lists: which of them hold what is nearest to a question."""
 
     # A memory whose pages are searched by search.embedding_index="dnii".
     memory: pathlib.Path = dataclasses.field(kw_only=True)

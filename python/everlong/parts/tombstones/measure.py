@@ -46,7 +46,7 @@ _RESAMPLES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether attention to a tombstone says that its span is needed (the part `tombstones`)."""
+    """Measure whether attention to a tombstone says that its span is needed (the part `tombstones`)."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to draw texts from, beside the shipped ones
     documents: int = 6  # number of texts to measure

@@ -63,7 +63,7 @@ Span = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether a question in other words finds what answers it, by every part of the index and by all of them."""
+    """Measure whether a question in other words finds its answer, by every part of the index and by all of them."""
 
     stories: bool = True  # ask questions about the FairytaleQA stories that nothing was trained on
     # Lengths in tokens, by commas (128K,384K): ask for paraphrases and drawn facts in books this long

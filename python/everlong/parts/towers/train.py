@@ -39,7 +39,7 @@ _TEACHER_TEMPERATURE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
+    """Train the towers, by which a memory is searched by meaning, on questions and the passages that answer them."""
 
     # Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()

@@ -61,7 +61,7 @@ class ReadForEval:
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether the learned trigger sees where topics end, and how long blocks become."""
+    """Measure whether the learned trigger sees where topics end, and how long blocks become."""
 
     # Books beside the shipped ones, author--title.txt, whose pieces are joined.
     text: tuple[pathlib.Path, ...] = ()

@@ -61,8 +61,8 @@ class TriggerNet(PackedModule):
     def inputs(self, normal: torch.Tensor) -> torch.Tensor:
         """Return the features of the places after 1, 2 ... n - lookahead of n tokens: [places, 4 * width].
 
-        They come from `normal` states [n, width]: the token before the place, the token after it, the step from the
-        mean before to the mean after, and the size of that step.
+        They come from `normal` states [n, width] and have four parts: the token before the place, the token after it,
+        the step from the mean before to the mean after, and the size of that step.
         """
         behind = self.settings.lookahead
         places = len(normal) - behind

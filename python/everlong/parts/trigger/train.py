@@ -38,7 +38,7 @@ _WEIGHTS: dict[CutKind, float] = {"splice": 6.0, "author": 8.0, "chapter": 3.0, 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The trigger, by which blocks end where a topic ends: learned from joined pieces of books and from dialogues."""
+    """Train the trigger, by which blocks end where a topic ends, on joined pieces of books and on dialogues."""
 
     # Books, author--title.txt, whose pieces are joined; by default the shipped ones.
     text: tuple[pathlib.Path, ...] = ()

@@ -56,7 +56,7 @@ _MEASURES = {"nats": "nats lost a token", "kl": "KL", "right": "tokens it would 
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """What is lost where few tokens of a block are kept: by the Trimmer and by other methods."""
+    """Measure what is lost where few tokens of a block are kept: by the Trimmer and by other methods."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to draw places from, beside the shipped ones
     budgets: tuple[int, ...] = (16, 32, 64, 128)  # numbers of tokens to keep of a block of 512, by commas

@@ -38,7 +38,7 @@ _SAMPLED_ROWS = 20_000  # for center and scale
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The Trimmer, which says what a block's tokens are worth keeping: learned from the attention that they receive."""
+    """Train the Trimmer, which says which tokens of a block are worth keeping, from the attention that they receive."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
     samples: int = 24  # number of streams of two blocks of books; half of them have planted facts

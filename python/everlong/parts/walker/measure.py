@@ -55,7 +55,7 @@ Page = tuple[int, int]  # block, page
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether the Walker loads all that a question needs, beside flat searches, a beam, and personalised PageRank."""
+    """Measure whether the Walker loads all that a question needs, beside flat searches, a beam and PageRank."""
 
     text: tuple[pathlib.Path, ...] = ()  # books, author--title.txt; by default the shipped ones
     texts: int = 6  # number of texts with chains of facts, from these books in turn

@@ -39,7 +39,7 @@ GROUP_TOKENS = (1 + 2 * NEIGHBOURS) * PAGE_TOKENS
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The Walker, which goes on from what a search found to what that names: learned from chains of facts in books."""
+    """Train the Walker, which goes on from what a search found to what that names, on chains of facts in books."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to plant chains of facts in; by default the shipped ones
     texts: int = 6  # number of texts that the model reads, for the vectors of its towers

@@ -188,8 +188,9 @@ class BlockDetails:
     def added_scores(self, question: torch.Tensor, result: _core.SearchResult) -> list[tuple[_core.PageRef, float]]:
         """Return what is added to the scores of the pages that a search named, for a question's ids [T].
 
-        It is the log odds that the block says what is asked for, minus their mean over the blocks that were looked at:
-        perhaps no block seems to answer the question. Blocks without Detail Tokens of this writer get nothing.
+        It is the log odds that the block says what is asked for. Their mean over the blocks that were looked at is
+        subtracted, as perhaps no block seems to answer the question. Blocks without Detail Tokens of this writer get
+        nothing.
         """
         pages = [
             page

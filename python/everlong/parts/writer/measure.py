@@ -67,7 +67,7 @@ PAIRS = (
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """What stands best for evicted blocks at equal slots: Detail Tokens, kept tokens, or the KV writer's tokens."""
+    """Measure what stands best for evicted blocks, at equal slots: Detail Tokens, kept tokens, or the KV writer."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to draw places from, beside the shipped ones
     slots: tuple[int, ...] = (32, 64, 128, 256)  # numbers of slots for all eight evicted blocks, by commas

@@ -67,7 +67,7 @@ AGAIN = "The same again:\n\n"  # comes before a text to say again
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The writer, which makes Detail Tokens of a block, so that a model goes on behind them as behind the block."""
+    """Train the writer, which makes Detail Tokens of a block: a model goes on behind them as behind the block."""
 
     text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
     samples: int = 16  # number of streams of eight blocks of books
