@@ -7,8 +7,10 @@ All memories are in RAM and read the same text until the largest zone is full. T
 speed without it. --writer adds the same zones as the KV writer writes them (with --trimmer learned).
 
 Every token attends to the N more slots of a zone. So the row "more slots" is a frame without the zone, but with as many
-slots more in rolling, so that both costs can be told apart. With --clock cpu, it counts the CPU time of this process, for a
-machine that others use meanwhile. With one thread that is the time that it would take alone.
+slots more in rolling, so that both costs can be told apart.
+
+With --clock cpu, the CPU time of this process counts, for a machine that others use meanwhile. With one thread that is
+the time that it would take alone.
 """
 
 from __future__ import annotations

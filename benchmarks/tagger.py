@@ -3,9 +3,9 @@
     python benchmarks/tagger.py FOLDER [--questions 400] [--json]
 
 FOLDER is a memory of stories of FairytaleQA's val split, each under its name, such as benchmarks/prefetch.py leaves.
-The questions are that set's questions about these stories. Every block is tagged by `keyphrases` (MemoryConfig.tagger),
+The questions are that set's questions about these stories. Every block is tagged by `keyphrases` (`archive.tagger`),
 by the model itself, and by both together. A question narrows by its words and by names of two words, as
-`MemoryConfig(narrow="tags")` does. The figures are:
+`search.narrow="tags"` does. The figures are:
 
 - `narrowed`: the share of the questions for which some block has a tag;
 - `right`: the share of those that keep a block of a section that answers;
