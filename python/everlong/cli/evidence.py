@@ -102,7 +102,7 @@ def eval_niah(
 
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
-        raise ValueError(f"--tokens {tokens} and --lengths {lengths}: the longest of these is another")
+        raise ValueError(f"--tokens {tokens} is not the longest of --lengths {lengths}")
     config = NiahConfig(
         lengths=stops,
         facts_per_kind=facts,

@@ -156,7 +156,7 @@ def ask(
     if (question is None) == (questions is None):
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
-        raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
+        raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)

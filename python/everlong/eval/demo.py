@@ -129,7 +129,7 @@ def run_demo(
                 f"cut to {config.tokens:,} and {config.facts_per_kind * kinds}"
             )
         if pace.tokens_within(left, config) < config.tokens:
-            say("it takes longer all the same: less would prove little")
+            say("it takes longer all the same, as less would prove little")
     haystack, readings = haystack_over(books, corpus, tokenizer, config)
     if readings > 1:
         say(f"the books are too few, and are read {readings} times over; --corpus names more")

@@ -62,6 +62,6 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
     if report.get("walk"):
         return [draw_walk(report["walk"], folder / f"walk.{suffix}") for suffix in ("png", "svg")]
     raise ValueError(
-        "no report of a suite, of niah, of ppl, of meaning, of trimmer, a trace, a graph or an answer that walked: "
-        "nothing to draw"
+        "nothing to draw: expected a report of a suite, niah, ppl, towers or trimmer, a trace, a graph, or an answer "
+        "whose search walked"
     )

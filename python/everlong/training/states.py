@@ -248,7 +248,7 @@ def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:
         found = json.loads(file.read_text("utf-8"))
         differing = [name for name, value in said.items() if found.get(name) != value]
         if differing:
-            raise EverlongError(f"{folder} holds what is of other {', '.join(differing)}: name another folder")
+            raise EverlongError(f"{folder} holds results of other {', '.join(differing)}: name another folder")
     file.write_text(json.dumps(said), "utf-8")
 
 

@@ -54,12 +54,12 @@ def train_parts(
     for number, part in enumerate(wanted):
         folder = work / part.name
         if _is_done(folder, out, plain(part.training)):
-            say(f"{part.name}: is there")
+            say(f"{part.name}: already trained")
             trained.append(part.name)
             continue
         left = None if minutes is None else minutes - (time.monotonic() - started) / 60
         if left is not None and left <= 0:
-            say(f"{part.name}: left out, the time is over; the same command goes on")
+            say(f"{part.name}: left out, as the time is over; the same command goes on")
             continue
         share = None if left is None else left / (len(wanted) - number)
         say(f"{part.name}: training")

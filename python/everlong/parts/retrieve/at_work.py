@@ -25,7 +25,7 @@ class Retrieving:
         self._attached = AttachedMaps(maps, model)
         self._output = model.get_output_embeddings()
         if self._output is None:
-            raise UnsupportedModelError("<RETRIEVE> is said beside output embeddings, and this model has none")
+            raise UnsupportedModelError("<RETRIEVE> needs output embeddings, and this model has none")
 
     @classmethod
     def of_part(cls, part: PackPart, model: Any) -> Retrieving:

@@ -48,7 +48,6 @@ class Tombstones(PartSettings, group="tombstones"):
         by_writer = bool(part.made.get("made", {}).get("writer", False))
         makers = [one for one in opening.config.parts if hasattr(one, "makes_tombstones")]
         if by_writer != any(one.makes_tombstones(opening.pack) for one in makers):
-            warnings.warn(
-                f"what tombstones wake by was calibrated with tombstones of the KV writer: {by_writer}", stacklevel=5
-            )
+            kind = "by the KV writer" if by_writer else "that are means"
+            warnings.warn(f"the calibration is for tombstones {kind}, and this memory makes others", stacklevel=5)
         return Waking(TombstoneHeads.of_part(part), self)

@@ -178,7 +178,7 @@ def chosen_and_measured(
     )
     kinds = [sample.kind for sample in samples]
     if kinds != [sample.kind for sample in its_samples]:
-        raise ValueError(f"what lies in {config.work} and in {config.beside} are ways in which other texts went on")
+        raise ValueError(f"{config.work} and {config.beside} hold samples of different texts")
     paired = paired_auc(own, its, np.array([kind == "need" for kind in kinds]))
     beside = Beside(other.kv_writer, *paired, its_report.told[0], its_report.right)
     return heads, dataclasses.replace(report, beside=beside)
@@ -209,7 +209,7 @@ def _of_one_kind(
 ) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
     there = [*shipped_books(), *(books_of(config.text) if config.text else ())]
     if len(there) < 2:
-        raise ValueError("heads are chosen on one book and measured on another: there is one alone")
+        raise ValueError("heads are chosen on one book and measured on another, but there is only one book")
 
     def samples(first: int, count: int) -> list[Sample]:
         out, own = [], there[first::2]

@@ -25,7 +25,9 @@ class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
     def missing(self, pack: Pack | None) -> str | None:
         missing = super().missing(pack)
         if missing is None and pack is not None and pack.parts["towers"].settings.get("details_size"):
-            return None if is_there("writer") else "towers: these read Detail Tokens, and the part writer is not there"
+            return (
+                None if is_there("writer") else "towers: they read Detail Tokens, and the part writer is not installed"
+            )
         return missing
 
     def load(self, opening: Opening) -> Meaning:

@@ -85,7 +85,7 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
     layers = run.layers(training.layers, _DEPTHS)
     books = [at for at, text in enumerate(texts) if text.origin == "book"]
     if not books:
-        raise ValueError("thresholds are calibrated on text as it is read; there is none")
+        raise ValueError("thresholds are calibrated on whole books, and there are none")
     states = read_states(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
     fitted, learned = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
     # Measure it as a pack gives it back: its maps have 16 bits there.

@@ -67,7 +67,7 @@ class Training(LoopSettings):
             )
         if self.with_adapter and not self.in_model:
             raise ValueError(
-                "an adapter learns with a Trimmer that learns through the model: that takes steps, in_model"
+                "with_adapter needs in_model steps: an adapter is trained together with the Trimmer, through the model"
             )
 
 

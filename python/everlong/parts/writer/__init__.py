@@ -50,7 +50,7 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
         if not trained and config.answer.recall_mode in ("detail", "both"):
             warnings.warn(
                 f"answer.recall_mode={config.answer.recall_mode!r}: no writer was trained for this model (`everlong "
-                "train writer`), and means of embeddings, which come back instead, may put it off altogether",
+                "train writer`). Means of embeddings come back instead, which may confuse the model",
                 stacklevel=5,
             )
         maps = None

@@ -95,7 +95,7 @@ class MeanPool:
         return torch.stack([run.mean(dim=0) for run in runs])
 
     def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        raise ValueError("means of embeddings decide nothing")
+        raise ValueError("means of embeddings cannot decide: there is no trained writer")
 
 
 class TrainedDetails:

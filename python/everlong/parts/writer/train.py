@@ -452,15 +452,17 @@ def _go_on_from(begun: PackPart, writer: WriterNet, lora: LowRankMaps | None) ->
     before, maps = WriterNet.of_part(begun), maps_of(begun)
     own, wanted = before.settings, writer.settings
     if (own.reader, own.opening, own.closing) != (wanted.reader, wanted.opening, wanted.closing):
-        raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {wanted.reader}")
+        raise ValueError(f"the pack's writer has another shape, {own.reader}: expected {wanted.reader}")
     missing, strange = writer.load_state_dict(before.state_dict(), strict=False)
     if strange or any(not name.startswith("decider.") for name in missing):
-        raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
+        raise ValueError(f"the pack's writer has {sorted(strange)} in addition, and lacks {sorted(missing)}")
     if (lora is None) != (maps is None):
-        raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
+        raise ValueError(
+            "the pack's writer and this training must both have maps beside the model's layers, or neither"
+        )
     if lora is not None and maps is not None:
         if lora.settings != maps.settings:
-            raise ValueError(f"its maps are of {maps.settings}, asked for are {lora.settings}")
+            raise ValueError(f"the pack's writer has maps of {maps.settings}: expected {lora.settings}")
         lora.load_state_dict(maps.state_dict())
 
 
