@@ -19,9 +19,10 @@ class KvWriter(PartSettings, group="kv_writer"):
 
     # Whether it writes the kept tokens of a block (`frame.kept_tokens`) as the block ends. What stays in the frame, and
     # what comes back with `answer.recall_mode` "kept", is then what it wrote.
-    # Whether it makes tombstones (`frame.tombstones`), each from the token that the pack's Trimmer scores best in the span
-    # that left. Otherwise tombstones are the mean K and V. None: it does where the model's pack has a KV writer and a
-    # Trimmer.
+    kept: bool = False
+    # Whether it makes tombstones (`frame.tombstones`), each from the token that the pack's Trimmer scores best in the
+    # span that left. Otherwise tombstones are the mean K and V. None: it does where the model's pack has a KV writer
+    # and a Trimmer.
     tombstones: bool | None = None
 
     @property

@@ -104,15 +104,13 @@ class KvWriterNet(PackedModule):
             own = rows.gather(3, index).float()
             mix, take = self.mix[which].softmax(dim=-1), self.take[which][..., None, None]
             merged = torch.einsum("lhm,bmnt,blhtd->blhnd", mix, shares, rows.float())
-            # Return an untrained writer: it gives the anchors' own keys and values, as all that is learned begins at
-            # zero.
             added = rest[:, :, which].permute(0, 2, 3, 1, 4) * scale[:, :, None]
             written.append(own + take * (merged - own) + added)
         return written[0], written[1]
 
     @staticmethod
     def untrained(config: KvWriterSettings, seed: int = 0) -> KvWriterNet:
-        """It gives the anchors' own keys and values: all that is learned begins at zero."""
+        """Return an untrained writer: it gives the anchors' own keys and values, as what is learned begins at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return KvWriterNet(config).eval()

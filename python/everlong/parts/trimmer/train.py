@@ -1,4 +1,4 @@
-"""Train the Trimmer on cached states, stage 0: nothing goes backward through the model.
+"""Train the Trimmer on cached states: nothing goes backward through the model.
 
 What a token is worth is the logarithm of a weighted sum of its measured attention (training/attended.py). It is
 measured while its block is repeated, from questions about the block, and from text that goes on. The linear map is a
