@@ -4,11 +4,13 @@
     python benchmarks/anchors.py perplexity [--places 12] [--prefix 3072] [--scored 512]
     python benchmarks/anchors.py questions [--tokens 32768] [--facts 10]
 
-Both parts, or the one that is named.
+It runs both parts, or the one that is named.
+
 perplexity: places spread over the shipped books. What stands before a place is read as texts of 512 tokens, each a
-topic of its own; the tokens behind it are scored by the window alone, so that only the zone differs. Printed:
+topic of its own. The tokens behind it are scored by the window alone, so that only the zone differs. It prints
 perplexity, and the mean difference in nats a token to no zone with its standard error over the places.
-questions: facts of three kinds planted in the books and asked with recall as it is by default.
+
+questions: facts of three kinds are planted in the books and asked with recall as it is by default.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def config_of(zone: str, model: Any) -> everlong.MemoryConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """A zone over all places: perplexity, and nats a token more than without a zone."""
+    """A zone over all places: perplexity, and how many nats a token more than without a zone."""
 
     zone: str
     perplexity: float
@@ -81,7 +83,7 @@ def perplexities(
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """A zone over all questions, with the 95 % Wilson interval of the share that was right."""
+    """A zone over all questions: right answers, with the 95 % Wilson interval of their share."""
 
     zone: str
     right: int
@@ -121,15 +123,17 @@ def print_table(part: str, rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=PARTS, help="by default both")
+    parser.add_argument("part", nargs="?", choices=PARTS, help="part to run; by default both")
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--zones", nargs="+", choices=list(ZONES), default=list(ZONES), help="the first is compared to")
+    parser.add_argument(
+        "--zones", nargs="+", choices=list(ZONES), default=list(ZONES), help="zones to compare with the first one"
+    )
     parser.add_argument("--places", type=int, default=12)
-    parser.add_argument("--first-place", type=int, default=0, help="to go on with places that an earlier run left")
+    parser.add_argument("--first-place", type=int, default=0, help="first place, to go on where an earlier run stopped")
     parser.add_argument("--prefix", type=int, default=3072)
     parser.add_argument("--scored", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=32768)
-    parser.add_argument("--facts", type=int, default=10, help="of each of three kinds")
+    parser.add_argument("--facts", type=int, default=10, help="facts of each of three kinds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

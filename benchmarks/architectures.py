@@ -1,9 +1,9 @@
-"""Which architectures are served, by the doctor's own word: every one of the exactness tests, as a tiny random model.
+"""Which architectures are served: a tiny random model of every one in the exactness tests, examined by the doctor.
 
     python benchmarks/architectures.py [--tokens 256] [--json]
 
-Each is computed by plain transformers and behind a memory, in fp32. What is shown is the largest difference of a logit;
-the anchor is how far plain transformers is from itself when it reads in chunks.
+Each model is computed by plain transformers and behind a memory, in fp32. The table shows the largest difference of a
+logit. The anchor is how far plain transformers is from itself when it reads in chunks.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/blocks.py [--blocks 1000000] [--place folder|ram] [--json]
 
-A memory of text alone, one page of eight tokens a block. Medians of calls at the end, so that a cost that grows with
-the memory shows when runs with other numbers of blocks are compared. A folder is opened in a process of its own, so
-that what it takes in RAM, then and at most, stands beside what the memory says that its index takes. Seconds of CPU are
-what an open costs where nothing else runs.
+The memory is of text alone, with one page of eight tokens a block. Figures are medians of calls at the end. So a cost
+that grows with the memory shows when runs with other numbers of blocks are compared. A folder is opened in its own
+process. So the RAM that this takes, at the end and at the peak, can be compared with what the memory says that its
+index takes. Seconds of CPU are what an open costs where nothing else runs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OPENS = 5
 
 
 def resident_mb(field: str) -> float:
-    """VmRSS, what this process takes, or VmHWM, what it took at most."""
+    """Return VmRSS, what this process takes, or VmHWM, its peak."""
     status = Path("/proc/self/status").read_text()
     return int(status.split(f"{field}:")[1].split()[0]) / 1e3
 
 
 def opened(folder: str) -> dict[str, float]:
-    """What opening it costs this process, which has done nothing else."""
+    """Return what opening a memory costs this process, which has done nothing else."""
     before = resident_mb("VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
     memory = _core.Memory.open(folder)
@@ -101,13 +101,13 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=1_000_000)
     parser.add_argument("--place", choices=["folder", "ram"], default="folder")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--open", metavar="FOLDER", help="only what opening this memory costs, as JSON")
+    parser.add_argument("--open", metavar="FOLDER", help="print only what opening this memory costs, as JSON")
     options = parser.parse_args()
     if options.open is not None:
         print(json.dumps(opened(options.open)))
         return
 
-    if options.blocks < 8 * SAMPLES:  # which are looked up seven blocks apart
+    if options.blocks < 8 * SAMPLES:  # blocks are looked up seven apart
         parser.error(f"--blocks is {options.blocks}, expected at least {8 * SAMPLES}")
 
     random = np.random.default_rng(1)

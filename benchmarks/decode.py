@@ -2,10 +2,10 @@
 
     python benchmarks/decode.py [--model smollm2] [--sizes 10000 100000 1000000] [--tokens 16] [--rounds 12] [--json]
 
-The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
-token. The ratio is everlong's tokens a second over the anchor's; what a memory holds must not change it. Memories of
-all sizes are made first, then opened at once, and take turns, upwards and downwards, so that a machine that gets faster
-or slower does so for each, and no frame's buffers lie where RAM was emptier. Medians over tokens.
+The anchor of the same run is the same model over a DynamicCache of as many tokens as the frame attends to, token by
+token. The ratio is everlong's tokens a second over the anchor's. What a memory holds must not change it. Memories of
+all sizes are made first, then opened at once, so that no frame's buffers lie where RAM was emptier. They take turns,
+upwards and downwards, so that a machine that gets faster or slower does so for each. Figures are medians over tokens.
 """
 
 from __future__ import annotations

@@ -2,15 +2,19 @@
 
     python benchmarks/dnii.py [--memory FOLDER | --text BOOKS --work FOLDER] [--vectors 100000] [--questions 2000]
 
-With --text, a folder of books or a .tar.xz of them (several times: more): what page vectors of a memory are, passages
-of 32 tokens by the encoder `minilm` (benchmarks/passage_vectors.py), asked by the questions of everlong/data/qa. The
-texts that are asked of come first; --work keeps the vectors, and a run that was ended goes on. With --memory: the
-vectors of meaning that a memory's blocks have (128 numbers for every 4 tokens), and as queries the tokens of real
-questions by the same towers. In both what is asked of the test stories of FairytaleQA is measured, and other questions
-train the router.
-With neither: clustered random vectors of 384 numbers, with queries of the same kind. One thread asks, one query at a
-time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on other questions
-(parts/router).
+With --text, the vectors are what page vectors of a memory are: passages of 32 tokens by the encoder `minilm`
+(benchmarks/passage_vectors.py). --text is a folder of books or a .tar.xz of them, and may be given several times. The
+questions of everlong/data/qa are the queries. The texts that are asked about come first. --work keeps the vectors, and
+a run that was ended goes on.
+
+With --memory, they are the vectors of meaning that a memory's blocks have (128 numbers for every 4 tokens). The queries
+are the tokens of real questions by the same towers. In both cases the questions about the test stories of FairytaleQA
+are measured, and other questions train the router.
+
+With neither, they are clustered random vectors of 384 numbers, with queries of the same kind.
+
+One thread asks, one query at a time. `centroid` probes the lists whose centroids are nearest; `learned` is trained on
+other questions (parts/router).
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ Ones = tuple[Floats, Floats, Floats]
 
 
 def random_ones(count: int) -> Ones:
-    """Vectors, queries to train on, queries to measure with."""
+    """Return vectors, queries to train on, and queries to measure with."""
     rng = np.random.default_rng(0)
     topics = rng.standard_normal((max(8, count // 50), 384), dtype=np.float32)
 
@@ -49,7 +53,7 @@ def random_ones(count: int) -> Ones:
 
 
 def real_ones(folder: pathlib.Path, most: int) -> Ones:
-    """The same of a memory's vectors and of questions, token by token."""
+    """Return the same from a memory's vectors and from questions, token by token."""
     from everlong.corpora.pairs import load_pairs
     from everlong.models import load
     from everlong.models.pack import pack_for
@@ -80,7 +84,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
 
 
 def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: float, train: int) -> Ones:
-    """The same of passages of texts and books, and of the questions that are asked of these texts."""
+    """Return the same from passages of texts and books, and from the questions that are asked about these texts."""
     from passage_vectors import Passages
 
     from everlong.corpora.pairs import load_pairs
@@ -96,7 +100,7 @@ def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: 
 
 
 def measured(index: VectorIndex, queries: Floats, truth: npt.NDArray[np.int64], **how: Any) -> tuple[float, float]:
-    """Share of the K nearest, and queries a second, one at a time; best of three rounds."""
+    """Return the share of the K nearest, and queries a second, one at a time; the best of three rounds."""
     found = np.concatenate([index.search(query[None], K, **how).ids for query in queries])
     seconds = []
     for _ in range(3):
@@ -114,7 +118,7 @@ def built(index: VectorIndex, vectors: Floats) -> float:
 
 
 def graph_of(vectors: Floats, queries: Floats, truth: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """hnswlib's own package, M 16, ef_construction 200."""
+    """Measure hnswlib's own package, M 16, ef_construction 200."""
     import hnswlib
 
     graph = hnswlib.Index(space="cosine", dim=vectors.shape[1])
@@ -181,14 +185,14 @@ def print_report(report: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memory", type=pathlib.Path, help="a memory folder whose vectors of meaning are taken")
+    parser.add_argument("--memory", type=pathlib.Path, help="memory folder whose vectors of meaning to use")
     parser.add_argument(
-        "--text", type=pathlib.Path, action="append", default=[], help="a folder of books, or a .tar.xz"
+        "--text", type=pathlib.Path, action="append", default=[], help="folder of books, or a .tar.xz of them"
     )
-    parser.add_argument("--work", type=pathlib.Path, help="with --text: where its vectors are kept")
-    parser.add_argument("--minutes", type=float, default=1e9, help="with --text: encode for so long at most")
-    parser.add_argument("--questions", type=int, default=2_000, help="that train the router")
-    parser.add_argument("--vectors", type=int, default=100_000, help="without --memory: how many at most")
+    parser.add_argument("--work", type=pathlib.Path, help="with --text: folder to keep the vectors in")
+    parser.add_argument("--minutes", type=float, default=1e9, help="with --text: most minutes to encode")
+    parser.add_argument("--questions", type=int, default=2_000, help="number of questions to train the router on")
+    parser.add_argument("--vectors", type=int, default=100_000, help="without --memory: most vectors")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)

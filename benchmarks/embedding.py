@@ -2,9 +2,9 @@
 
     python benchmarks/embedding.py [--model smollm2] [--tokens 8192] [--rounds 3] [--threads N] [--json]
 
-Two memories read the same tokens in alternating rounds; one of them has its pages encoded by MiniLM meanwhile, in a
-thread of its own. Two ratios of medians, in tokens a second: until the reading is over, and until every page of it has
-its vectors. --threads is what torch may use; fewer than the machine has cores leaves one to spare for the encoder.
+Two memories read the same tokens in alternating rounds. MiniLM encodes the pages of one of them meanwhile, in its own
+thread. There are two ratios of median tokens a second: until the reading is over, and until every page has its vectors.
+--threads is the number of threads for torch. With fewer than the machine has cores, one is left for the encoder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from everlong.models.machine import processor
 
 
 def seconds_to_read(mm: everlong.MemoryModel, ids: torch.Tensor) -> tuple[float, float]:
-    """Until ids [n] are read, and until their pages have vectors."""
+    """Return the seconds until ids [n] are read, and until their pages have vectors."""
     started = time.perf_counter()
     mm.frame.extend(ids, "read")
     read = time.perf_counter() - started

@@ -1,9 +1,9 @@
-# Every figure of README.md and docs, by the command that stands beside it there: `make bench`. It takes hours. What docs
-# call measured once, and the store's campaigns, are not made again.
-# What it prints stays in $(FIGURES): a run that was cut short goes on, and `make runs/bench/store.txt` makes one of them.
+# `make bench` makes every figure of README.md and docs, by the command that stands beside it there. It takes hours. It
+# does not repeat what docs call measured once, nor the store's campaigns.
+# The output stays in $(FIGURES): a run that was cut short goes on, and `make runs/bench/store.txt` makes one figure.
 FIGURES ?= runs/bench
-# More books, a folder or a .tar.xz: without them haystacks end at what the shipped ones hold, the demo reads these again,
-# and the fusion, which is fitted on books that no haystack has, is left out.
+# More books, a folder or a .tar.xz. Without them haystacks end at what the shipped books hold, and the demo reads these
+# again. The fusion is left out, as it is fitted on books that no haystack has.
 CORPUS ?=
 
 SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode recall \
@@ -18,14 +18,14 @@ SUITE_LENGTHS ?= 128K
 HNSW_VECTORS ?= 1000000
 BOOKS := $(if $(CORPUS),--corpus "$(CORPUS)")
 
-# What needle.json leaves: a memory of every length, named by its tokens. In a recipe: that of 131,072, and the longest.
+# needle.json leaves a memory of every length, named by its tokens. For recipes: that of 131,072, and the longest.
 NEEDLE_MEMORIES = ls -d $(FIGURES)/needle/[0-9]*.everlong | sort -V
 NEEDLE_131K = "$$($(NEEDLE_MEMORIES) | sed -n 2p)"
 NEEDLE_LONGEST = "$$($(NEEDLE_MEMORIES) | tail -n 1)"
 
 .DELETE_ON_ERROR:
 
-# What some of them compare with.
+# Packages that some benchmarks compare with.
 $(FIGURES)/extra.stamp: pyproject.toml | setup
 	mkdir -p $(@D)
 	python -m pip install -q --no-deps $$(python .ci/requirements.py --extra bench)
@@ -100,7 +100,7 @@ $(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $
 	python $< $(FIGURES)/fusion/131K/development.json $(FIGURES)/fusion/1M/development.json \
 	  --weights 27.3 6.74 38.3 >> $@
 
-# What it is fitted to and what it is tried on; the weights themselves are left as they are.
+# What the confidence is fitted to and tried on. The weights themselves are left as they are.
 $(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
 	everlong eval towers --dtype bfloat16 --fitting --keep $(FIGURES)/fitting --lengths 128K $(BOOKS) \
 	  --set search.index=heads,lexical,meaning,embedding

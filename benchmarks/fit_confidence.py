@@ -4,13 +4,14 @@
     everlong eval towers --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/src/index/confidence_weights.inc [--test TEST/*.json]
 
-For every set of the parts: a logistic regression of whether the right passage came back, with weights that are not
-negative, so that more of what speaks for an answer never makes it less likely, and a small ridge. Every question counts
-twice, with the sources that answer it and without them; questions to other stories, which nothing in the memory
-answers, share the weight of those without. So half of all that it is fitted to can be answered. Every report weighs as
-much as every other. --weights is written anew, and has the sets that the reports have searched by: the core is to be
-built again with it. Printed: expected calibration error and area under the ROC curve by reading and set, of the
-questions that it was fitted to by five folds of them, and of the reports of --test as the memory said it itself.
+For every set of the parts it fits a logistic regression of whether the right passage came back. Its weights are not
+negative, so that more evidence for an answer never makes it less likely. It has a small ridge. Every question counts
+twice, with the sources that answer it and without them. Questions to other stories, which nothing in the memory
+answers, share the weight of those without. So half of the weight has an answer. Every report weighs the same.
+
+--weights is written anew with the sets that the reports have searched by; build the core again with it. The benchmark
+prints the expected calibration error and the area under the ROC curve by reading and set. For the fitted questions it
+uses five folds of them; for the reports of --test it takes what the memory itself said.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from everlong.eval.calibration import calibration
 from everlong.parts.towers.measure import ELSEWHERE
 
 Array = npt.NDArray[np.float64]
-# In the order of kTellingRankings, and what stands behind them.
+# In the order of kTellingRankings, and what comes after them.
 SIGNS = (
     *(f"{part}, {unit}" for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
     "embedding, page",
@@ -47,7 +48,7 @@ class Search:
     signs: tuple[float, ...]  # by SIGNS
     right: bool
     weight: float
-    elsewhere: bool = False  # of a question to other stories
+    elsewhere: bool = False  # a question to other stories
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Fit:
 
 
 def searches_of(report: pathlib.Path) -> dict[str, list[Search]]:
-    """By set of parts. All of a report weigh one together."""
+    """Return the searches by set of parts. All of a report have the weight 1 together."""
     questions = json.loads(report.read_text("utf-8"))["questions"]
     told: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for question in questions:
@@ -71,7 +72,7 @@ def searches_of(report: pathlib.Path) -> dict[str, list[Search]]:
     found = {}
     for kinds, rows in told.items():
         groups = [_group(kind, search) for _, kind, search in rows]
-        # Questions with an answer weigh as much as those without: left out and elsewhere share that half.
+        # Questions with an answer weigh as much as those without; left out and elsewhere share that half.
         shares = {"there": 0.5, "left out": 0.25, ELSEWHERE: 0.25} if ELSEWHERE in groups else {"there": 0.5}
         found[kinds] = [
             Search(
@@ -115,7 +116,7 @@ def fit(searches: Sequence[Search]) -> Fit:
 
 
 def by_folds(searches: Sequence[Search]) -> Array:
-    """What is said of each question by a fit to the other questions."""
+    """Return what is said of each question by a fit to the other folds."""
     words = sorted({one.words for one in searches})
     folds = dict(zip(words, np.random.default_rng(0).permutation(len(words)) % FOLDS, strict=True))
     said = np.zeros(len(searches))
@@ -127,7 +128,7 @@ def by_folds(searches: Sequence[Search]) -> Array:
 
 
 def as_code(kinds: str, fitted: Fit) -> str:
-    """A row of confidence_weights.inc."""
+    """Return a row of confidence_weights.inc."""
     parts = ", ".join(f"IndexPart::{PARTS[kind]}" for kind in kinds.split(" + "))
     *best, odds = (_short(weight) for weight in fitted.weights)
     return f"    {{{{{parts}}}, {_short(fitted.base)}, {{{{{', '.join(best)}}}}}, {odds}}},"
@@ -140,8 +141,10 @@ def _short(number: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval towers --fitting --keep")
-    parser.add_argument("--weights", type=pathlib.Path, help="confidence_weights.inc, to be written")
+    parser.add_argument(
+        "reports", type=pathlib.Path, nargs="+", help="reports of everlong eval towers --fitting --keep"
+    )
+    parser.add_argument("--weights", type=pathlib.Path, help="confidence_weights.inc, to write")
     parser.add_argument("--test", type=pathlib.Path, nargs="*", default=[], help="reports of other stories and facts")
     options = parser.parse_args()
 

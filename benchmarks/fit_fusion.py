@@ -5,13 +5,15 @@
         --set search.index=heads,lexical,meaning,embedding
     python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5]
 
-A mixture of two conditional logits: an answer is a statement, which pages alone show, or prose, which pages with their
-neighbours do. In each, a ranking's evidence for a page is linear in its share or the root of it, above that of pages
-that it does not name, and exp of the sum over the rankings is to the sum over all pages as the probability of the page.
-The weights are those of maximum likelihood with a small ridge, over every set of parts that a memory may have at once,
-so that one set of weights serves them all; a statement is looked for in rankings of pages alone. --statements is the
-share of the likelihood that questions about planted facts have; the others are those about stories. Printed: the
-weights, the chance of a statement, and how many questions have their group first and among the first four, by
+The model is a mixture of two conditional logits. An answer is a statement, which single pages show, or prose, which
+pages with their neighbours show. In each, a ranking's evidence for a page is linear in its share or in the root of it,
+above that of pages that it does not name. The probability of a page is exp of its sum over the rankings, divided by
+that of all pages.
+
+The weights are those of maximum likelihood with a small ridge, over every set of parts that a memory may have at once.
+So one set of weights serves them all. A statement is looked for in rankings of single pages only. --statements is the
+weight of questions about planted facts in the likelihood; the other questions are about stories. The benchmark prints
+the weights, the chance of a statement, and how many questions have their group first and among the first four. It uses
 cross-validation with five folds of questions.
 """
 
@@ -33,7 +35,7 @@ VOICES = (
     *((part, unit) for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
     ("embedding", "page"),
 )
-AS_SHARE = ("meaning",)  # whose evidence is linear in the share; that of others is in its root
+AS_SHARE = ("meaning",)  # parts whose evidence is linear in the share; that of the others is linear in its root
 SETS = (
     ("heads", "lexical"),
     ("heads", "lexical", "meaning"),
@@ -44,12 +46,12 @@ SETS = (
 DEFAULT = ("heads", "lexical", "meaning")  # counts as much as the other sets together
 FOLDS = 5
 RIDGE = 0.001
-LEAST_OVERLAP = 8  # tokens of a fact, and half a page of a section, that make a page a right one
+LEAST_OVERLAP = 8  # tokens of a fact in a page that make it a right one; for a section it is half a page
 PLANTED = ("fact", "paraphrase", "association")
 
 
 class Question:
-    """The pages that any part names, what each ranking has to say of them, and which of them are right."""
+    """The pages that any part names, what each ranking says of them, and which of them are right."""
 
     def __init__(self, row: dict[str, Any], pages: Sequence[Any], ordinals: dict[int, int]) -> None:
         self.words: str = row["words"]
@@ -78,7 +80,7 @@ class Question:
         return any(overlap >= min(least, length) for overlap, length in overlaps)
 
     def rank(self, scores: Array) -> int:
-        """Of the first right group; 0 where there is none among four."""
+        """Return the rank of the first right group; 0 where none of the first four is right."""
         order = sorted(np.flatnonzero(scores > 0), key=lambda at: (-scores[at], self.pages[at]))
         groups = groups_of(self.all_pages, [self.pages[at] for at in order], [float(scores[at]) for at in order])
         for rank, group in enumerate(groups, 1):
@@ -102,7 +104,7 @@ class Fit:
         self.chance = chance
 
     def scores(self, question: Question, parts: Sequence[str]) -> Array:
-        """[pages]: log-odds against a page that nobody names, by these parts."""
+        """Return [pages]: by these parts, the log-odds of each page against a page that nobody names."""
         heard = np.array([part in parts for part, _ in VOICES])
         told = question.evidence @ (self.weights * heard).T  # [pages, 2]
         priors = np.log([self.chance, 1 - self.chance])
@@ -137,8 +139,8 @@ def fit(questions: Sequence[Question], statements: float) -> Fit:
     unnamed = torch.tensor([float(max(question.unnamed, 0)) for question, _ in cases], dtype=torch.float64)
     weight = torch.from_numpy(importance)
     alone = torch.tensor([unit == "page" for _, unit in VOICES], dtype=torch.float64)
-    spoken = torch.stack([alone, torch.ones_like(alone)])  # a statement is looked for in pages alone
-    # From where it falls on this side: prose is told by groups.
+    spoken = torch.stack([alone, torch.ones_like(alone)])  # a statement is looked for in single pages
+    # Start on the right side: groups show prose.
     free = torch.stack([2 * alone - 1, 1 - 4 * alone]).requires_grad_()
     odds = torch.zeros((), dtype=torch.float64, requires_grad=True)
 
@@ -184,8 +186,10 @@ def asked_in(report: pathlib.Path) -> list[Question]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", type=pathlib.Path, nargs="+", help="of everlong eval towers --fitting --keep")
-    parser.add_argument("--statements", type=float, default=0.5, help="what questions about planted facts weigh")
+    parser.add_argument(
+        "reports", type=pathlib.Path, nargs="+", help="reports of everlong eval towers --fitting --keep"
+    )
+    parser.add_argument("--statements", type=float, default=0.5, help="weight of questions about planted facts")
     options = parser.parse_args()
     questions = [question for report in options.reports for question in asked_in(report)]
     fitted = fit(questions, options.statements)

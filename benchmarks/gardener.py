@@ -6,20 +6,24 @@
     python benchmarks/gardener.py reading [--rounds 3] [--json]
     python benchmarks/gardener.py memory --memory FOLDER [--json]
 
-The first two, or the one that is named; all in one run. Times are the processor's, of all threads.
-speed: so many centres are there, each of one block; --blocks-timed more come, each near one of them. MiniBatchKMeans is
-told the centres, and takes blocks 1,024 at a time; it is left out above 10,000 centres, all of which its first call
-compares with one another. The others take blocks one after the other. Birch has the same radius.
-quality: Gaussians whose means drift by: they come one after the other, and overlap in time; and the same shuffled.
-Normalised mutual information with the truth (NMI), and the adjusted one (AMI). scikit-learn's two are told how many
-topics there are; Birch has the radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the
-blocks are forgotten: whether all sums are those of the blocks that are left.
-books: blocks of a folder's texts, as many of each; a block's vector is the mean of the model's embeddings of its
-tokens, of unit length; the truth is which text it is of. Texts come one after the other; and blocks shuffled.
-scikit-learn's two are told how many texts there are, the Gardener its share; Birch has the radius that it has in the
-end.
-reading: a book read into two memories in turns, one with a graph, which has all of it at the end of each turn.
-memory: topics of a memory with a graph, of its blocks' vectors in their order, for several shares.
+It runs the first two parts, or those that are named, all in one run. Times are CPU times of all threads.
+
+speed: there are --centres centres, each of one block. --blocks-timed more blocks come, each near one of them.
+MiniBatchKMeans is told the centres, and takes 1,024 blocks at a time. It is left out above 10,000 centres, as its first
+call compares all of them with one another. The others take blocks one after the other. Birch has the same radius.
+
+quality: Gaussians whose means drift by. They come one after the other and overlap in time; then the same shuffled. It
+prints normalised mutual information with the truth (NMI), and the adjusted one (AMI). scikit-learn's two are told how
+many topics there are. Birch has the radius that the Gardener has in the end, 0.4 of the spread of all. Then half of the
+blocks are forgotten, to check that all sums are those of the blocks that are left.
+
+books: blocks of a folder's texts, as many of each. A block's vector is the mean of the model's embeddings of its
+tokens, of unit length. The truth is its text. Texts come one after the other; then blocks shuffled. scikit-learn's two
+are told how many texts there are, the Gardener its share. Birch has the Gardener's final radius.
+
+reading: a book is read into two memories in turns. One has a graph, which has all of the text at the end of each turn.
+
+memory: topics of a memory with a graph, from its blocks' vectors in their order, for several shares.
 """
 
 from __future__ import annotations
@@ -51,14 +55,14 @@ TURN = 1024  # tokens of a book read at once
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BATCH = 1024
 MOST_K_MEANS = 10_000
-NEAR, RADIUS = 0.3, 0.5  # of a block from its centre, of a centre; centres are about 1.4 apart
+NEAR, RADIUS = 0.3, 0.5  # distance of a block from its centre, and radius of a centre; centres are about 1.4 apart
 Vectors = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """Microseconds a block that comes to so many centres, and a block that becomes one."""
+    """Microseconds for a block that comes to one of the centres, and for a block that becomes a centre."""
 
     centres: int
     gardener: float
@@ -66,20 +70,20 @@ class Speed:
     mini_batch_k_means: float | None
     gardener_new: float
     birch_new: float
-    gardener_found: float  # share of the blocks that came to the centre which they were made near to
-    gardener_bytes: int  # of host memory, a centre; without the vectors of the blocks
+    gardener_found: float  # share of the blocks that came to the centre near which they were made
+    gardener_bytes: int  # host memory of a centre, without the vectors of the blocks
 
 
 @dataclasses.dataclass(frozen=True)
 class Quality:
-    """Mutual information with the truth, normalised and adjusted, topics found and seconds of one pass, by method."""
+    """By method: mutual information with the truth, normalised and adjusted, number of topics, seconds of one pass."""
 
     order: str
     nmi: dict[str, float]
     ami: dict[str, float]
     topics: dict[str, int]
     seconds: dict[str, float]
-    exact: bool  # the Gardener's sums after half was forgotten
+    exact: bool  # whether the Gardener's sums are right after half was forgotten
 
 
 def unit(rows: npt.NDArray[np.float64]) -> Vectors:
@@ -146,7 +150,7 @@ def drifting(blocks: int, topics: int, dimension: int) -> tuple[Vectors, Labels]
 
 
 def of_books(folder: str, most: int, tokens: int, model: str) -> tuple[Vectors, Labels]:
-    """As many blocks of each text, in their order."""
+    """Return as many blocks of each text, in their order."""
     loaded, tokenizer = load(model, torch.float32)
     embeddings = loaded.get_input_embeddings().weight.detach().numpy()
     files = sorted(pathlib.Path(folder).glob("*.txt"))
@@ -202,7 +206,7 @@ def quality(order: str, points: Vectors, truth: Labels, topics: int, share: floa
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Milliseconds of the processor a token, medians of the turns."""
+    """CPU milliseconds for a token, as medians of the turns."""
 
     without: float
     with_graph: float
@@ -239,7 +243,7 @@ def reading(rounds: int, model: str) -> Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Topics:
-    """Of a memory: topics on either level, blocks of the largest of level 0, topics of one block alone."""
+    """A memory's topics on either level, blocks of the largest on level 0, topics of a single block."""
 
     share: float
     topics: list[int]
@@ -285,11 +289,13 @@ def main() -> None:
     parser.add_argument("--blocks-timed", type=int, default=20_000)
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--topics", type=int, default=200)
-    parser.add_argument("--block-tokens", type=int, default=128, help="of a block of a book")
-    parser.add_argument("--books", help="folder of texts, each about something of its own")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="that reads, or whose embeddings blocks of books have")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of reading that are timed")
-    parser.add_argument("--share", type=float, nargs="+", default=[0.4], help="the Gardener's, for books")
+    parser.add_argument("--block-tokens", type=int, default=128, help="tokens in a block of a book")
+    parser.add_argument("--books", help="folder of texts, each on a topic of its own")
+    parser.add_argument(
+        "--model", default=DEFAULT_MODEL, help="model that reads, or whose embeddings make the vectors of books' blocks"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="turns of reading to time")
+    parser.add_argument("--share", type=float, nargs="+", default=[0.4], help="the Gardener's share, for books")
     parser.add_argument("--memory", help="folder of a memory with a graph")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -2,9 +2,9 @@
 
     python benchmarks/heads_keys.py MEMORY [--questions 120] [--json]
 
-MEMORY and the questions are those of benchmarks/two_levels.py; one level, so that nothing else is left out. `best` and
-`first`: of the pages in the 16 and in the 4 best groups in bf16, the share that is there too. `mass`: how far a
-question's best page is from its mass in bf16, relatively. Medians of the times of a search.
+MEMORY and the questions are those of benchmarks/two_levels.py, with one level, so that nothing else is left out. `best`
+and `first` are the shares of the pages in the 16 and in the 4 best groups in bf16 that are there too. `mass` is how far
+a question's best page is from its mass in bf16, relatively. Times of a search are medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEYS = ("bf16", "int8", "e4m3")
 
 
 def masses(asked: Asked) -> list[float]:
-    """Of every question's best page: its share of all there is."""
+    """Return the share of attention mass of every question's best page."""
     return [
         asked.core.search(token_ids=ids, head_queries=queries, kinds=["heads"], neighbours=0, max_groups=1).top_mass
         for ids, queries in asked.questions

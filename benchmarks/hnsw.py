@@ -2,11 +2,13 @@
 
     python benchmarks/hnsw.py [--vectors 100000] [--memory FOLDER] [--links 16] [--ef EF] [--json]
 
-Vectors of 128 random numbers, or with --memory as many un-rotated keys of the model that read it, layer by layer; the
-queries are vectors of the same kind that are not in the index. `ef` is doubled until the package finds --recall of the
-five nearest, and both then search with it: same parameters, threads, vectors and queries. What is nearest, numpy says
-in fp64. Then HnswIndex alone: 50 % and 1 % of the vectors allowed (up to 10,000 are scanned exactly), and again when
-half of them are gone. Best of the rounds. With --ef the package is left out.
+The vectors are 128 random numbers each. With --memory they are as many un-rotated keys of the model that read it, layer
+by layer. The queries are vectors of the same kind that are not in the index. `ef` is doubled until the package finds
+--recall of the five nearest, and both then search with it: same parameters, threads, vectors and queries. numpy in fp64
+says what is nearest.
+
+Then HnswIndex is measured alone, with 50 % and 1 % of the vectors allowed (up to 10,000 are scanned exactly), and again
+when half of them are gone. Figures are the best of the rounds. With --ef the package is left out.
 """
 
 from __future__ import annotations
@@ -58,14 +60,14 @@ def random_vectors(count: int) -> Vectors:
 
 
 def keys_of(folder: pathlib.Path, count: int) -> Vectors:
-    """Keys [count, D] of a memory, from its middle layer on, all KV heads of one layer after the other."""
+    """Return keys [count, D] of a memory, from its middle layer on, all KV heads of a layer in turn."""
     parts: list[Vectors] = []
     have = 0
     with everlong.Memory.open(folder, read_only=True) as memory:
         core = memory.core
         pages = [page for page in core.pages() if page.begin > 0]  # no sinks
         layers = core.manifest().layers
-        # The first layers' keys know little but their token: the same key again and again.
+        # The first layers' keys depend on little but their token, so the same key comes again and again.
         for layer in range(layers // 2, layers):
             for page in pages:
                 keys = core.read_keys(page, layer)
@@ -77,13 +79,13 @@ def keys_of(folder: pathlib.Path, count: int) -> Vectors:
 
 
 def nearest(vectors: Vectors, queries: Vectors, allowed: Mask | None = None) -> Ids:
-    """Ids [queries, K] of the nearest by squared distance, in fp64."""
+    """Return ids [queries, K] of the nearest by squared distance, in fp64."""
     wide = queries.astype(np.float64)
     best = np.full((len(queries), K), np.inf)
     ids = np.full((len(queries), K), -1)
     for first in range(0, len(vectors), 65_536):
         some = vectors[first : first + 65_536].astype(np.float64)
-        squares = (some**2).sum(1) - 2 * wide @ some.T  # and the query's own, which orders nothing
+        squares = (some**2).sum(1) - 2 * wide @ some.T  # the query's own square orders nothing
         if allowed is not None:
             squares[:, ~allowed[first : first + len(some)]] = np.inf
         both = np.concatenate([best, squares], axis=1)
@@ -94,7 +96,9 @@ def nearest(vectors: Vectors, queries: Vectors, allowed: Mask | None = None) -> 
 
 
 def recall(found: Ids, truth: Ids, vectors: Vectors, queries: Vectors) -> float:
-    """Share of `found` [queries, K] that is as near as the farthest of `truth`: of equals any may be found."""
+    """Return the share of `found` [queries, K] that is as near as the farthest of `truth`: any of
+    equals may be found.
+    """
 
     def distances(ids: Ids) -> npt.NDArray[np.float64]:
         difference = vectors[ids].astype(np.float64) - queries[:, None]
@@ -105,7 +109,7 @@ def recall(found: Ids, truth: Ids, vectors: Vectors, queries: Vectors) -> float:
 
 
 def package(vectors: Vectors, queries: Vectors, truth: Ids, options: argparse.Namespace) -> tuple[Graph, int]:
-    """The package's graph, and the ef that it needs."""
+    """Return the package's graph, and the ef that it needs."""
     import hnswlib
 
     graph = hnswlib.Index(space="l2", dim=vectors.shape[1])
@@ -186,11 +190,11 @@ def print_report(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=int, default=100_000)
-    parser.add_argument("--memory", type=pathlib.Path, help="a memory folder: its keys instead of random numbers")
+    parser.add_argument("--memory", type=pathlib.Path, help="memory folder whose keys to use instead of random numbers")
     parser.add_argument("--links", type=int, default=16)
     parser.add_argument("--ef-construction", type=int, default=200)
-    parser.add_argument("--recall", type=float, default=0.99, help=f"of the {K} nearest, which decides ef")
-    parser.add_argument("--ef", type=int, help="instead of one that the package needs")
+    parser.add_argument("--recall", type=float, default=0.99, help=f"recall of the {K} nearest that decides ef")
+    parser.add_argument("--ef", type=int, help="ef to use, instead of one that the package needs")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     wanted = options.vectors + QUERIES

@@ -3,17 +3,22 @@
     python benchmarks/index.py [--tokens 10000 100000 1000000] [--json] [--plot FILE.png]
     python benchmarks/index.py --beside [--tokens 1000000] [--rounds 3] [--json]
 
-heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's), beside a plain read of the
-same bytes and beside torch (a matmul a KV head, softmax, sums over pages). Where an archive is so large that the heads
-go by two levels, `two levels` is what they then take. lexical: BM25 of the same question over token ids drawn by Zipf's
-law. Above two million tokens the same keys come again and again, and torch, whose matrix of scores would not fit, is
-left out. The payload lies in a temporary folder (512 bytes a token), the indexes in RAM (up to 330 bytes a token). Then
-the exact scan of keys that are kept in bf16, int8 and e4m3: what the index takes in RAM, and how many of the 16 pages
-that are best in bf16 are so there too (keys are random: no page is much better than the next). Medians of the rounds.
+heads: the exact scan of a 16-token question by 5 heads over 2 KV heads of 64 (SmolLM2's). It stands beside a plain read
+of the same bytes, and beside torch (a matmul a KV head, softmax, sums over pages). For an archive that is large enough
+for two levels, `two levels` is what the heads then take. Above two million tokens the same keys come again and again,
+and torch is left out, as its matrix of scores would not fit.
 
---beside: how long searches take while the last three quarters of so many tokens are added by another thread, beside
-searches alone at every size on that way. At three quarters the heads go over to two levels. Longest and median search
-of both, and the ratio of the longest; every round fills two memories for each set of parts, and its medians are shown.
+lexical: BM25 of the same question over token ids drawn by Zipf's law.
+
+The payload lies in a temporary folder (512 bytes a token), the indexes in RAM (up to 330 bytes a token). Then come
+exact scans of keys in bf16, int8 and e4m3. They show what the index takes in RAM, and how many of the 16 best pages in
+bf16 are among the best there too. Keys are random, so no page is much better than the next. Figures are medians of the
+rounds.
+
+--beside: how long searches take while another thread adds the last three quarters of so many tokens. They are compared
+with searches alone at every size on the way. At three quarters the heads go over to two levels. The benchmark prints
+the longest and the median search of both, and the ratio of the longest. Every round fills two memories for each set of
+parts; its medians are shown.
 """
 
 from __future__ import annotations
@@ -41,15 +46,15 @@ DISTINCT = 2_000_000  # tokens with keys of their own
 VOCABULARY = 49_152
 COARSE_FROM = 131_072  # pages (cpp/include/everlong/index/heads.h)
 NEVER = 2**31 - 1
-KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; the first is what `heads` and `two levels` are timed with
+KEYS = ("bf16", "int8", "e4m3")  # how keys are kept; `heads` and `two levels` are timed with the first
 BEST = 16  # pages that are compared
-BESIDE = (["heads"], ["lexical"], ["heads", "lexical"])  # what a searcher beside an appender asks
+BESIDE = (["heads"], ["lexical"], ["heads", "lexical"])  # what is asked beside an appender
 PAUSES, SEARCHES = 24, 20  # sizes at which searches are timed alone, and how many at each
 HOST_BYTES = 1 << 30  # of the payload; nothing that is timed reads it
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
-    """Median of `rounds` calls, after one that warms up."""
+    """Return the median of `rounds` calls, after one that warms up."""
     work()
     taken = []
     for _ in range(rounds):
@@ -67,7 +72,7 @@ def new_memory(folder: str) -> _core.Memory:
 
 
 def payload_of(keys: torch.Tensor) -> Any:
-    """Pages of keys [KV_HEADS, n, DIM] in bf16, with values that are zeros."""
+    """Return pages of keys [KV_HEADS, n, DIM] in bf16, with zeros as values."""
     pages = []
     for first in range(0, keys.shape[1], PAGE):
         page = keys[:, first : first + PAGE]
@@ -98,7 +103,7 @@ def append(memory: _core.Memory, begin: int, token_ids: Any, payload: Any) -> No
 
 
 def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core.Memory, torch.Tensor]:
-    """A memory of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
+    """Return a memory of random keys and Zipf's words, and its first keys [KV_HEADS, n, DIM] in bf16."""
     memory = new_memory(folder)
     all_keys = []
     for begin in range(0, tokens, BLOCK):
@@ -113,7 +118,7 @@ def memory_of(tokens: int, rng: np.random.Generator, folder: str) -> tuple[_core
 
 
 def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Mass of every page: the definition, a matmul a KV head, with keys [KV_HEADS, N, DIM] and q [T, heads, DIM]."""
+    """Return every page's mass by its definition, for keys [KV_HEADS, N, DIM] and q [T, heads, DIM]."""
     mass = torch.zeros(-(-keys.shape[1] // PAGE))
     for kv_head in range(KV_HEADS):
         of_head = q[:, [i for i, head in enumerate(HEADS) if head[2] == kv_head]]
@@ -125,7 +130,7 @@ def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) ->
 
 
 def measure_keys(memory: _core.Memory, search: Callable[[int], _core.SearchResult], rounds: int) -> dict[str, Any]:
-    """What every kind of keys takes and finds, by one level; search(groups) asks by the heads."""
+    """Return what every kind of keys takes and finds, by one level; search(groups) asks by the heads."""
     tokens = sum(page.end - page.begin for page in memory.pages())
     best: set[int] = set()
     measured = {}
@@ -191,7 +196,9 @@ Blocks = list[tuple[int, Any, Any]]  # first token, token ids, payload
 
 
 def time_searches(memory: _core.Memory, kinds: list[str], blocks: Blocks, beside: bool) -> list[float]:
-    """Seconds of searches while the last three quarters of `blocks` are added: by another thread, or between them."""
+    """Return seconds of searches while the last three quarters of `blocks` are added, by another
+    thread or in between.
+    """
     rng = np.random.default_rng(1)
     ids = random_ids(QUESTION, rng)
     q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
@@ -232,7 +239,7 @@ def time_searches(memory: _core.Memory, kinds: list[str], blocks: Blocks, beside
 
 
 def measure_beside(tokens: int, rounds: int) -> dict[str, Any]:
-    """By parts: longest and median search alone and beside an appender, medians of the rounds."""
+    """Return by parts the longest and the median search alone and beside an appender, as medians of the rounds."""
     rng = np.random.default_rng(0)
     blocks: Blocks = []
     for begin in range(0, tokens, BLOCK):
@@ -275,7 +282,7 @@ def print_beside(report: dict[str, Any]) -> None:
 
 
 def plot_archives(report: dict[str, Any], file: pathlib.Path) -> None:
-    """Time over tokens, both in powers of ten."""
+    """Plot time over tokens, both in powers of ten."""
     from matplotlib.figure import Figure
 
     shown = {
@@ -321,9 +328,14 @@ def print_report(report: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", help="10,000, 100,000 and 1,000,000; --beside: the last")
-    parser.add_argument("--rounds", type=int, help="7; --beside: 3")
-    parser.add_argument("--beside", action="store_true", help="searches while another thread adds")
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        nargs="+",
+        help="sizes in tokens; by default 10,000, 100,000 and 1,000,000, with --beside the last",
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of each measurement; by default 7, with --beside 3")
+    parser.add_argument("--beside", action="store_true", help="time searches while another thread adds")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=pathlib.Path, help="draw the scans' times over tokens (extra `plot`)")
     options = parser.parse_args()

@@ -1,19 +1,21 @@
-"""Does the index find the group that holds the answer? Every part of it and their fusion, on the same questions.
+"""Whether the index finds the group that holds the answer: every part of it and their fusion, on the same questions.
 
     python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set GROUP.NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
-Plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.corpora.paraphrases) in the first --tokens of a
-haystack of books, reads on to the others and asks at each. A question counts where the first four groups (a page and
-its neighbours) hold the whole fact. Retrieval heads come from a book of its own, which is not in the haystack. Only the
-question is computed, no answer. WORK keeps memory and results: what was cut short goes on when it is called again. The
-shipped books but that one come to 247,988 tokens of SmolLM2's tokenizer; longer haystacks need --corpus.
+It plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.corpora.paraphrases) in the first --tokens of a
+haystack of books. It reads on to the other lengths, and asks at each. A question counts where the first four groups (a
+page and its neighbours) hold the whole fact. Retrieval heads come from a book that is not in the haystack. Only the
+question is computed, no answer. WORK keeps memory and results: a run that was cut short goes on when it is called
+again. The shipped books without that one come to 247,988 tokens of SmolLM2's tokenizer; longer haystacks need --corpus.
 
-mean hidden: the mean of a page's hidden states of one layer against that of the question's, by cosine. random: pages
-drawn by chance. With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json` (the
-facts' spans are in it); the paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK.
-Its heads are those that the memory has, and there are no hidden states. --development asks, in a branch of its own, the
-set that the fusion's weights were fitted on (benchmarks/fit_fusion.py).
+`mean hidden` compares the mean of a page's hidden states of one layer with that of the question's, by cosine. `random`
+draws pages at random.
+
+With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json`, which has the facts'
+spans. The paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK. The heads are
+those of the memory, and there are no hidden states. --development asks, in its own branch, the set that the fusion's
+weights were fitted on (benchmarks/fit_fusion.py).
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ from everlong.text.prompt import build_prompt
 
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
-LEAST_SHARE = 1 / 3  # of a group's best score, what widens it (cpp/include/everlong/index/fusion.h)
-CANDIDATES = 256  # pages of every ranking that are kept in the results, for looking closer: as many as are fused
+LEAST_SHARE = 1 / 3  # share of a group's best score that widens it (cpp/include/everlong/index/fusion.h)
+CANDIDATES = 256  # pages of every ranking to keep in the results for a closer look: as many as are fused
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
@@ -64,11 +66,11 @@ class Question:
 
 
 class HiddenStates:
-    """Keeps the hidden states [tokens, width] of one layer while a text is read, in a file."""
+    """Keeps the hidden states [tokens, width] of one layer in a file while a text is read."""
 
     def __init__(self, model: Any, file: pathlib.Path, tokens: int) -> None:
         layers = model.model.layers
-        self.reading: everlong.MemoryModel | None = None  # whose text is read just now
+        self.reading: everlong.MemoryModel | None = None  # the memory that is reading now
         self._question: list[torch.Tensor] = []
         shape = (tokens, model.config.hidden_size)
         whole = file.exists() and file.stat().st_size == shape[0] * shape[1] * 2
@@ -84,19 +86,19 @@ class HiddenStates:
         self._kept[first : first + len(hidden)] = hidden.half().numpy()
 
     def pages(self, pages: Sequence[Any]) -> torch.Tensor:
-        """Unit vectors [pages, width]."""
+        """Return unit vectors [pages, width]."""
         means = [np.asarray(self._kept[page.begin : page.end], dtype=np.float32).mean(0) for page in pages]
         return torch.nn.functional.normalize(torch.from_numpy(np.stack(means)), dim=-1)
 
     def question(self, tokens: slice) -> torch.Tensor:
-        """Unit vector [width] of the prompt that was computed last."""
+        """Return the unit vector [width] of the prompt that was computed last."""
         return torch.nn.functional.normalize(self._question[0][tokens].mean(0), dim=-1)
 
 
 def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[float] | None = None) -> list[Span]:
-    """The first four groups of a ranking of pages, which are in the order of the stream; as the index makes them.
+    """Return the first four groups of a ranking of pages in stream order, as the index makes them.
 
-    Without scores all of them count as equal.
+    Without scores, all pages count as equal.
     """
     groups: list[list[int]] = []
     best: list[float] = []  # of the groups
@@ -123,12 +125,12 @@ def groups_of(pages: Sequence[Any], ranking: Sequence[int], scores: Sequence[flo
 
 
 def rank_of(groups: Sequence[Span], span: Span) -> int:
-    """1 for the first group; 0 where none holds the whole span."""
+    """Return the rank of the first group that holds the whole span, from 1; 0 where none does."""
     return next((rank for rank, group in enumerate(groups, 1) if group[0] <= span[0] and span[1] <= group[1]), 0)
 
 
 def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenStates | None) -> list[dict[str, Any]]:
-    """Ranks of every method for every question, and the pages that each part of the index has first."""
+    """Return ranks of every method for every question, and the first pages of each part of the index."""
     assert mm.profile is not None
     parts: tuple[str, ...] = PARTS
     fusions: dict[str, tuple[str, ...]] = dict(FUSIONS)
@@ -180,12 +182,12 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
 
 
 def voice_of(part: str, granularity: str) -> str:
-    """What the results call a ranking: "heads", "heads group" ..."""
+    """Return the name of a ranking in the results: "heads", "heads group" ..."""
     return part if granularity == "page" else f"{part} {granularity}"
 
 
 def calibrated(model: Any, tokenizer: Any, book: Book) -> everlong.IndexProfile:
-    """Retrieval heads found on the beginning of a book that is in no haystack."""
+    """Return retrieval heads found on the beginning of a book that is in no haystack."""
     ids = tokenizer(book.text, add_special_tokens=False, verbose=False)["input_ids"][:CALIBRATION_TOKENS]
     with everlong.MemoryModel(model, tokenizer) as mm:
         mm.read(tokenizer.decode(ids), source=book.name)
@@ -202,7 +204,7 @@ def at_every_length(
 ) -> Iterator[dict[str, Any]]:
     """Read, and ask at every length that is not done."""
     model, tokenizer = load("smollm2")
-    os.environ["EVERLONG_CACHE"] = str(work / "cache")  # heads of this run, whatever else the machine knows
+    os.environ["EVERLONG_CACHE"] = str(work / "cache")  # heads of this run alone, whatever else the machine knows
     kept = shipped_books()[-1]
     # More of a corpus than is needed: build_haystack says when the books are too short.
     characters = int((lengths[-1] + SPARE_TOKENS) * CHARACTERS_PER_TOKEN)
@@ -250,10 +252,11 @@ def at_every_length(
 def of_memory(
     work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool, corpus: pathlib.Path | None
 ) -> dict[str, Any]:
-    """Ask what a NIAH report has of the memory that it read, and the paraphrases, in a branch that reads them.
+    """Ask the questions of a NIAH report about the memory that it read, and the paraphrases, in a branch that reads
+    them.
 
-    With `development`, ask the development set alone, in a branch that reads it; in books of `corpus` where the memory
-    has read the shipped ones.
+    With `development`, ask the development set alone, in a branch that reads it. It uses books of `corpus` where the
+    memory has read the shipped ones.
     """
     model, tokenizer = load("smollm2")
     asked = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
@@ -263,7 +266,7 @@ def of_memory(
         source, tokens, facts = DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, development_facts(asked)
         with everlong.Memory.open(folder, read_only=True) as memory:
             there = {block.source for block in memory.blocks()}
-        # Neither what the test is read in nor what is read already.
+        # Use neither the book that the test is read in, nor what is read already.
         others = books_in(corpus) if corpus is not None else []
         books = [book for book in (*shipped_books()[:-1], *others) if book.name not in there]
     branch = work / (f"{folder.name}.{source}" if development else folder.name)
@@ -292,7 +295,7 @@ def of_memory(
 
 
 def read_once(mm: everlong.MemoryModel, text: str, source: str) -> int:
-    """Where a source begins in the stream; it is read where it is not there yet."""
+    """Return where a source begins in the stream; read it where it is not there yet."""
     read = mm.memory.blocks(source=source)
     if read:
         return read[0].span[0]
@@ -302,7 +305,7 @@ def read_once(mm: everlong.MemoryModel, text: str, source: str) -> int:
 
 
 def development_facts(asked: Collection[str]) -> list[Fact]:
-    """The development paraphrases among drawn facts, none of which is asked of the memory elsewhere."""
+    """Return the development paraphrases among drawn facts, none of which is asked of the memory elsewhere."""
     facts = list(DEVELOPMENT)
     for kinds, count in FACTS:
         drawn = [fact for fact in make_facts(kinds, count, seed=77) if fact.question not in asked]
@@ -327,7 +330,7 @@ def result(
 
 
 def print_table(results: Sequence[dict[str, Any]]) -> None:
-    """A row a method, two columns a length: drawn facts and paraphrases, in percent."""
+    """Print a row for each method and two columns for each length: drawn facts and paraphrases, in percent."""
     columns: list[tuple[str, list[dict[str, Any]]]] = []
     for one in results:
         for name, wanted in (("facts", False), ("paraphrases", True)):
@@ -351,7 +354,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, nargs="+", default=[131_072, 196_608])
     parser.add_argument("--corpus", type=pathlib.Path, help="more books: a folder of .txt files or a .tar.xz of them")
     parser.add_argument(
-        "--set", action="append", default=[], help="a setting of MemoryConfig to read with: group.name=value"
+        "--set", action="append", default=[], help="setting of MemoryConfig to read with: group.name=value"
     )
     parser.add_argument("--embedding-to", type=int, default=1 << 62, help="longest haystack that the encoder reads too")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")

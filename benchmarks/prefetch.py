@@ -1,11 +1,11 @@
-"""What `Walker(ahead_every=32)` reads ahead: how much of what comes back is in RAM by then, and what reading takes.
+"""What `Walker(ahead_every=32)` reads ahead: how much of what comes back is in RAM by then, and how long reading takes.
 
     python benchmarks/prefetch.py FOLDER [--stories 6] [--questions 60] [--json]
 
-SmolLM2 reads stories of FairytaleQA's val split into a memory in FOLDER, where it goes on what is there, and is asked
-that set's questions to them. Each is asked with a cold cache: the memory is opened anew, and the system is told
-to drop what it holds of its files. Meanwhile: nothing; a walk by the question's words; as many pages drawn at random.
-What comes back is the same in all three. `read` is the time until the pages that come back are in memory.
+SmolLM2 reads stories of FairytaleQA's val split into a memory in FOLDER, and goes on with what is there. It is asked
+that set's questions about them. Each is asked with a cold cache: the memory is opened anew, and the system is told to
+drop what it holds of its files. Meanwhile there is nothing, a walk by the question's words, or a reading of as many
+random pages. What comes back is the same in all three. `read` is the time until the pages that come back are in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Row:
 
 
 def stories_and_questions(stories: int, questions: int) -> tuple[dict[str, str], list[str]]:
-    """Of the test stories the last so many, and of what is asked of them so many drawn."""
+    """Return the last `stories` test stories, and `questions` drawn questions about them."""
     pairs = load_pairs()
     asked = pairs.of_split("test")
     chosen = list(dict.fromkeys(pairs.questions[at].text for at in asked))[-stories:]
@@ -57,7 +57,7 @@ def stories_and_questions(stories: int, questions: int) -> tuple[dict[str, str],
 
 
 def drop_caches(folder: pathlib.Path) -> None:
-    """Of the files of a memory, as far as the system heeds it."""
+    """Drop the system's cache of a memory's files, as far as the system heeds it."""
     for file in folder.rglob("*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
@@ -67,7 +67,7 @@ def drop_caches(folder: pathlib.Path) -> None:
 
 
 def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int) -> Row:
-    """One question; `ahead`: pages that are read at random."""
+    """Ask one question; `ahead` is the number of pages to read at random."""
     core, searcher, frame = mm.memory.core, mm.searcher, mm.frame
     prefetcher = frame.parts.get("walker").prefetcher
     prompt = build_prompt(mm.tokenizer, question)
@@ -93,7 +93,7 @@ def measure(folder: pathlib.Path, model: Any, tokenizer: Any, questions: list[st
     rows: dict[str, list[Row]] = {how: [] for how in HOWS}
     for number, question in enumerate(questions):
         ahead = 0
-        for how in ("walk", "nothing", "random"):  # of random pages as many as the walk had read
+        for how in ("walk", "nothing", "random"):  # as many random pages as the walk has read
             drop_caches(folder)
             with everlong.MemoryModel(model, tokenizer, folder, CONFIG) as mm:
                 row = ask(mm, question, how, number, ahead)

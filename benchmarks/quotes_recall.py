@@ -3,9 +3,9 @@
     everlong eval towers --fitting --keep WORK --lengths 128K
     python benchmarks/quotes_recall.py WORK planted-131099 [--count 300] [--json]
 
-Asks a memory that `everlong eval towers` kept: `count` questions of each kind. Printed: of how many the answer is in
-the groups that come back, and for each weight of how many it is in the first sentence, and among two
-(retrieval/quotes.py). Questions to stories say nothing here: what answers them is a whole section.
+It asks a memory that `everlong eval towers` kept: `count` questions of each kind. It prints how often the answer is in
+the groups that come back. For each weight it prints how often the answer is in the first sentence, and among two
+(retrieval/quotes.py). Questions to stories say nothing here, as a whole section answers them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 1.0)
 
 
 def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
-    """Whether what answers is among the groups, and for each weight in the first sentence, and in the first two."""
+    """Return whether the answer is among the groups, and for each weight in the first sentence and in the first two."""
     searcher, core = mm.searcher, mm.memory.core
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
     found_by = searcher.find(prompt, tapped=tapped)

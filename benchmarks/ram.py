@@ -1,12 +1,12 @@
-"""What a process grows by while its memory does, beside the frame and the budget `host_bytes`.
+"""How much a process grows while its memory does, beside the frame and the budget `host_bytes`.
 
     python benchmarks/ram.py [--model smollm2] [--sizes 100000 400000 800000] [--host-bytes 1000000000] [--json]
     python benchmarks/ram.py --read [--corpus BOOKS] [--sizes 100000 200000]
 
 The memory lies in a temporary folder (12 KB a token of SmolLM2) and grows by copies of real blocks, archived one after
-the other; the most that the process held in between, of what is no file's, is compared with what it held before the
-memory was opened. The budget is the payload's and the indexes'. With --read the model reads books instead, which takes
-as long as it takes; a short reading before it brings what torch keeps for itself.
+the other. Counted is RAM that belongs to no file: its peak in between is compared with what the process held before the
+memory was opened. The budget is for the payload and the indexes. With --read the model reads books instead, which takes
+much longer. A short reading before it brings in what torch keeps for itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from everlong.models.machine import processor
 
 
 def read_to(mm: everlong.MemoryModel, texts: list[str], tokens: int) -> int:
-    """Read the next texts, and no further, until the memory holds so many."""
+    """Read the next texts until the memory holds `tokens` tokens, and no further."""
     while mm.stream_tokens < tokens:
         text = texts.pop(0)
         most = int((tokens - mm.stream_tokens) * CHARACTERS_PER_TOKEN) + 1

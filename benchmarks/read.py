@@ -2,11 +2,11 @@
 
     python benchmarks/read.py [--model smollm2] [--tokens 4096] [--rounds 3] [--host-bytes 100000000] [--json]
 
-The anchor is transformers alone: the same chunks, over a DynamicCache as long as the frame's sinks and rolling zone,
-cropped back after each chunk, so that nothing is archived, indexed or re-based. The ratio is everlong's tokens a second
-over the anchor's, by medians of alternating rounds. The memory lies in a temporary folder and has a host budget that
-the payload soon fills; what the process grew by at most while it read, over what it had after the anchor's warm-up, is
-compared with the frame and that budget.
+The anchor is transformers alone. It reads the same chunks over a DynamicCache as long as the frame's sinks and rolling
+zone. The cache is cropped back after each chunk, so that nothing is archived, indexed or re-based. The ratio is
+everlong's tokens a second over the anchor's, by medians of alternating rounds. The memory lies in a temporary folder
+and has a host budget that the payload soon fills. The most that the process grew while it read, over what it held after
+the anchor's warm-up, is compared with the frame and that budget.
 """
 
 from __future__ import annotations

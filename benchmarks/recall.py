@@ -1,12 +1,13 @@
-"""What a question costs beyond its own forwards: search and restore, by how much the memory holds.
+"""What a question costs beside its own forward passes: search and restore, by how much the memory holds.
 
     python benchmarks/recall.py [--model smollm2] [--sizes 10000 100000 1000000] [--rounds 9] [--json]
 
-One question of 16 tokens. Search: attention mass of the retrieval heads over every archived token, BM25 over every
-page, their fusion, groups. Restore: the four groups' pages read from the memory (on disk, through the page cache),
-decoded, rotated and written into the frame. The anchors of the same run: a plain read of as many bytes as the search
-scans, and the forwards: of the question, which any way of answering pays, and of the best group, which
-`answer.recall_mode="auto"` (the default) reads again instead of restoring it. Medians.
+It asks one question of 16 tokens. Search is the attention mass of the retrieval heads over every archived token, BM25
+over every page, their fusion, and the groups. Restore is the four groups' pages, read from the memory (on disk, through
+the page cache), decoded, rotated and written into the frame. The run has three anchors. One is a plain read of as many
+bytes as the search scans. One is the question's forward pass, which any way of answering pays. One is the forward pass
+of the best group, which `answer.recall_mode="auto"` (the default) reads again instead of restoring it. All figures are
+medians.
 """
 
 from __future__ import annotations

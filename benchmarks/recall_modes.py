@@ -4,11 +4,13 @@
         [--set answer.quotes=0] [--pack FOLDER] [--keep answers.jsonl]
 
 Three memories lie in FOLDER, or are read into it: books with planted facts, FairytaleQA's stories that nothing was
-trained on, and TIAGE's dev dialogues, in every second of which somebody states a fact. Every question is asked of the
-same memory in each mode; the recalled zone has `frame.recalled_tokens` slots in all of them. Facts are right or not; a
-question to a story scores the F1 of the words that reply and answer share, "gist" are those whose answer takes several
-sections. Kinds take turns, and with `--keep` every answer is on disk at once: a run that is stopped tells what it has,
-and the same command goes on. The memories are forked for asking: what is in FOLDER stays as it is.
+trained on, and TIAGE's dev dialogues. In every second dialogue somebody states a fact. Every question is asked of the
+same memory in each mode; the recalled zone has `frame.recalled_tokens` slots in all of them. Facts are right or not. A
+question to a story scores the F1 of the words that reply and answer share; "gist" are those whose answer takes several
+sections.
+
+Kinds take turns, and with `--keep` every answer is on disk at once. So a run that is stopped prints what it has, and
+the same command goes on. The memories are forked for asking: what is in FOLDER stays as it is.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ KINDS = ("fact", "paraphrase", "association", "dialogue", "explicit", "implicit"
 
 
 def read_planted_books(mm: everlong.MemoryModel, tokens: int, count: int) -> list[ToAnswer]:
-    """With as many facts of a kind as are asked about."""
+    """Read books with as many facts of a kind as are asked about."""
     by_kind: dict[str, list[Fact]] = {}
     for fact in planted_facts(development=False):
         kind = fact.kind if fact.kind in KINDS else "fact"
@@ -61,8 +63,9 @@ def read_test_stories(mm: everlong.MemoryModel, tokens: int, count: int) -> list
 
 
 def read_dialogues(mm: everlong.MemoryModel, tokens: int, count: int) -> list[ToAnswer]:
-    """As many dialogues as come to so many tokens, one after the other, a fact as a turn in the middle of each second
-    one.
+    """Read as many dialogues as come to `tokens` tokens, one after the other.
+
+    Every second one has a fact as a turn in its middle.
     """
     facts = make_facts(_DIALOGUE_FACTS, count, seed=33)
     asked = []
@@ -84,7 +87,7 @@ READINGS = {"planted": read_planted_books, "stories": read_test_stories, "dialog
 def questions_of(
     folder: pathlib.Path, name: str, model: tuple[Any, Any], config: everlong.MemoryConfig, options: Any
 ) -> list[ToAnswer]:
-    """Of a memory in the folder, which is read if it is not there."""
+    """Return the questions to a memory in the folder; the memory is read if it is not there."""
     file = folder / f"{name}.json"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +109,7 @@ def questions_of(
 
 
 def in_turns(questions: Iterable[ToAnswer]) -> Iterator[ToAnswer]:
-    """One of each kind, then the next of each."""
+    """Yield one question of each kind, then the next of each."""
     by_kind: dict[str, list[ToAnswer]] = {}
     for question in questions:
         by_kind.setdefault(question.kind, []).append(question)
@@ -118,14 +121,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--tokens", type=int, default=32_000, help="of a memory that is read")
+    parser.add_argument("--tokens", type=int, default=32_000, help="tokens of a memory to read")
     parser.add_argument("--modes", nargs="+", choices=get_args(RecallMode), default=["kv", "text", "detail", "both"])
     parser.add_argument("--count", type=int, default=24, help="questions of each kind")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--details", type=int, default=32)
-    parser.add_argument("--pack", default="auto", help="what was trained for the model: auto, or a folder")
-    parser.add_argument("--set", action="append", default=[], help="group.name=value of MemoryConfig, again for more")
-    parser.add_argument("--keep", type=pathlib.Path, help="file for every answer as it comes; what is there stays")
+    parser.add_argument("--pack", default="auto", help="pack of the model's trained parts: auto, or a folder")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        help="setting of MemoryConfig, group.name=value; may be given several times",
+    )
+    parser.add_argument("--keep", type=pathlib.Path, help="file for every answer as it comes; old answers stay")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     loaded = load(options.model)
@@ -150,8 +158,9 @@ def ask(
     memories: dict[str, list[ToAnswer]],
     kept: AnswerFile,
 ) -> None:
-    """Some questions of each kind in every mode, then the next. A mode has a MemoryModel of its own: what helps a model
-    to read what comes back belongs to it.
+    """Ask some questions of each kind in every mode, then the next ones.
+
+    A mode has a MemoryModel of its own, as what helps a model to read what comes back belongs to it.
     """
     order = {memory: list(in_turns(questions)) for memory, questions in memories.items()}
     for first in range(0, max(map(len, order.values())), _AT_ONCE):
@@ -177,7 +186,7 @@ def ask(
 
 
 def print_report(kept: AnswerFile, modes: list[str], *, as_json: bool) -> None:
-    """Of the questions that were asked in every mode."""
+    """Print the report of the questions that were asked in every mode."""
     asked = [{row["words"] for row in kept.find(mode=mode)} for mode in modes]
     rows = [row for row in kept.rows if row["mode"] in modes and all(row["words"] in words for words in asked)]
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]

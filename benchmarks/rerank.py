@@ -2,11 +2,11 @@
 
     python benchmarks/rerank.py [--model smollm2] [--tokens 8192] [--candidates 32] [--rounds 5] [--json]
 
-A candidate is a page and its two neighbours, some 192 tokens; what is asked is a question in the chat template.
-`archive`: keys and values come back from a memory on disk (through the page cache), decoded and rotated into windows of
-their own, and the question's forward over them. `text`: a forward of the pages' tokens and the question's, which is
-what a re-ranker without an archive computes. Both in batches of 8, both to the question's log-likelihoods. Medians of
-rounds that alternate.
+A candidate is a page and its two neighbours, some 192 tokens. The question stands in the chat template. `archive`: keys
+and values come back from a memory on disk (through the page cache), decoded and rotated into windows of their own; then
+comes the question's forward pass over them. `text`: a forward pass of the pages' tokens and the question's, which is
+what a re-ranker without an archive computes. Both run in batches of 8, up to the question's log-likelihoods. Figures
+are medians of alternating rounds.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def measure(mm: everlong.MemoryModel, count: int, rounds: int) -> dict[str, Any]
         "window_tokens": statistics.mean(map(window_tokens, groups)),
         "question_tokens": len(asked.inputs),
         **{name: statistics.median(seconds) for name, seconds in taken.items()},
-        "correlation": float(torch.corrcoef(both)[0, 1]),  # of what both say of the candidates
+        "correlation": float(torch.corrcoef(both)[0, 1]),  # between what both say of the candidates
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--tokens", type=int, default=8192, help="that the memory holds")
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens in the memory")
     parser.add_argument("--candidates", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")

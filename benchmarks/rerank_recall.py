@@ -1,13 +1,13 @@
-"""What re-ranking finds, by the model or by what a writer decides of Detail Tokens, and by the weight of what it says.
+"""What re-ranking finds, by the model or by what a writer decides from Detail Tokens, and by its weight.
 
     everlong eval towers --fitting --keep WORK --lengths 128K
     python benchmarks/rerank_recall.py WORK stories planted-131099 [--count 60] [--candidates 32] [--json]
     python benchmarks/rerank_recall.py FOLDER stories planted --by details [--details 32] [--pack PACK]
 
-Asks the memories that `everlong eval towers` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
-same for every weight. The lifts of the first `candidates` places are computed once a question (retrieval/rerank.py),
-or what is decided of the blocks of all that the search named (parts/writer); a weight of 0 is the search without
-them. Printed: how many have their right group first, and among the first four.
+It asks the memories that `everlong eval towers` or benchmarks/recall_modes.py kept: `count` questions of each kind, the
+same for every weight. Two things can re-rank, and are computed once a question: the lifts of the first `candidates`
+places (retrieval/rerank.py), or the decisions on the blocks of all that the search named (parts/writer). A weight of 0
+is the search without them. It prints how many questions have their right group first, and among the first four.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_BUDGET = 1 << 40
 
 
 def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
-    """`count` of each kind at most, drawn by a fixed seed."""
+    """Return at most `count` questions of each kind, drawn by a fixed seed."""
     kept = json.loads(report.read_text())
     rows = [row for row in (kept["questions"] if isinstance(kept, dict) else kept) if row["kind"] != ELSEWHERE]
     asked = [Asked(row["words"], row["kind"], tuple((first, last) for first, last in row["spans"])) for row in rows]
@@ -46,7 +46,9 @@ def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
 
 
 def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: bool) -> tuple[dict[float, int], float]:
-    """The first right group by weight, 0 where none of four is right; and the seconds that it took to look."""
+    """Return the rank of the first right group by weight, 0 where none of four is right, and the
+    seconds of re-ranking.
+    """
     frame, core, config = mm.frame, mm.memory.core, mm.config
     assert isinstance(frame, KvFrame), "a memory of text alone has no archive"
     prompt = build_prompt(mm.tokenizer, question.words)

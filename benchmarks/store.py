@@ -3,10 +3,11 @@
     python benchmarks/store.py [--folder DIR] [--tokens 131072] [--json]
 
 A memory of SmolLM2's geometry (30 layers, 3 KV heads of 64, e4m3) is written block by block, read from RAM and read
-from disk, every checksum checked on the way in. The anchors move the same bytes in pieces of the same size: memcpy for
-the RAM tier, with as many threads; for the disk, one file of the same size, written and fsynced once, read in order as
-`dd` does, and at random with 32 threads, through the same page cache, which is emptied before every reading. Medians of
-alternating rounds, every other one in reverse. `--tokens 1000000` shows what a million tokens cost to reopen.
+from disk. Every checksum is checked on the way in. The anchors move the same bytes in pieces of the same size. For
+the RAM tier it is memcpy, with as many threads. For the disk it is one file of the same size, written and fsynced once.
+The file is read in order as `dd` does, and at random with 32 threads, through the same page cache, which is emptied
+before every reading. Figures are medians of alternating rounds, every other one in reverse. `--tokens 1000000` shows
+what a million tokens cost to reopen.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ def gigabytes_per_second(count: int, run: Callable[[], object]) -> float:
 
 
 def medians(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Of what every run returns; every other round goes through them backwards, so that none is always the first."""
+    """Return the median of what every run returns.
+
+    Every other round goes through the runs backwards, so that none is always the first.
+    """
     figures: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds):
         for name in list(runs)[:: -1 if turn % 2 else 1]:
@@ -82,7 +86,7 @@ class Benchmark:
         self.page_bytes = with_layout.page_bytes(PAGE_TOKENS)
         with_layout.close()
         self.block_bytes = self.page_bytes * (BLOCK_TOKENS // PAGE_TOKENS)
-        # Codes below 0x78 of e4m3, scales of any size: every key is finite, as the index asks.
+        # Codes below 0x78 of e4m3, scales of any size: every key is finite, as the index requires.
         self.payload = np.random.default_rng(0).integers(0, 0x70, self.block_bytes, dtype=np.uint8)
         self.ids = np.random.default_rng(1).integers(0, 49_152, BLOCK_TOKENS, dtype=np.int32)
 
@@ -108,7 +112,7 @@ class Benchmark:
 
         def ours() -> float:
             shutil.rmtree(folder, ignore_errors=True)
-            os.sync()  # that a file went is not what is timed
+            os.sync()  # the removal of a file is not timed
             with contextlib.closing(_core.Memory.create(self.memory_folder, manifest(), host_bytes=0)) as memory:
                 return gigabytes_per_second(payload_bytes, lambda: self.write(memory, 0, self.tokens))
 
@@ -144,7 +148,7 @@ class Benchmark:
         return medians({"reopen_seconds": seconds}, self.rounds)
 
     def read_ram(self) -> dict[str, float]:
-        """Pages that are in the RAM tier, against memcpy of as many bytes, page by page, in the same order."""
+        """Read pages that are in the RAM tier, against memcpy of as many bytes, page by page, in the same order."""
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=2 << 30)
         pages = memory.pages()[: (1 << 30) // self.page_bytes]
         count = len(pages) * self.page_bytes
@@ -167,7 +171,7 @@ class Benchmark:
         return figures
 
     def read_disk(self) -> dict[str, float]:
-        """All pages in order and some at random, from disk, against the plain file."""
+        """Read all pages in order and some at random, from disk, against the plain file."""
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=0)
         pages = memory.pages()[: (4 << 30) // self.page_bytes]
         chosen = random.Random(4).sample(pages, min(len(pages), (1 << 30) // self.page_bytes))
@@ -176,7 +180,7 @@ class Benchmark:
         out = [np.zeros(BATCH_PAGES * self.page_bytes, dtype=np.uint8) for _ in range(2)]
 
         def read(batches: list[list[_core.PageRef]]) -> None:
-            """A batch is used while the next is read, as a recall does it."""
+            """Use a batch while the next one is read, as a recall does."""
             under_way: _core.PendingReads | None = None
             for i, batch in enumerate(batches):
                 reads = memory.start_read_pages(batch, 0, LAYERS, out[i % 2][: len(batch) * self.page_bytes])
@@ -238,7 +242,7 @@ def print_table(result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, help="where to write (a temporary folder by default)")
+    parser.add_argument("--folder", type=Path, help="folder to write to; by default a temporary one")
     parser.add_argument("--tokens", type=int, default=131_072)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")

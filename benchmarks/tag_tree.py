@@ -1,10 +1,10 @@
-"""The Time -> Tag tree over many blocks: how few are left of a question's times and tags, how soon, in what room.
+"""The Time -> Tag tree over many blocks: how few blocks a question's times and tags leave, how fast, in how much RAM.
 
     python benchmarks/tag_tree.py [--blocks 1000000] [--questions 500] [--json]
 
-Blocks lie evenly in five years, in 2,000 sessions; each has four tags, drawn from 200,000 by Zipf's law without the
-commonest hundred, which no tagger gives. A question is about one block, and names what a kind says of it. Times are the
-processor's. The anchor is a scan of all blocks in numpy, of arrays of times and tags, in the same run.
+Blocks lie evenly in five years, in 2,000 sessions. Each has four tags, drawn from 200,000 by Zipf's law without the
+commonest hundred, which no tagger gives. A question is about one block, and names what its kind says of the block.
+Times are CPU times. The anchor is a numpy scan of all blocks, over arrays of times and tags, in the same run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Row:
 
 
 def drawn(blocks: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Times [blocks] ascending, tags [blocks, A_BLOCK]."""
+    """Return times [blocks], ascending, and tags [blocks, A_BLOCK]."""
     random = np.random.default_rng(seed)
     times = np.sort(random.uniform(FIRST, FIRST + YEARS * 365.25 * DAY, blocks))
     shares = np.cumsum(1 / np.arange(COMMONEST + 1, TAGS + COMMONEST + 1))

@@ -1,13 +1,16 @@
-"""Taggers beside each other: tags a second, and whether the right block stays when a question's words narrow by them.
+"""Taggers beside each other: tags a second, and whether the right block stays when a question narrows by them.
 
     python benchmarks/tagger.py FOLDER [--questions 400] [--json]
 
-FOLDER is a memory of stories of FairytaleQA's val split, each under its name, such as benchmarks/prefetch.py leaves;
-asked is what that set asks of these stories. Every block is tagged by `keyphrases` (MemoryConfig.tagger), by the model
-itself, and by both together. A question narrows by its words and names of two words, as `MemoryConfig(narrow="tags")`
-does: `narrowed` is the share of the questions that some block has a tag of, `right` the share of those of which a block
-of a section that answers is left, `left` the blocks that are left, on average, of all. `chance`: what as many blocks
-drawn at random would keep.
+FOLDER is a memory of stories of FairytaleQA's val split, each under its name, such as benchmarks/prefetch.py leaves.
+The questions are that set's questions about these stories. Every block is tagged by `keyphrases` (`archive.tagger`),
+by the model itself, and by both together. A question narrows by its words and by names of two words, as
+`search.narrow="tags"` does. The figures are:
+
+- `narrowed`: the share of the questions for which some block has a tag;
+- `right`: the share of those that keep a block of a section that answers;
+- `left`: the share of all blocks that is left, on average;
+- `chance`: the share that would keep such a block if as many blocks were drawn at random.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Asked:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    tags: float  # a block
+    tags: float  # tags of a block
     tags_a_second: float
     narrowed: float
     right: float

@@ -1,10 +1,11 @@
-"""What heeding tombstones costs a token that is generated.
+"""What heeding tombstones costs a generated token.
 
     python benchmarks/tombstones.py [--tombstones 16] [--heads 16] [--layers 10] [--rounds 12] [--writer]
 
-The same frame over a book generates with heads that hear tombstones, whose threshold nothing reaches, and without, in
-turns; what it attends to is the same. Heads: spread over so many layers, which calibration chose of SmolLM2 too. The
-ratio is tokens a second with over without, medians over the rounds. --writer: the KV writer makes the tombstones.
+The same frame over a book generates in turns with heads that hear tombstones, whose threshold nothing reaches, and
+without them. What it attends to is the same. The heads are spread over --layers layers, like those that calibration
+chose for SmolLM2. The ratio is tokens a second with the heads over those without, as medians over the rounds. With
+--writer the KV writer makes the tombstones.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Hears:
 
 
 def seconds(frame: KvFrame, ids: torch.Tensor) -> tuple[float, float]:
-    """Of generating these tokens one by one, and of the process's CPU time meanwhile; nothing of them stays."""
+    """Return the seconds of generating these tokens one by one, and the CPU time of the process; no token stays."""
     with frame.branch(traced=False):
         begun, worked = now(frame.served.device), time.process_time()
         for token in ids:
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--tombstones", type=int, default=16)
     parser.add_argument("--heads", type=int, default=16)
-    parser.add_argument("--layers", type=int, default=10, help="that these heads lie in")
+    parser.add_argument("--layers", type=int, default=10, help="layers that the heads are spread over")
     parser.add_argument("--tokens", type=int, default=16, help="tokens a round")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--writer", action="store_true")

@@ -1,12 +1,12 @@
-"""What the heads' second level leaves out: the same questions by one level and by two, over a memory that is there.
+"""What the heads' second level leaves out: the same questions by one level and by two, over an existing memory.
 
     python benchmarks/two_levels.py MEMORY [--questions 120] [--json]
 
-MEMORY is a folder that `everlong read` or `everlong eval --keep` made; it is asked in a branch and stays as it is. The
-questions are those of drawn facts of five kinds and the 48 paraphrases, whether the memory has an answer or not: both
-rank its pages. `kept`: of the pages in the exact 16 best groups (a page, or pages beside each other), the share that
-the first level leaves to be scored. `first 4`: of those in the best four, the share that two levels have there too.
-Medians of the times.
+MEMORY is a folder that `everlong read` or `everlong eval --keep` made. It is asked in a branch and stays as it is. The
+questions are those of drawn facts of five kinds and the 48 paraphrases. The memory need not have an answer, as both
+ways rank its pages. `kept` is the share of the pages in the exact 16 best groups (a page, or neighbouring pages) that
+the first level leaves to be scored. `first 4` is the share of those in the best four that two levels have there too.
+Times are medians.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from everlong.text.prompt import build_prompt
 
 BEST, FIRST = 16, 4
 KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")
-MOST_OF_A_KIND = len(words.CITIES[::2])  # cities that a best thing is asked of; the other kinds have thousands of keys
+MOST_OF_A_KIND = len(words.CITIES[::2])  # cities with a best thing to ask for; the other kinds have thousands of keys
 NEVER = 2**31 - 1
 
 
@@ -79,7 +79,7 @@ class Asked:
 
 @contextlib.contextmanager
 def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
-    """A branch of the memory in `folder`, and about `count` questions to it."""
+    """Open a branch of the memory in `folder`, with about `count` questions to it."""
     model, tokenizer = load(DEFAULT_MODEL)
     with tempfile.TemporaryDirectory() as temporary:
         branch = pathlib.Path(temporary) / "branch"
@@ -100,10 +100,10 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
 
 
 def parse_options(description: str | None) -> argparse.Namespace:
-    """What a script that asks a memory is told."""
+    """Return the options of a script that asks a memory."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("memory", type=pathlib.Path)
-    parser.add_argument("--questions", type=int, default=120, help="about as many, or all there are")
+    parser.add_argument("--questions", type=int, default=120, help="rough number of questions, or all there are")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 

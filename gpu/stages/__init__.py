@@ -1,1 +1,1 @@
-"""The stages of gpu/check: each a module with `run(check)`, in a process of its own."""
+"""The stages of gpu/check: each is a module with `run(check)`, in a process of its own."""

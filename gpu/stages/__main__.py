@@ -1,4 +1,4 @@
-"""python -m stages NAME FILE: run one stage and write what came of it. gpu/check calls it."""
+"""python -m stages NAME FILE: run one stage and write its result. gpu/check calls it."""
 
 from __future__ import annotations
 

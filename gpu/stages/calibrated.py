@@ -1,4 +1,4 @@
-"""A memory in RAM that has retrieval heads from the start: ones that were not looked for cost what the best ones do."""
+"""A memory in RAM that has retrieval heads from the start. Arbitrary heads cost as much as the best ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from everlong.retrieval.profile import FEWEST_PAGES, keep_profile
 
 @contextmanager
 def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.MemoryConfig) -> Iterator[everlong.Memory]:
-    """Empty, for this model; `config.search.retrieval_heads` heads that lie all over it."""
+    """Open an empty memory for this model, with `config.search.retrieval_heads` heads spread over the model."""
     prints = fingerprint(served, tokenizer)
     manifest = _core.Manifest(
         weights=prints.weights,

@@ -18,16 +18,16 @@ LAYOUTS = ("contiguous", "token-major", "sliced", "every other number")
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """run(frame) writes to the frame that it is given, and returns what came of it."""
+    """A call of an operator. run(frame) writes to the frame that it is given, and returns the results."""
 
     operator: str
-    what: str  # of its arguments
+    what: str  # its arguments in words
     run: Callable[[Frame], list[torch.Tensor]]
-    angles: bool = False  # whether a GPU computes cos and sin itself, whose last bit of fp64 may be another
+    angles: bool = False  # whether a GPU computes cos and sin itself, whose last bit in fp64 may differ
 
 
 def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same numbers with other strides."""
+    """Return the same numbers with other strides."""
     if layout == "token-major":
         return tensor.transpose(1, 2).contiguous().transpose(1, 2)
     if layout == "sliced":
@@ -38,7 +38,7 @@ def laid_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def full_phase(half: torch.Tensor, *, side_by_side: bool = False) -> torch.Tensor:
-    """cos or sin [F, R] as a model's rotary embedding gives it, both numbers of a pair."""
+    """Return cos or sin [F, R] as a model's rotary embedding gives it, with both numbers of a pair."""
     return half.repeat_interleave(2, -1) if side_by_side else torch.cat((half, half), -1)
 
 
@@ -78,14 +78,14 @@ def shift(source: int, target: int, count: int, delta: int) -> Call:
 
 
 def gather_arguments(slots: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sources, targets and positions of half of the slots."""
+    """Return sources, targets and positions of half of the slots."""
     generator = torch.Generator().manual_seed(0)
     sources, targets = (torch.randperm(slots, generator=generator)[: slots // 2] for _ in range(2))
     return sources, targets, torch.randint(0, 1 << 20, (slots // 2,), generator=generator)
 
 
 def other_frame(frame: Frame) -> Frame:
-    """The one that is gathered from: the same slots, the last one first."""
+    """Return the frame to gather from: the same slots, last slot first."""
     return Frame(frame.table, frame.k.flip(2), frame.v.flip(2), frame.cos.flip(0), frame.sin.flip(0))
 
 
@@ -103,7 +103,7 @@ def gather(arguments_on_host: bool) -> Call:
     return Call("gather_kv_", "arguments on the host" if arguments_on_host else "arguments on the device", run)
 
 
-FIRST, TOKENS = 11, 213  # slots that are archived: whole pages and a part of one
+FIRST, TOKENS = 11, 213  # slots to archive: whole pages and a part of one
 
 
 def archived(frame: Frame, codec: str, page: int) -> torch.Tensor:
@@ -121,7 +121,7 @@ def archive(codec: str, page: int) -> Call:
 
 
 def placements(frame: Frame, codec: str, page: int) -> torch.Tensor:
-    """A whole page, the end of another and a piece of the last, which is not full: int64 [3, 6]."""
+    """Return int64 [3, 6]: a whole page, the end of another, and a piece of the last, which is not full."""
     layers, heads, _, head_dim = frame.k.shape
     page_bytes = ops.payload_bytes(page, page, layers, heads, head_dim, codec)
     last = TOKENS // page
@@ -162,7 +162,7 @@ def decode(codec: str, page: int, tokens: int) -> Call:
 
 
 def rotation_calls() -> list[Call]:
-    """Those without a codec."""
+    """Return the calls without a codec."""
     found = [derotate(layout, on_host, layout == "contiguous") for layout in LAYOUTS for on_host in (False, True)]
     found += [rerotate(layout, on_host) for layout in LAYOUTS for on_host in (False, True)]
     return [*found, *(shift(*arguments) for arguments in SHIFTS), gather(True), gather(False)]
@@ -176,7 +176,7 @@ def codec_calls(codec: str, pages: tuple[int, ...] = (64, 128)) -> list[Call]:
 
 
 def plain_calls() -> list[Call]:
-    """One of each operator and codec, for what runs them under a tool that is slow."""
+    """Return one call of each operator and codec, for a slow tool to run."""
     found = [derotate("contiguous", True, False), rerotate("contiguous", True), gather(True)]
     found += [shift(*arguments) for arguments in SHIFTS[:4]]
     for codec in ops.CODECS:

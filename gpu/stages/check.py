@@ -1,4 +1,4 @@
-"""What came of a stage, case by case, in a file that is whole after each of them."""
+"""The result of a stage, case by case, in a file that is complete after each case."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figure:
 
 
 class Check:
-    """The cases and figures of one stage on one device. Of one thread.
+    """The cases and figures of one stage on one device. Not thread-safe.
 
     A case that fails does not end the stage. `small` asks for sizes that two CPU cores do in some seconds.
     """
@@ -70,7 +70,7 @@ class Check:
 
     @contextlib.contextmanager
     def case(self, name: str) -> Iterator[None]:
-        """Something that must hold: what is raised inside is written down, and goes no further."""
+        """Run something that must hold: what is raised inside is written down, and goes no further."""
         started = time.perf_counter()
         error = None
         try:
@@ -82,7 +82,9 @@ class Check:
         self._write()
 
     def figure(self, name: str, value: float, unit: str = "", *, wanted: str | None = None, note: str = "") -> None:
-        """`wanted` is a bound: ">= 0.85", "<= 24", "== 0". A bound that is not met is told, and fails nothing."""
+        """Note a figure. `wanted` is a bound: ">= 0.85", "<= 24", "== 0". A missed bound is reported, and fails
+        nothing.
+        """
         met = None
         if wanted is not None:
             sign, _, bound = wanted.partition(" ")
@@ -92,12 +94,12 @@ class Check:
         self._write()
 
     def tell(self, name: str, value: Any) -> None:
-        """Plain values beside cases and figures: a table, a size that was cut for want of time."""
+        """Note plain values beside cases and figures: a table, or a size that was cut for lack of time."""
         self._told[name] = value
         self._write()
 
     def finish(self) -> bool:
-        """Whether every case held."""
+        """Finish the file; return whether every case held."""
         self._finished = True
         self._write()
         return all(case.error is None for case in self._cases)

@@ -1,4 +1,4 @@
-"""Tensors of a device against those that are right, and what of them differs in words."""
+"""Tensors of a device against the right ones, and how they differ, in words."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import torch
 
 from stages.check import Check
 
-SHOWN = 5  # of a case
+SHOWN = 5  # combinations of a case to name
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-# Where a GPU computes an angle itself: so many of all numbers may differ, and by so many steps of the largest.
+# Where a GPU computes an angle itself: the share of all numbers that may differ, and by how many steps of the largest.
 ANGLE_SHARE, ANGLE_STEPS = 1e-4, 2.0
 
 
 class Differences:
-    """What of a case differs, combination by combination: the first few are named, all are counted."""
+    """The differences of a case, combination by combination: the first few are named, all are counted."""
 
     def __init__(self) -> None:
         self.compared = 0  # numbers
-        self.rounded = 0  # of them, off by a rounding where that is allowed
+        self.rounded = 0  # numbers that are off by a rounding where that is allowed
         self.of = 0  # combinations
         self._found: list[str] = []
 
     @contextlib.contextmanager
     def combination(self, what: str) -> Iterator[None]:
-        """One of many: what is raised inside is kept for the end of the case."""
+        """Run one of many combinations; what is raised inside is kept for the end of the case."""
         self.of += 1
         try:
             yield
@@ -34,7 +34,7 @@ class Differences:
             self._found.append(f"{what}: {type(error).__name__}: {error}")
 
     def require_same(self, got: Sequence[torch.Tensor], want: Sequence[torch.Tensor], *, angles: bool = False) -> None:
-        """Bit for bit; with `angles` but for a rounding here and there."""
+        """Require the same bits; with `angles`, roundings here and there are allowed."""
         for number, (one, other) in enumerate(zip(got, want, strict=True)):
             assert one.shape == other.shape, f"result {number}: {list(one.shape)}, expected {list(other.shape)}"
             assert one.dtype == other.dtype, f"result {number}: {one.dtype}, expected {other.dtype}"
@@ -55,7 +55,7 @@ class Differences:
             self.rounded += count
 
     def require_near(self, got: torch.Tensor, want: torch.Tensor, tolerance: torch.Tensor | float) -> None:
-        """got, of any type, within `tolerance` of a float64 `want`."""
+        """Require that `got`, of any type, is within `tolerance` of a float64 `want`."""
         self.compared += want.numel()
         excess = float(((got.double().cpu() - want).abs() - tolerance).max()) if want.numel() else 0.0
         assert excess <= 0, f"off by {excess:.3e} more than allowed"
@@ -69,7 +69,7 @@ class Differences:
 
 @contextlib.contextmanager
 def differences(check: Check, name: str) -> Iterator[Differences]:
-    """A case of many combinations, which fails at its end where one of them did."""
+    """Run a case of many combinations, which fails at its end where one of them failed."""
     found = Differences()
     with check.case(name):
         yield found
@@ -77,12 +77,12 @@ def differences(check: Check, name: str) -> Iterator[Differences]:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """On the host, as whole numbers."""
+    """Return a tensor's bits on the host, as whole numbers."""
     return tensor.detach().cpu().contiguous().view(_BITS[tensor.element_size()])
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """What a call that must be refused says."""
+    """Return the message of a call that must be refused."""
     try:
         call()
     except RuntimeError as error:

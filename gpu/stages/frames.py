@@ -1,4 +1,4 @@
-"""Frames of random numbers, what the stages that call operators put into them."""
+"""Frames of random numbers for the stages that call operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Frame:
     sin: torch.Tensor
 
     def to(self, device: torch.device) -> Frame:
-        """A copy, on the same device too; the table stays on the host."""
+        """Return a copy, on the same device too; the table stays on the host."""
         return Frame(self.table, *(tensor.to(device, copy=True) for tensor in self.buffers))
 
     @property
@@ -36,18 +36,18 @@ class Frame:
 
     @property
     def positions(self) -> torch.Tensor:
-        """Of every slot."""
+        """The position of every slot."""
         return torch.arange(FIRST_POSITION, FIRST_POSITION + self.slots)
 
 
 def rope_of(rotary_dim: int, interleaved: bool = False) -> RopeTable:
-    """RoFormer's frequencies over the first `rotary_dim` numbers of a head."""
+    """Return RoFormer's frequencies over the first `rotary_dim` numbers of a head."""
     exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float64) / max(rotary_dim, 1)
     return RopeTable(1e4**-exponents, SCALING, interleaved)
 
 
 def phases_of(table: RopeTable, slots: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """cos and sin [slots, R/2] of a frame, on the host."""
+    """Return cos and sin [slots, R/2] of a frame, on the host."""
     angles = torch.arange(FIRST_POSITION, FIRST_POSITION + slots, dtype=torch.float64)[:, None] * table.inv_freq
     m = table.attention_scaling
     return (angles.cos() * m).float().contiguous(), (angles.sin() * m).float().contiguous()
@@ -63,7 +63,7 @@ def random_frame(
     slots: int = 300,
     seed: int = 3,
 ) -> Frame:
-    """On the host: the same numbers for the same arguments."""
+    """Return a frame on the host, with the same numbers for the same arguments."""
     generator = torch.Generator().manual_seed(seed)
     k, v = (torch.randn(layers, heads, slots, head_dim, generator=generator).to(dtype) for _ in range(2))
     return Frame(table, k, v, *phases_of(table, slots))

@@ -1,4 +1,4 @@
-"""A device that has no memory left, or little: what others find there is what is not held here."""
+"""A device that has no memory left, or little: the ballast holds the rest."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ROOM = 64 << 20  # beside what is reserved already: less than a model would nee
 
 
 class Ballast:
-    """Holds memory of a GPU; of one thread."""
+    """Holds memory of a GPU. Not thread-safe."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._held: list[torch.Tensor] = []
 
     def leave(self, spare: int) -> int:
-        """Take all of the device's free memory but `spare` bytes; how many are held then."""
+        """Take all of the device's free memory but `spare` bytes; return how many bytes are held."""
         empty_cache()
         free, _ = torch.cuda.mem_get_info(self._device)
         if free > spare:
@@ -33,7 +33,7 @@ class Ballast:
         return sum(map(len, self._held))
 
     def fill(self) -> None:
-        """Let torch's allocator have nothing more to give; the driver keeps what it needs for itself."""
+        """Leave torch's allocator nothing to give; the driver keeps what it needs for itself."""
         total = torch.cuda.get_device_properties(self._device).total_memory
         allowed = torch.cuda.memory_reserved(self._device) + _ROOM
         torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / total), self._device)
@@ -55,10 +55,10 @@ def empty_cache() -> None:
 
 @contextlib.contextmanager
 def memory_runs_out(model: Any, device: torch.device, *, within: str) -> Iterator[Callable[[], None]]:
-    """Once the result was called the device has no memory, until this ends.
+    """Yield a function; once it is called, the device has no memory until this ends.
 
-    `within` says what finds none first: "forward", or "step", what the frame does once the model has computed. On a CPU
-    these fail as if there were none.
+    `within` says what finds none first: "forward", or "step", which is what the frame does once the model has computed.
+    On a CPU these fail as if there were no memory.
     """
     full = False
     ballast = Ballast(device)

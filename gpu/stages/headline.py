@@ -1,7 +1,7 @@
 """A memory of a million tokens in RAM behind a model of Qwen3-8B's shape, on one GPU: speed, time to answer, memory.
 
-Weights are random and so is most of what the memory holds, block by block the same valid keys and values under other
-words: nothing that is measured depends on what they say. What a question asks for is found by its words.
+Weights are random, and so is most of what the memory holds: every block has the same valid keys and values under other
+words. No figure depends on what they say. A question finds its place by its words.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ SMALL_SHAPE = {
     "head_dim": 16,
 }
 TOKENS = 1_000_000
-FREE_BYTES = 25 << 30  # of RAM, that are left to others
-INDEX_TOKEN_BYTES = 1500  # of RAM: words, keys of the heads, and rows of pages
+FREE_BYTES = 25 << 30  # RAM left to others
+INDEX_TOKEN_BYTES = 1500  # RAM for words, keys of the heads, and rows of pages
 FRAME_BYTES = 1 << 30
-HEADS_BYTES = 2 << 30  # of the device, for the keys that are searched there
+HEADS_BYTES = 2 << 30  # device memory for the keys that are searched there
 MOST_DEVICE_GB = 24
-STREAM = 1  # of the memory, where what was never read stands; the model's own stream is 0
-READ_BYTES = 8 << 30  # of RAM, for what is read and not made
-FIRST_WORD = 1000  # below it are the words of the questions
-RARE, COMMON = 6, 10  # words of a question that stand in one place alone, and in many
+STREAM = 1  # the memory's stream for what was never read; the model's own stream is 0
+READ_BYTES = 8 << 30  # RAM for what is read rather than made
+FIRST_WORD = 1000  # the words of the questions are below it
+RARE, COMMON = 6, 10  # words of a question that stand in one place only, and in many
 ANSWER_TOKENS = 64
 QUESTIONS = 5
 RESTORE = "restore, and the best group read again"  # as recall_mode "auto" does it
@@ -126,7 +126,7 @@ def tokens_that_fit(check: Check, served: ServedModel, config: everlong.MemoryCo
 
 
 def available_bytes() -> int:
-    """RAM that nobody uses, here or in this control group."""
+    """Return the RAM that nobody uses, here or in this control group."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             told = 1024 * int(line.split()[1])
@@ -139,7 +139,9 @@ def available_bytes() -> int:
 
 
 def read_new_text(check: Check, mm: everlong.MemoryModel) -> None:
-    """Behind a full frame, in chunks, beside transformers' own prefill of the same chunks over as long a span."""
+    """Read in chunks behind a full frame, beside transformers' own prefill of the same chunks over a span of that
+    length.
+    """
     chunk, words = reading.chunk_tokens(mm.config), Words(mm.frame.served.model.config.vocab_size, FIRST_WORD)
     first, rounds = reading.warm_up_tokens(mm.config), 1 if check.small else 3
     timed = chunk * (1 if check.small else 12)
@@ -158,7 +160,7 @@ def read_new_text(check: Check, mm: everlong.MemoryModel) -> None:
 
 
 def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
-    """Blocks of random words, all with the same payload, until there are so many tokens, or time or RAM is short."""
+    """Add blocks of random words with one payload, until there are `tokens` tokens, or time or RAM is short."""
     served, config, core = mm.frame.served.keyed, mm.config, mm.memory.core
     assert served is not None
     length = config.archive.block_tokens
@@ -168,7 +170,7 @@ def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
     places = {(1 + 2 * number) * blocks // (2 * QUESTIONS): number for number in range(QUESTIONS)}
     planted: list[Planted] = []
     started, held = time.perf_counter(), 0
-    seconds = min(SECONDS_TO_FILL, check.left - 35)  # what follows needs so many
+    seconds = min(SECONDS_TO_FILL, check.left - 35)  # the cases that follow need this many
     for block in range(blocks):
         if (
             not check.small
@@ -202,7 +204,10 @@ def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
 
 
 def random_payload(
-    served: ServedModel, config: everlong.MemoryConfig, device: torch.device
+    # Return the payload of a block: keys and values as a model might have them.
+    served: ServedModel,
+    config: everlong.MemoryConfig,
+    device: torch.device,
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Of a block: keys and values as a model might have them."""
     generator = torch.Generator(device).manual_seed(0)
@@ -215,11 +220,11 @@ def random_payload(
 
 
 class Clock:
-    """A streamer that knows when each token came."""
+    """A streamer that notes when each token came."""
 
     def __init__(self) -> None:
         self.started = time.perf_counter()
-        self.tokens: list[float] = []  # seconds from the start; they were on the host then
+        self.tokens: list[float] = []  # seconds from the start until the token was on the host
         self._puts = 0
 
     def put(self, _: torch.Tensor) -> None:
@@ -228,11 +233,11 @@ class Clock:
         self._puts += 1
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Parts:
-    """Seconds that parts of a question take until its first token is there; of parts within parts the outer ones."""
+    """Seconds of the parts of a question until its first token is there; of nested parts only the outer ones count."""
 
     def __init__(self, device: torch.device, clock: Clock) -> None:
         self.seconds: dict[str, float] = {}
@@ -253,7 +258,7 @@ class Parts:
 
 
 def ask(check: Check, mm: everlong.MemoryModel, planted: Sequence[Planted]) -> None:
-    """One to warm up, then one after the other; each brings back its place, and the answer is that of no other."""
+    """Ask one question to warm up, then each in turn; each must bring back its own place."""
     first: list[float] = []
     rates: list[float] = []
     wholes: list[float] = []
@@ -281,7 +286,9 @@ def ask(check: Check, mm: everlong.MemoryModel, planted: Sequence[Planted]) -> N
 
 
 def parts_of(mm: everlong.MemoryModel, place: Planted) -> dict[str, float]:
-    """The same question once more, the device waited for at each border: their sum is a little more than without."""
+    """Ask the same question once more, waiting for the device between parts; their sum is a little above an untimed
+    run.
+    """
     clock = Clock()
     parts = Parts(mm.model.device, clock)
     with (
@@ -322,7 +329,7 @@ def sizes(check: Check, mm: everlong.MemoryModel, ram_before: int) -> None:
 
 
 def decode(check: Check, mm: everlong.MemoryModel) -> None:
-    """Token by token, beside transformers alone over as many slots."""
+    """Decode token by token, beside transformers alone over as many slots."""
     if check.left < 8 and not check.small:
         check.tell("decoding beside transformers", "left out for want of time")
         return

@@ -16,7 +16,7 @@ MEANING_DIM, GROUP, PACK = 128, 4, "check"
 
 
 def index_memory(head_dim: int, rng: np.random.Generator) -> tuple[_core.Memory, torch.Tensor, Any]:
-    """Of random keys [Hkv, T, D] in bf16 and vectors of meaning int8 [n, MEANING_DIM]."""
+    """Return a memory of random keys [Hkv, T, D] in bf16 and vectors of meaning int8 [n, MEANING_DIM], and both."""
     manifest = _core.Manifest(
         weights="",
         rope="",
@@ -46,7 +46,7 @@ def index_memory(head_dim: int, rng: np.random.Generator) -> tuple[_core.Memory,
 
 
 def page_scores(memory: _core.Memory, part: str, **question: Any) -> dict[int, float]:
-    """Of every page alone, by its first token."""
+    """Return the score of every page alone, by its first token."""
     rankings = memory.rankings(1000, kinds=[part], **question)
     (ranking,) = (one for one in rankings if one.granularity == "page")
     return {page.begin: score for page, score in zip(ranking.pages, ranking.scores, strict=True)}

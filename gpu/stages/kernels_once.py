@@ -1,6 +1,6 @@
-"""python -m stages.kernels_once DEVICE: every kernel over tiny inputs, what compute-sanitizer runs.
+"""python -m stages.kernels_once DEVICE: every kernel over tiny inputs, for compute-sanitizer.
 
-Inputs come from the host, and what comes of them is the CPU's.
+Inputs come from the host, and the results must be the CPU's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DONE = "kernels once: all as on the CPU"
 
 
 def frames() -> list[tuple[str, Frame]]:
-    """Whole vectors of every type, rows that are none, and interleaved pairs."""
+    """Return frames with whole vectors of every type, rows that are none, and interleaved pairs."""
     made = [(str(dtype), random_frame(dtype, 64, rope_of(32))) for dtype in (torch.float32, torch.float16)]
     made += [("bfloat16, interleaved", random_frame(torch.bfloat16, 64, rope_of(64, interleaved=True)))]
     made += [("odd rows", random_frame(torch.bfloat16, 21, rope_of(14)))]
@@ -71,7 +71,7 @@ def indexes(device: torch.device, unlike: Differences) -> None:
 
 
 def transfer(device: torch.device) -> None:
-    """Bytes there and back."""
+    """Copy bytes there and back."""
     engine = _core.TransferEngine(device.index if device.type == "cuda" else None, 1 << 20)
     sent = np.random.default_rng(0).integers(0, 256, 100_000, dtype=np.uint8)
     there = torch.empty(len(sent), dtype=torch.uint8, device=device)

@@ -40,15 +40,15 @@ MODES: dict[RecallMode, everlong.MemoryConfig] = {
     "detail": WORDS_ALONE.with_part(Writer(3)),
     "both": WORDS_ALONE.with_part(Writer(3)),
 }
-KL_OF_16_BITS = 1e-3  # nats, of what is exact but for rounding to bf16
-SPARE_BYTES = 512 << 20  # of a device that is nearly full: what forwards, snapshots and the index take beside the frame
+KL_OF_16_BITS = 1e-3  # nats, for what is exact except for rounding to bf16
+# Left on a nearly full device: what forward passes, snapshots and the index take beside the frame
+SPARE_BYTES = 512 << 20
 
 
 def run(check: Check) -> None:
     torch.set_num_threads(1)  # tiny models gain nothing from a second one
-    warnings.filterwarnings(
-        "ignore", message="answer.recall_mode=.*no writer was trained"
-    )  # means stand for its tokens here
+    # Means of embeddings stand for the writer's tokens here.
+    warnings.filterwarnings("ignore", message="answer.recall_mode=.*no writer was trained")
     written_here_and_read_there(check)
     recall_modes(check)
     lives(check)
@@ -64,7 +64,7 @@ def opened(device: torch.device, folder: Any = None, config: everlong.MemoryConf
 
 
 def next_logits(mm: everlong.MemoryModel, text: str) -> torch.Tensor:
-    """Of a text behind what the frame holds; nothing of it stays."""
+    """Return the logits of a text behind what the frame holds; nothing of the text stays."""
     with mm.frame.branch():
         return mm.frame.extend(mm._encode(text), "read", logits=True).cpu()
 
@@ -102,7 +102,7 @@ def written_here_and_read_there(check: Check) -> None:
 def behind_recalled(
     device: torch.device, folder: Path, config: everlong.MemoryConfig
 ) -> tuple[torch.Tensor, list[tuple[int, tuple[int, int]]]]:
-    """Logits of a text behind recalled pages, and what a question finds; the memory stays as it is."""
+    """Return the logits of a text behind recalled pages, and what a question finds; the memory stays as it is."""
     with everlong.Memory.open(folder, read_only=True) as memory, opened(device, memory, config) as mm:
         found = [(recall.block_id, recall.span) for recall in mm.recall(random_text(900)[200:230])]
         with mm.frame.branch():
@@ -132,7 +132,7 @@ def answers(device: torch.device, config: everlong.MemoryConfig) -> list[tuple[o
 
 
 def by_heads(device: torch.device) -> tuple[object, list[bool]]:
-    """The heads that were found, and whether each quote's place is what the index has first."""
+    """Return the heads that were found, and whether the index ranks each quote's place first."""
     text = "".join(random_text(64, seed=seed) for seed in range(80))
     places = (1000, 2311, 3640)
     with opened(device) as mm:
@@ -227,7 +227,7 @@ def examine_one(check: Check, kind: str, rope: str, implementation: str, dtype: 
 
 
 def require_healthy(report: DoctorReport) -> None:
-    """No verdict is "wrong". In 16 bits a tiny model's own rounding can be none, and would allow none: there by KL."""
+    """Require that no verdict is "wrong"; in 16 bits KL decides, as a tiny model's own rounding can be 0 there."""
     by_verdict = report.dtype == "float32"
     wrong = [
         f"{part.name}: logits differ by {part.difference.logit:.3g}, KL {part.difference.kl:.3g}"
@@ -291,7 +291,10 @@ def fits(model: Any, tokenizer: Any, config: everlong.MemoryConfig, words: int) 
 
 
 def memory_runs_out_within(check: Check, within: str) -> None:
-    """A read fails, typed; what was archived is there, the text is read again whole, and an answer is the right one."""
+    """Check that a read fails with the right type, loses nothing archived, and succeeds when it is repeated.
+
+    The text is then read again as a whole, and an answer is the right one.
+    """
     before, after = TEXT, random_text(1600, seed=5)
     with opened(check.device, config=WORDS_ALONE) as mm:
         mm.read(before, source="before")
@@ -332,12 +335,12 @@ def raised_by(call: Callable[[], object]) -> Exception:
     try:
         call()
     except Exception as error:
-        return error.with_traceback(None)  # whose frames hold tensors
+        return error.with_traceback(None)  # the traceback's frames hold tensors
     raise AssertionError("the read found memory enough, and was to find none")
 
 
 def answer_of(mm: everlong.MemoryModel) -> tuple[str, tuple[int, ...]]:
-    """The passage that a quote brings back, and what is said behind it."""
+    """Return the passage that a quote brings back, and what is said behind it."""
     answer = mm.generate(QUOTES[0], max_new_tokens=12, remember=False)
     if QUOTES[0] not in answer.recalled[0].text:
         raise AssertionError(f"{QUOTES[0]!r} brought back {answer.recalled[0].text!r}")
@@ -349,7 +352,7 @@ def text_of(mm: everlong.MemoryModel, source: str) -> str:
 
 
 def stored(memory: everlong.Memory) -> Mapping[tuple[int, int], list[np.ndarray[Any, Any]]]:
-    """The keys of every page."""
+    """Return the keys of every page."""
     core = memory.core
     layers = range(core.manifest().layers)
     return {(page.block, page.page): [core.read_keys(page, layer) for layer in layers] for page in core.pages()}

@@ -40,7 +40,7 @@ TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py")
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of the largest of its group.
 HALF_STEP = {"fp32": (0.0, 0.0), "bf16": (2.0**-8, 0.0), "e4m3": (2.0**-4, 2.0**-18), "e5m2": (2.0**-3, 2.0**-32)}
-FEW = 1.3e9  # bytes a tensor may take of a device that has little
+FEW = 1.3e9  # bytes that tensors may take on a device with little memory
 
 
 def run(check: Check) -> None:
@@ -80,7 +80,7 @@ def _run(check: Check) -> None:
 def frames_of(
     shapes: tuple[tuple[int, int], ...], dtypes: tuple[torch.dtype, ...] = DTYPES
 ) -> Iterator[tuple[str, Frame]]:
-    """Of every shape, element type and pairing, with what they are in words."""
+    """Yield frames of every shape, element type and pairing, each with a description."""
     for head_dim, rotary_dim in shapes:
         for dtype in dtypes:
             for interleaved in (False, True):
@@ -93,7 +93,7 @@ def frames_of(
 
 
 def bit_for_bit(check: Check) -> list[Differences]:
-    """Every call over every frame, a case for each operator and codec."""
+    """Run every call over every frame, with a case for each operator and codec."""
     shapes = FEW_SHAPES if check.small else SHAPES
     by_case: dict[str, list[calls.Call]] = {}
     for call in calls.rotation_calls():
@@ -104,7 +104,7 @@ def bit_for_bit(check: Check) -> list[Differences]:
     made = list(frames_of(shapes))
     found = []
     for name, of_case in by_case.items():
-        if check.left < 22:  # the rest is another half of what there is to say
+        if check.left < 22:  # the rest is the other half of the stage
             check.tell(f"{name}: left out", f"{check.left:.0f} s left")
             continue
         with differences(check, f"{name}: the CPU's bits") as unlike:
@@ -116,14 +116,14 @@ def bit_for_bit(check: Check) -> list[Differences]:
 
 
 def compare(check: Check, unlike: Differences, call: calls.Call, frame: Frame, what: str) -> None:
-    """The device against the CPU, each on a copy of the frame."""
+    """Compare the device with the CPU, each on a copy of the frame."""
     with unlike.combination(f"{what}; {call.what}"):
         got, want = (call.run(frame.to(device)) for device in (check.device, CPU))
         unlike.require_same(got, want, angles=call.angles)
 
 
 def rope_kinds(check: Check) -> None:
-    """Frequencies and attention scaling of every kind of RoPE that transformers has."""
+    """Check frequencies and attention scaling of every kind of RoPE that transformers has."""
     of_each = [*calls.rotation_calls()[:1], calls.rerotate("contiguous", True), calls.shift(1, 0, 299, -1)]
     of_each += [calls.gather(True), calls.archive("e4m3", 64), calls.restore("e4m3", 64)]
     for kind, rope in tiny_models.TINY_KINDS:
@@ -135,7 +135,7 @@ def rope_kinds(check: Check) -> None:
 
 
 def tables(kind: str, rope: str) -> Iterator[tuple[str | None, RopeTable]]:
-    """Of a tiny model's config, by type of layers where it has several."""
+    """Yield the tables of a tiny model's config, by type of layers where it has several."""
     model_type, own = tiny_models.KINDS[kind]
     shape = {**tiny_models._SHAPE, **own, "rope_parameters": dict(tiny_models._ROPE[rope])}
     config = transformers.AutoConfig.for_model(model_type, **shape)
@@ -148,7 +148,7 @@ def tables(kind: str, rope: str) -> Iterator[tuple[str | None, RopeTable]]:
 
 
 def by_formula(check: Check) -> Differences:
-    """Against complex numbers in fp64, and what a codec may round."""
+    """Compare with complex numbers in fp64, allowing for what a codec may round."""
     # More shapes change nothing here: bits are compared over all of them.
     made = list(frames_of(((21, 14),), (torch.float32,))) + list(frames_of(((64, 32),), (torch.bfloat16,)))
     if not check.small:
@@ -209,7 +209,7 @@ def codecs_by_formula(check: Check, unlike: Differences, frame: Frame) -> None:
         places = calls.placements(frame, codec, 64)
         filled = frame.to(check.device)
         ops.restore_kv(payload, places, *filled.buffers, 64, codec, table.inv_freq, m, table.interleaved)
-        # The first page, to slots 3 to 66 at positions 0 to 63: a pair turns with the error of both of its numbers.
+        # The first page goes to slots 3 to 66 at positions 0 to 63; a pair turns with the error of both of its numbers.
         want = rotated(plain[:, :, :64], table, torch.arange(64), m)
         largest = want.norm(dim=-1, keepdim=True)
         unlike.require_near(
@@ -224,7 +224,7 @@ Late = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 
 
 def current_stream(check: Check) -> None:
-    """Inputs come late on a stream of their own: what runs on another one reads zeros."""
+    """Check the current stream: inputs come late on a side stream, so work on another stream would read zeros."""
     frame = random_frame(torch.bfloat16, 64, rope_of(64))
     table = frame.table
 
@@ -260,7 +260,7 @@ def call_with(call: calls.Call, table: RopeTable, tensors: list[torch.Tensor]) -
 
 
 def on_side_stream(run: Late, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What run(inputs) gives where the inputs are zeros until the stream comes to it."""
+    """Return what run(inputs) gives where the inputs are zeros until the stream has copied them."""
     late = [torch.zeros_like(tensor) for tensor in inputs]
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -274,7 +274,7 @@ def on_side_stream(run: Late, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def refusals(check: Check) -> None:
-    """What no codec holds is named, in the CPU's words."""
+    """Check that what no codec can hold is named, in the CPU's words."""
     devices = (CPU, check.device) if check.on_gpu else (CPU,)
     for codec in ops.CODECS:
         with differences(check, f"archive_kv {codec}: NaN and infinities are refused alike") as unlike:
@@ -304,7 +304,7 @@ def refused_alike(
 
 
 def wrong_device(check: Check) -> None:
-    """A tensor of a call that lies elsewhere is refused in words, whichever it is."""
+    """Check that a tensor on another device is refused in words, whichever argument it is."""
     frame = random_frame(torch.float32, 64, rope_of(64))
     here = frame.to(check.device)
     inv_freq, cos, sin = frame.table.inv_freq, calls.full_phase(here.cos), calls.full_phase(here.sin)
@@ -369,7 +369,7 @@ def wrong_device(check: Check) -> None:
 
 
 def citizens(check: Check) -> None:
-    """torch's own checks of an operator: schema, shapes without data, and in a full check as part of a graph."""
+    """Run torch's own checks of an operator: schema, shapes without data, and in a full check as part of a graph."""
     examples = importlib.import_module("test_kv_ops").examples
 
     def here(value: Any) -> Any:
@@ -393,7 +393,7 @@ def citizens(check: Check) -> None:
 
 
 def large(check: Check) -> None:
-    """A frame of more than 2^31 elements: what lies at its end is treated as what lies at a small one's begin."""
+    """Check a frame of more than 2^31 elements: its end must be treated like the beginning of a small one."""
     layers, heads, head_dim = 4, 8, 128
     slots = 64 * 200 if check.small else 64 * 9375
     free = torch.cuda.mem_get_info(check.device)[0]
@@ -417,7 +417,7 @@ def large(check: Check) -> None:
 
 
 def page_of(whole: Frame, page: int) -> Frame:
-    """A copy of 64 slots."""
+    """Return a copy of 64 slots."""
     span = slice(64 * page, 64 * page + 64)
     k, v = (tensor[:, :, span].contiguous() for tensor in (whole.k, whole.v))
     return Frame(whole.table, k, v, whole.cos[span].clone(), whole.sin[span].clone())
@@ -449,7 +449,7 @@ def large_codec(check: Check, whole: Frame, codec: str) -> None:
 
 
 def large_rotation(check: Check, whole: Frame) -> None:
-    """The last of them moves the frame's slots."""
+    """Check the rotations; the last of them moves the frame's slots."""
     slots, inv_freq = whole.slots, whole.table.inv_freq
     last, middle = slots // 64 - 1, slots // 128
     with differences(check, "rerotate_kv: beyond 2^31 elements") as unlike:
@@ -484,7 +484,7 @@ def large_rotation(check: Check, whole: Frame) -> None:
 
 
 def heads(check: Check) -> None:
-    """The scan of retrieval heads: the softmax mass of a page in fp64, and the host's scores."""
+    """Check the scan of retrieval heads against the softmax mass of a page in fp64, and against the host's scores."""
     worst = 0.0
     for head_dim in (64,) if check.small else (64, 128, 21, 256):
         rng = np.random.default_rng(head_dim)
@@ -513,13 +513,13 @@ def heads(check: Check) -> None:
 
 
 def unlike_scores(got: dict[int, float], want: dict[int, float]) -> float:
-    """The largest difference, as a share of what it should be."""
+    """Return the largest difference, as a share of what it should be."""
     assert got.keys() == want.keys(), f"{len(got)} pages, expected {len(want)}"
     return max(abs(got[page] / want[page] - 1) for page in want)
 
 
 def mass_by_numpy(keys: torch.Tensor, q: Any, weights: Any) -> dict[int, float]:
-    """The definition: of every page the sum over question tokens and heads of weight * softmax mass."""
+    """Return the definition: for every page the sum over question tokens and heads of weight * softmax mass."""
     mass = np.zeros(keys.shape[1])
     for head, (_, _, kv_head) in enumerate(HEADS):
         scores = q[:, head].astype(np.float64) @ keys[kv_head].double().numpy().T / keys.shape[2] ** 0.5
@@ -529,7 +529,7 @@ def mass_by_numpy(keys: torch.Tensor, q: Any, weights: Any) -> dict[int, float]:
 
 
 def meaning(check: Check) -> None:
-    """The scan of vectors of meaning: cosines in fp64, and the host's scores to the bit."""
+    """Check the scan of vectors of meaning against cosines in fp64, and against the host's scores to the bit."""
     rng = np.random.default_rng(7)
     memory, _, codes = index_memory(64, rng)
     with check.case("meaning"):
@@ -558,7 +558,7 @@ def meaning(check: Check) -> None:
 
 
 def start_suite(check: Check) -> tuple[subprocess.Popen[bytes], Path]:
-    """They run beside this stage, in a process of their own."""
+    """Start the suite's tests of the device, in a process beside this stage."""
     folder = Path(tiny_models.__file__).parent
     report = Path(tempfile.mkdtemp()) / "suite.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-x" if check.small else "--maxfail=20", "-p", "no:cacheprovider"]
@@ -567,7 +567,7 @@ def start_suite(check: Check) -> tuple[subprocess.Popen[bytes], Path]:
 
 
 def finish_suite(check: Check, suite: tuple[subprocess.Popen[bytes], Path]) -> None:
-    """Every test has passed; where there is no GPU every one was left out."""
+    """Require that every test passed; without a GPU every one must be skipped."""
     process, report = suite
     with check.case("the suite's tests of the device"):
         try:

@@ -14,19 +14,18 @@ from stages.check import Check
 from stages.random_words import Words, as_text, random_qwen3, word_tokenizer
 from stages.timeline import READS_A_NUMBER, WAITS, Activity, Timeline, places_that_wait, watched
 
-PAYLOAD_BYTES = (
-    4 << 20
-)  # a copy of that size is of pages or of a block: tables, scores and the index's keys are smaller
+# A copy of at least this size is of pages or of a block; tables, scores and the index's keys are smaller.
+PAYLOAD_BYTES = 4 << 20
 CHUNKS = 4
 TOKENS = 8
-WARMS = 3  # questions before one is looked at: their words, pages and kernels are no longer new
+WARMS = 3  # questions before the watched one, whose words, pages and kernels are then no longer new
 
 
 def run(check: Check) -> None:
     if check.small:
         torch.set_num_threads(1)  # tiny models gain nothing from a second one
     small = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
-    # The layers of an 8B model, and chunks so long that the device, not the host, is what takes time.
+    # The layers of an 8B model, with chunks so long that the device, not the host, takes the time.
     middle = {"hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 8, "head_dim": 128}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     config = everlong.MemoryConfig()
@@ -74,7 +73,7 @@ class Work:
         self._at = 0
 
     def warm_up(self) -> None:
-        """Until the frame is full, and each kernel has run."""
+        """Read until the frame is full, and each kernel has run."""
         self._mm.read(as_text(self._text.tolist()))
         self.read()
         for tokens in (2,) * WARMS:
@@ -84,7 +83,7 @@ class Work:
         self._mm.read(self._words.text(CHUNKS * self._mm.config.frame.chunk_tokens))
 
     def ask(self, tokens: int) -> None:
-        """Words of another place each time."""
+        """Ask with words of another place each time."""
         self._at = (self._at + 331) % (len(self._text) // 2)
         question = as_text(self._text[self._at : self._at + 16].tolist())
         answer = self._mm.generate(question, max_new_tokens=tokens, remember=False)
@@ -93,7 +92,7 @@ class Work:
 
 
 def streams(check: Check, what: str, direction: str, seen: Timeline) -> None:
-    """Payload on a stream of its own, from or to pinned memory."""
+    """Check that payload has a stream of its own, from or to pinned memory."""
     copies = seen.copies_of(direction, PAYLOAD_BYTES)
     with check.case(f"{what} travel beside the stream that computes, by pinned memory"):
         if not seen.kernels:
@@ -114,7 +113,7 @@ def streams(check: Check, what: str, direction: str, seen: Timeline) -> None:
 
 
 def told(copies: Any) -> dict[str, int]:
-    """By kind and stream, how many."""
+    """Return the number of copies by kind and stream."""
     counted: dict[str, int] = {}
     copy: Activity
     for copy in copies:
@@ -124,7 +123,7 @@ def told(copies: Any) -> dict[str, int]:
 
 
 def waits(check: Check, name: str, seen: Timeline, before: Timeline, count: int) -> None:
-    """How often the host waits for one of `count`, beyond what was seen `before`."""
+    """Note how often the host waits for one of `count`, beyond what was seen `before`."""
     for call in (*WAITS, READS_A_NUMBER):
         number = (seen.calls[call] - before.calls[call]) / count
         if number != 0 or call == READS_A_NUMBER:
@@ -137,7 +136,7 @@ def waits(check: Check, name: str, seen: Timeline, before: Timeline, count: int)
 
 
 def where(check: Check, work: Work) -> None:
-    """Lines of Python in which torch waits, of each kind of work."""
+    """Note the lines of Python in which torch waits, for each kind of work."""
     kinds: dict[str, Callable[[], None]] = {
         f"a text of {CHUNKS} chunks": work.read,
         "a question and its first token": lambda: work.ask(1),

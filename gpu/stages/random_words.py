@@ -15,7 +15,7 @@ _THETA = 1e6
 
 
 def word_tokenizer(words: int) -> transformers.PreTrainedTokenizerFast:
-    """A token a word, ids 0 to words - 1."""
+    """Return a tokenizer with one token a word, ids 0 to words - 1."""
     vocab = {word(token): token for token in range(words)}
     tokenizer = Tokenizer(models.WordLevel(vocab=vocab, unk_token=word(0)))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -31,7 +31,7 @@ def as_text(ids: Iterable[int]) -> str:
 
 
 class Words:
-    """Random token ids, common ones often, as in a text: [first, words), the lowest the most common."""
+    """Random token ids in [first, words), with common ones often, as in a text; the lowest is the most common."""
 
     def __init__(self, words: int, first: int, seed: int = 0) -> None:
         self._first, self._words = first, words
@@ -47,7 +47,7 @@ class Words:
 
 
 def random_qwen3(device: torch.device, **shape: int) -> Any:
-    """Random bf16 weights that never were anywhere else; `shape` as its config names it."""
+    """Return a model with random bf16 weights that were made on the device; `shape` as its config names it."""
     config = transformers.AutoConfig.for_model(
         "qwen3",
         max_position_embeddings=_WINDOW,
@@ -66,7 +66,9 @@ def random_qwen3(device: torch.device, **shape: int) -> Any:
 
 
 def _require_sound(model: Any, device: torch.device) -> None:
-    """On the device, of one dtype, and with frequencies that are RoFormer's, not what lay in the memory."""
+    """Require that weights are on the device and of one dtype, and that frequencies are RoFormer's,
+    not stale memory.
+    """
     for name, parameter in model.named_parameters():
         if parameter.device != device or parameter.dtype != torch.bfloat16:
             raise AssertionError(f"{name} is {parameter.dtype} on {parameter.device}, expected bfloat16 on {device}")

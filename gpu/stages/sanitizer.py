@@ -1,6 +1,6 @@
 """Every kernel once under NVIDIA's compute-sanitizer: accesses, races in shared memory, numbers that nobody wrote.
 
-The tools run beside each other. On a CPU what they would run is run alone.
+The tools run beside each other. On a CPU the kernels run without them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 from stages.check import Check
 from stages.kernels_once import DONE
 
-# Of all kernels those whose mangled name says everlong: torch's own are not looked at. What they write would count as
-# never written, so initcheck looks at all.
+# Look only at kernels whose mangled name says everlong, not at torch's own. What torch writes would count as never
+# written, so initcheck looks at all kernels.
 OURS = ("--kernel-name", "kns=everlong")
-# What a call of the runtime answers is everlong's to look at, and torch's, which asks for what may not be there.
+# everlong looks at the answers of the runtime's calls itself, and so does torch, which asks for what may not be there.
 TOOLS = {"memcheck": (*OURS, "--report-api-errors", "no"), "racecheck": OURS, "initcheck": ()}
 ELSEWHERE = "/usr/local/cuda*/bin/compute-sanitizer"
 WANTED = ("memcheck", "racecheck")  # the others may be cut
@@ -58,7 +58,7 @@ class Started:
 
     def __init__(self, tool: list[str], device: str, log: Path) -> None:
         self._log = log
-        # Each tensor in memory of its own: of one block for many, accesses past an end would be seen by nobody.
+        # Each tensor gets memory of its own: in a block for many, nobody would see accesses past an end.
         environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
         run_once = [*tool, sys.executable, "-m", "stages.kernels_once", device]
         with log.open("wb") as out:
@@ -71,7 +71,7 @@ class Started:
         return self._process.returncode
 
     def text(self, seconds: float) -> str:
-        """What it printed, once it has ended or `seconds` are over; then it is ended, and `status` is negative."""
+        """Return what it printed once it has ended. After `seconds` it is killed, and `status` is negative."""
         try:
             self._process.wait(max(seconds, 0.1))
         except subprocess.TimeoutExpired:

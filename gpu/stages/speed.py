@@ -1,7 +1,7 @@
-"""How fast everlong is on the device: its operators beside a copy of the same bytes and beside torch, the search of its
-indexes beside the host's, reading and decoding beside plain transformers.
+"""How fast everlong is on the device.
 
-A model of random weights is as fast as any of its size.
+Its operators stand beside a copy of the same bytes and beside torch, the search of its indexes beside the host's,
+reading and decoding beside plain transformers. A model of random weights is as fast as any of its size.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def measured(check: Check, geometry: Geometry, case: Case) -> dict[str, Any]:
 
 
 def milliseconds(check: Check, run: Callable[[], object], rounds: int) -> float:
-    """Median of as many calls, after one that warms up; of what the device does, where it is a GPU."""
+    """Return the median of `rounds` calls, after one that warms up; on a GPU, the device's time."""
     taken = []
     for _ in range(rounds + 1):
         if not check.on_gpu:
@@ -112,7 +112,7 @@ def milliseconds(check: Check, run: Callable[[], object], rounds: int) -> float:
 
 
 def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
-    """As the frame calls them: frequencies, slots and positions lie on the host."""
+    """Return the cases as the frame calls them: frequencies, slots and positions lie on the host."""
     layers, heads, dim = geometry.layers, geometry.kv_heads, geometry.head_dim
     k, v = (torch.randn(layers, heads, tokens, dim, device=device, dtype=torch.bfloat16) for _ in range(2))
     inv_freq = 1e6 ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
@@ -133,7 +133,7 @@ def cases(geometry: Geometry, tokens: int, device: torch.device) -> list[Case]:
         k[:, :, :moved_slots] = rotate(k[:, :, by:], c, s).bfloat16()
         v[:, :, :moved_slots] = v[:, :, by:].clone()
 
-    # Every eighth slot, taken out of the frame un-rotated, and put back without gaps.
+    # Take every eighth slot out of the frame, un-rotated, and put them back without gaps.
     sources, rows, nowhere = at[::8], at[:by], torch.zeros(by, dtype=torch.int64)
     sources_here, rows_here = sources.to(device), rows.to(device)
     masters = [torch.zeros(layers, heads, by, dim, device=device, dtype=torch.bfloat16) for _ in range(2)]
@@ -204,7 +204,7 @@ DEVICE_BYTES = 4 << 30
 
 
 class Archives:
-    """Two memories of as many tokens, searched on the host and on the device, that threads make meanwhile."""
+    """Two memories of as many tokens, made by threads meanwhile: one is searched on the host, one on the device."""
 
     def __init__(self, threads: ThreadPoolExecutor, check: Check, tokens: int) -> None:
         self.by_place: dict[str, Future[_core.Memory]] = {"host": threads.submit(archive_of, tokens, None)}
@@ -213,7 +213,7 @@ class Archives:
 
 
 def archive_of(tokens: int, device: int | None) -> _core.Memory:
-    """Blocks of the same random keys and vectors of meaning, again and again."""
+    """Return a memory of blocks of the same random keys and vectors of meaning, again and again."""
     rng = np.random.default_rng(0)
     count = min(BLOCK, tokens)
     keys = torch.from_numpy(rng.standard_normal((1, KV_HEADS, count, DIM), dtype=np.float32))
@@ -244,7 +244,7 @@ def archive_of(tokens: int, device: int | None) -> _core.Memory:
 
 
 def search(check: Check, tokens: int, archives: Archives) -> None:
-    """Milliseconds a question of 16 tokens; what the device finds is what the host does."""
+    """Measure milliseconds of a question of 16 tokens; the device must find what the host does."""
     rng = np.random.default_rng(1)
     questions: dict[str, dict[str, Any]] = {
         "heads": {
@@ -257,7 +257,7 @@ def search(check: Check, tokens: int, archives: Archives) -> None:
         },
     }
     with check.case(f"search, {tokens:,} tokens"):
-        # What is left is for the models.
+        # The rest of the time is for the models.
         try:
             memories = {name: made.result(max(check.left - 45, 1)) for name, made in archives.by_place.items()}
         except TimeoutError:
@@ -291,13 +291,13 @@ def require_same(part: str, got: list[_core.PageRanking], want: list[_core.PageR
         places = [{(page.block, page.page) for page in ranking.pages} for ranking in (one, other)]
         shared = len(places[0] & places[1]) / len(places[1])
         of = f"{part}, {one.granularity}: scores off by {unlike:.2e}, {shared:.0%} of the host's pages"
-        # Masses are the same but for the order of their sums; scores of meaning are the same.
+        # Masses are the same except for the order of their sums; scores of meaning are the same.
         assert unlike <= (1e-4 if part == "heads" else 0.0), of
         assert shared >= (0.95 if part == "heads" else 1.0), of
 
 
 def median_seconds(work: Callable[[], object], rounds: int) -> float:
-    """After one that warms up."""
+    """Return the median after one call that warms up."""
     taken = []
     for _ in range(rounds + 1):
         started = time.perf_counter()
@@ -316,7 +316,7 @@ class Measured:
     name: str
     model_type: str
     shape: dict[str, Any]
-    seconds: float  # that it takes at most
+    seconds: float  # most seconds that it takes
     rounds: int
     round_tokens: int
     decoded: int
@@ -361,7 +361,7 @@ def models(check: Check) -> None:
 
 
 def measure_model(check: Check, model: Any, measured: Measured) -> None:
-    """Both beside the same model in transformers alone, over as many tokens, in turns."""
+    """Measure both in turns beside the same model in transformers alone, over as many tokens."""
     window = model.config.max_position_embeddings
     config = everlong.MemoryConfig.fitting(window).changed(search={"index": ("heads", "lexical")})
     chunk, span, warm_up = reading.chunk_tokens(config), reading.span_tokens(config), reading.warm_up_tokens(config)
@@ -372,7 +372,7 @@ def measure_model(check: Check, model: Any, measured: Measured) -> None:
         with everlong.MemoryModel(model, tiny_models.byte_tokenizer(), Path(folder) / "m", config, pack=None) as mm:
             mm.frame.extend(ids[:warm_up], "read")
             mm.frame.checkpoint()
-            mm.calibrate()  # before the timed rounds, whose keys of these heads are indexed then
+            mm.calibrate()  # before the timed rounds, which then index keys of these heads
             read = reading.measure(mm, cache, ids[warm_up:], measured.rounds)
             check.figure(
                 f"{measured.name}: reading, of chunked prefill", read.ratio, wanted=">= 0.9" if check.on_gpu else None

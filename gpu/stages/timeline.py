@@ -1,4 +1,4 @@
-"""What a device did while some work ran, out of torch's profiler: kernels and copies by stream, and calls by name."""
+"""What a device did while some work ran, from torch's profiler: kernels and copies by stream, and calls by name."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class Timeline:
     calls: collections.Counter[str]  # of the runtime and of torch's operators, by name
 
     def copies_of(self, direction: str, least_bytes: int) -> list[Activity]:
-        """Those of a direction, "HtoD" or "DtoH", that are at least so large."""
+        """Return the copies of a direction, "HtoD" or "DtoH", of at least `least_bytes`."""
         return [copy for copy in self.copies if direction in copy.name and copy.bytes >= least_bytes]
 
     @property
     def pageable(self) -> int:
-        """Copies from or to host memory that is not pinned: the host waits for each."""
+        """Copies from or to host memory that is not pinned; the host waits for each."""
         return sum("Pageable" in copy.name for copy in self.copies)
 
     @property
     def compute_stream(self) -> int:
-        """Where kernels ran longest."""
+        """The stream on which kernels ran longest."""
         seconds: collections.Counter[int] = collections.Counter()
         for kernel in self.kernels:
             seconds[kernel.stream] += round(kernel.end - kernel.begin) + 1
         return seconds.most_common(1)[0][0]
 
     def share_hidden(self, copies: Iterable[Activity]) -> float:
-        """Of the copies' time, in which a kernel ran on another stream."""
+        """Return the share of the copies' time in which a kernel ran on another stream."""
         taken = hidden = 0.0
         for copy in copies:
             taken += copy.end - copy.begin
@@ -80,7 +80,7 @@ class Timeline:
 
 
 def watched(work: Callable[[], object], device: torch.device) -> Timeline:
-    """What happens while `work` runs, to the end of all that it started."""
+    """Return what happens while `work` runs, up to the end of all that it started."""
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -113,9 +113,10 @@ def _timeline(events: Iterable[dict[str, Any]]) -> Timeline:
 
 
 def places_that_wait(work: Callable[[], object]) -> dict[str, int]:
-    """Lines of Python in which torch itself makes the host wait for a GPU while `work` runs, and how often each does.
+    """Return the lines of Python in which torch itself makes the host wait for a GPU while `work` runs, with their
+    counts.
 
-    What operators of others wait for is not among them.
+    What other operators wait for is not among them.
     """
     places: collections.Counter[str] = collections.Counter()
 

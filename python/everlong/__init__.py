@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from everlong.retrieval.recall import Recall
     from everlong.text import control as control
 else:
-    # What imports transformers, which takes as long as all the rest, is imported when it is first asked for (PEP 562):
-    # a memory without a model and most of the command line go without it.
+    # Modules that import transformers, which takes as long as all the rest, load when first asked for (PEP 562). A
+    # memory without a model and most of the command line do without them.
     _LATER = {
         "Answer": "generation.answer",
         "MemoryModel": "generation.memory_model",
@@ -68,7 +68,7 @@ else:
         if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-        globals()[name] = found  # the next time it is there
+        globals()[name] = found  # so that it is there the next time
         return found
 
     def __dir__() -> list[str]:

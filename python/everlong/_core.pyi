@@ -1,6 +1,6 @@
 """The native core: memories (store + index), the Memory OS and vector indexes.
 
-Arrays are numpy, C-contiguous; nothing knows torch. Failures are the exceptions of `everlong.errors`. Long calls
+Arrays are numpy, C-contiguous. Nothing here knows torch. Failures are the exceptions of `everlong.errors`. Long calls
 release the GIL.
 """
 
@@ -14,7 +14,7 @@ FORMAT_VERSION: int
 GRAPH_SHARE: float  # GardenerOptions::share where none is given
 
 class Manifest:
-    """`attributes` is handed out as a copy: assign a whole dict, or use Memory.set_attribute."""
+    """What a memory depends on. `attributes` returns a copy: assign a whole dict, or use Memory.set_attribute."""
 
     weights: str
     rope: str
@@ -43,10 +43,10 @@ class Manifest:
     ) -> None: ...
 
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
-    """Raise ModelMismatchError naming every field that differs."""
+    """Raise ModelMismatchError, which names every field that differs."""
 
 def free_memory_bytes() -> int:
-    """RAM that this process may still take, its control groups counted; 0 when the system does not say."""
+    """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
 
 class PageRef:
     block: int
@@ -54,7 +54,7 @@ class PageRef:
     stream: int
     begin: int
     end: int
-    sink_tokens: int  # so many of its first tokens are sinks of that stream, which no recall brings back
+    sink_tokens: int  # how many of its first tokens are sinks of that stream; no recall brings them back
     def __init__(self, block: int, page: int, stream: int, begin: int, end: int, sink_tokens: int = 0) -> None: ...
     def __eq__(self, other: object) -> bool: ...
 
@@ -73,7 +73,7 @@ class BlockInfo:
     def source(self) -> str: ...
     @property
     def role(self) -> str:
-        """ "read", "asked" or "said"."""
+        """One of "read", "asked" and "said"."""
     @property
     def created_at(self) -> float: ...
     @property
@@ -88,7 +88,7 @@ class FoundGroup:
     def pages(self) -> list[PageRef]: ...
     @property
     def page_scores(self) -> list[float]:
-        """Of `pages`; minus infinity for a neighbour that nothing found."""
+        """Scores of `pages`; minus infinity for a neighbour that nothing found."""
     @property
     def stream(self) -> int: ...
     @property
@@ -104,7 +104,7 @@ class FoundGroup:
         """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
     @property
     def confidence(self) -> float | None:
-        """How likely the answer is in it, 0..1; None as SearchResult.confidence."""
+        """How likely it holds the answer, 0..1; None as in SearchResult.confidence."""
     @property
     def walked(self) -> bool:
         """Whether a walk came to it from another page."""
@@ -112,7 +112,7 @@ class FoundGroup:
 WALK_FEATURES: tuple[str, ...]
 
 class WalkerPolicy:
-    """What says where a walk goes (cpp/include/everlong/graph/walker.h). Immutable."""
+    """Decides where a walk goes (cpp/include/everlong/graph/walker.h). Immutable."""
 
     def __init__(
         self,
@@ -121,12 +121,12 @@ class WalkerPolicy:
         outer: npt.NDArray[np.float32],
         outer_bias: float,
     ) -> None:
-        """inner [units, WALK_FEATURES], inner_bias [units], outer [units]; ValueError for others."""
+        """Take inner [units, WALK_FEATURES], inner_bias [units], outer [units]. ValueError for other shapes."""
     def logits(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """[n] of features [n, WALK_FEATURES]."""
+        """Return [n] for features [n, WALK_FEATURES]."""
 
 class Walk:
-    """What a search is to walk with. Immutable."""
+    """How a search walks. Immutable."""
 
     def __init__(
         self,
@@ -140,9 +140,9 @@ class Walk:
         gold: Sequence[PageRef] = (),
         keep_all: bool = False,
     ) -> None:
-        """Budgets of page groups, of edges in a row and of ways that are looked at; ValueError below 1.
+        """Set budgets of page groups, of edges in a row and of ways that are looked at. ValueError below 1.
 
-        "draw" takes ways as likely as the policy holds them, "teacher" those that bring pages of `gold`; with
+        "draw" takes ways as likely as the policy holds them, "teacher" those that bring pages of `gold`. With
         `keep_all` a step has all its ways, else the best few.
         """
 
@@ -151,18 +151,18 @@ class WalkStep:
 
     @property
     def pages(self) -> list[PageRef]:
-        """Where they lead; of ending a page of block 0."""
+        """Pages that the ways lead to; a page of block 0 for ending."""
     @property
     def came_from(self) -> npt.NDArray[np.int32]:
-        """The number of the load that leads there, -1 for the search."""
+        """Number of the load that leads there; -1 for the search."""
     @property
     def logits(self) -> npt.NDArray[np.float32]: ...
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Whether it brings a page of `gold` that is missing; of ending, whether none is."""
+        """Whether a way brings a missing page of `gold`; for ending, whether none is missing."""
     @property
     def features(self) -> npt.NDArray[np.float32]:
-        """[ways, WALK_FEATURES]"""
+        """Features [ways, WALK_FEATURES]."""
     @property
     def taken(self) -> int: ...
 
@@ -175,19 +175,19 @@ class TagTree:
 
     def __init__(self) -> None: ...
     def add(self, block: int, time: float, session: int, tags: Sequence[str]) -> None:
-        """ValueError for an id that is not above all before."""
+        """Add a block. ValueError for an id that is not above all before."""
     def forget(self, block: int, tags: Sequence[str]) -> None:
-        """`tags` are those it was added with."""
+        """Remove a block. `tags` are those it was added with."""
     def narrow(
         self, times: Sequence[tuple[float, float]] = (), tags: Sequence[str] = (), most: int = ...
     ) -> tuple[str, npt.NDArray[np.int64]]:
-        """By what it was narrowed, and the ids, ascending.
+        """Return what narrowed it, and the ids, ascending.
 
-        "times_and_all_tags", "times_and_some_tags", "times", "tags" or "nothing".
+        The first is "times_and_all_tags", "times_and_some_tags", "times", "tags" or "nothing".
         """
     def blocks_with(self, tag: str) -> int: ...
     def buckets(self) -> list[tuple[int, int, int, int, int]]:
-        """(year, month, day, session, blocks), in order of time."""
+        """Return (year, month, day, session, blocks), in order of time."""
     def __len__(self) -> int: ...
     def __contains__(self, block: int) -> bool: ...
     @property
@@ -216,18 +216,18 @@ class WalkReport:
     def looked_at(self) -> int: ...
     @property
     def stopped(self) -> bool:
-        """By the policy, not by a budget."""
+        """Whether the policy stopped it; False: a budget did."""
 
 class SearchResult:
     @property
     def narrowed_by(self) -> str | None:
-        """As TagTree.narrow; None of a search that was not to be narrowed."""
+        """As in TagTree.narrow; None where the search was not to be narrowed."""
     @property
     def narrowed_to(self) -> int:
-        """Blocks."""
+        """Number of blocks."""
     @property
     def walk(self) -> WalkReport | None:
-        """Of a search that was asked to."""
+        """The walk of a search that was asked for one."""
     @property
     def groups(self) -> list[FoundGroup]: ...
     @property
@@ -238,13 +238,13 @@ class SearchResult:
     def decisiveness(self) -> float: ...
     @property
     def confidence(self) -> float | None:
-        """How likely the answer is in one of the groups, 0..1: the sum of theirs.
+        """How likely one of the groups holds the answer, 0..1: the sum of theirs.
 
-        None where only parts were asked whose scores do not tell right from wrong ("mean_pool", "hnsw").
+        None where all parts asked have scores that do not tell right from wrong ("mean_pool", "hnsw").
         """
     @property
     def signs(self) -> dict[str, float]:
-        """What `confidence` is made of: "odds", and "heads, page" and so on of the parts that were asked."""
+        """What `confidence` is made of: "odds", and "heads, page" and so on for the parts that were asked."""
 
 class PageRanking:
     """A part's pages, best first, by one of its granularities."""
@@ -254,18 +254,18 @@ class PageRanking:
         """As in FoundGroup.found_by."""
     @property
     def granularity(self) -> Literal["page", "group"]:
-        """What the scores are about: each page alone, or with its neighbours; a group's stands at its middle page."""
+        """What is scored: each page alone, or a page with its neighbours, as a group that stands at its middle page."""
     @property
     def pages(self) -> list[PageRef]: ...
     @property
     def scores(self) -> list[float]:
-        """Of `pages`."""
+        """Scores of `pages`."""
     @property
     def whole(self) -> float:
-        """What a page scores that has all that is asked for."""
+        """Score of a page that has all that is asked for."""
     @property
     def unnamed(self) -> float:
-        """What a page scores at most that is not among these."""
+        """The most that a page which is not among these scores."""
 
 class StoreStats:
     @property
@@ -278,7 +278,7 @@ class StoreStats:
     def payload_bytes(self) -> int: ...
     @property
     def tensor_bytes(self) -> dict[str, int]:
-        """Of the blocks' tensors, by their names."""
+        """Bytes of the blocks' tensors, by their names."""
 
     @property
     def graph_nodes(self) -> int: ...
@@ -313,10 +313,10 @@ class VerifyReport:
 
 class PendingReads:
     def wait(self) -> None:
-        """Until every byte is there; raises the first failure."""
+        """Wait until every byte is there. Raise the first failure."""
 
 class Memory:
-    """cpp/include/everlong/os/memory.h."""
+    """One memory: cpp/include/everlong/os/memory.h."""
 
     @staticmethod
     def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
@@ -341,18 +341,19 @@ class Memory:
         tensors: Mapping[str, npt.NDArray[Any]] = ...,
         role: str = "read",
     ) -> int:
-        """payload: the block's bytes as `archive_kv` laid them out (the page sizes follow from the manifest).
+        """Append a block and return its id. It is durable after the next flush.
 
-        An array is copied; a staging buffer is not, and must not be touched again. tensors: small ones by name (at most
-        256 and 64 MiB a block), stored in the block's own commit; numpy has no bfloat16: uint16 stands for its bits.
-        Durable after the next flush.
+        - payload: the block's bytes as `archive_kv` laid them out (the manifest gives the page sizes). An array is
+          copied. A staging buffer is not, and must not be touched again.
+        - tensors: small ones by name (at most 256 and 64 MiB a block), stored in the block's own commit. numpy has no
+          bfloat16: uint16 stands for its bits.
         """
     def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
-        """What was appended with the block, or put to it since; bfloat16 as uint16 and FP8 as uint8, their bits."""
+        """Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8."""
     def block_tensor(self, block: int, name: str) -> npt.NDArray[Any]:
-        """One of those alone; MemoryNotFoundError where there is none."""
+        """Return one of those alone. MemoryNotFoundError where there is none."""
     def block_tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Their dtypes, as safetensors names them, and shapes; none of their bytes are read."""
+        """Return their dtypes, as safetensors names them, and shapes. None of their bytes are read."""
     def set_retrieval_heads(
         self,
         heads: Sequence[tuple[int, int, int]],
@@ -361,19 +362,19 @@ class Memory:
         device: int | None = None,
         device_bytes: int = 0,
     ) -> None:
-        """(layer, query_head, kv_head), layers counted among the archived ones.
+        """Set heads as (layer, query_head, kv_head), layers counted among the archived ones.
 
-        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads.h). keys: how
-        theirs are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
-        scan on that GPU, in `device_bytes` of its memory at most, and on the host where the keys do not fit.
+        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads.h). keys: how their
+        keys are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
+        scan on that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.
         """
     def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
-        """(year, month, day, stream, blocks) by when they happened, or were archived."""
+        """Return (year, month, day, stream, blocks) by when their events happened, or they were archived."""
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def device_use(self, part: str) -> tuple[int, int]:
-        """Bytes of the GPU that the part takes now, and how many searches it scanned for; of "heads" and "meaning"."""
+        """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning"."""
     def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None:
-        """Search by vectors of that encoder from now on; those of another one are dropped."""
+        """Search by vectors of that encoder from now on. Those of another encoder are dropped."""
     def page_lists(self) -> NeuralInvertedIndex | None: ...
     def set_page_router(
         self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
@@ -385,8 +386,9 @@ class Memory:
         vectors: npt.NDArray[np.float32],
         terms: Sequence[Sequence[int]] = (),
     ) -> None:
-        """vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each; token ids of each [n]
-        name them where they are searched by lists.
+        """Add vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each.
+
+        Token ids of each [n] name them where they are searched by lists.
         """
     def set_meaning(
         self,
@@ -396,25 +398,25 @@ class Memory:
         device: int | None = None,
         device_bytes: int = 0,
     ) -> None:
-        """Search by the vectors of that pack from now on; None or "": by none (cpp/include/everlong/index/meaning.h).
+        """Search by the vectors of that pack from now on (cpp/include/everlong/index/meaning.h); None or "": by none.
 
-        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]: one vector for every `group_tokens`
-        tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
-        `device` and `device_bytes` as of set_retrieval_heads; scores are the same.
+        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
+        `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of
+        range. `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
     def add_tags(self, block: int, tags: Sequence[str]) -> None:
-        """Tags of an archived block behind those it has; durable on return, and searched by from then on.
+        """Add tags to an archived block, behind those it has. They are durable on return, and searched by from then on.
 
-        One that it has already is not added. MemoryNotFoundError for a block that is not here (any more).
+        A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).
         """
     def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Tensors of an archived block, each in place of the one of its name; durable on return.
+        """Put tensors to an archived block, each in place of the one of its name. They are durable on return.
 
-        What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more);
+        What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more).
         ValueError where one does not fit, and then none is stored.
         """
     def blocks_without_meaning(self) -> list[int]:
-        """Ids of blocks that have no vectors of the pack yet, in order of archiving; none without set_meaning."""
+        """Return ids of blocks without vectors of the pack, in order of archiving; none without set_meaning."""
     def set_graph(
         self,
         *,
@@ -426,21 +428,21 @@ class Memory:
         looked_at: int = ...,
         seed: int = 0,
     ) -> None:
-        """A graph over the blocks from now on; its vectors are the encoder's after set_page_vectors, else the keys'."""
+        """Grow a graph over the blocks from now on, by the encoder's vectors after set_page_vectors, else the keys'."""
     def tend_graph(self, most_blocks: int) -> int:
-        """How many blocks got their nodes, in one commit; 0: all have, or wait for the encoder."""
+        """Give blocks their nodes, in one commit. Return how many; 0: all have one, or wait for the encoder."""
     def graph(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
     def graph_node(self, id: int) -> GraphNode: ...
     def graph_nodes(self, kind: str) -> list[GraphNode]: ...
     def graph_edges(self, node: int) -> list[GraphEdge]:
-        """From it and to it."""
+        """Return edges from it and to it."""
     def graph_path(self, source: int, target: int) -> list[int]: ...
     def save_indexes(self) -> None:
-        """Keep in index/ what took a reading of the payload; what is saved already is not written again."""
+        """Keep in index/ what took a reading of the payload. What is saved already is not written again."""
     def take_messages(self) -> list[str]:
-        """What was wrong with saved indexes, and why the host searched instead of the GPU; each once."""
+        """Return what was wrong with saved indexes, and why the host searched instead of the GPU; each once."""
     def pages_without_vectors(self) -> list[PageRef]:
-        """Of every block that has no vectors yet, in order of archiving."""
+        """Return the pages of every block that has no vectors yet, in order of archiving."""
     def search(
         self,
         *,
@@ -465,14 +467,14 @@ class Memory:
         walk: Walk | None = None,
         narrow: Narrow | None = None,
     ) -> SearchResult:
-        """head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+        """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        meaning_query [tokens, dimension] of set_meaning, in which the length of a row is the token's weight. Other
-        shapes raise ValueError. Any of the sources, all of the tags, any of the roles ("read", "asked", "said");
-        without roles what was read, and what was said at a discount; the same of the pages below, but for the discount.
-        A page beside a group that has less than `least_share` of its best score adds nothing to it; with 0 each does.
-        The pages that a `walk` loads come first.
-        `added` comes on top of the scores of these pages, where a part names them; ValueError unless they are finite.
+        meaning_query [tokens, dimension] of set_meaning: the length of a row is the token's weight. Other shapes raise
+        ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said").
+        Without roles it searches what was read, and what was said at a discount. Methods below take the same filters,
+        without the discount. A page beside a group with less than `least_share` of the group's best score adds nothing
+        to it; with 0 each does. The pages that a `walk` loads come first. `added` is added to the scores of these
+        pages, where a part names them; ValueError unless they are finite.
         """
     def rankings(
         self,
@@ -499,9 +501,9 @@ class Memory:
         walk: Walk | None = None,
         narrow: Narrow | None = None,
     ) -> list[PageRanking]:
-        """What each of the kinds says by itself, in each of its granularities: what `search` fuses, k best pages each.
+        """Return what each kind finds by itself, in each of its granularities, k best pages each. `search` fuses them.
 
-        Arguments as of `search`; those about groups count nothing. ValueError on k < 1.
+        Arguments as in `search`; those about groups count nothing. ValueError on k < 1.
         """
     def recent_pages(
         self,
@@ -533,9 +535,9 @@ class Memory:
     def start_read_pages(
         self, pages: Sequence[PageRef], first_layer: int, layers: int, out: npt.NDArray[np.uint8]
     ) -> PendingReads:
-        """Those layers of each page, one after the other; `out` may be used once `wait` has returned."""
+        """Read those layers of each page, one after the other. `out` may be used once `wait` has returned."""
     def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]:
-        """[Hkv, tokens, D], un-rotated."""
+        """Return [Hkv, tokens, D], un-rotated."""
     def page_bytes(self, tokens: int) -> int: ...
     def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
@@ -549,7 +551,7 @@ class Memory:
         before: float | None = None,
         roles: Sequence[str] = (),
     ) -> list[BlockInfo]:
-        """Without roles of every one."""
+        """Return blocks by filters. Without roles it returns every role."""
     def block(self, id: int) -> BlockInfo: ...
     def forget(self, blocks: Sequence[int]) -> None: ...
     def flush(self) -> None: ...
@@ -561,16 +563,16 @@ class Memory:
     def manifest(self) -> Manifest: ...
     def set_attribute(self, key: str, value: str) -> None: ...
     def put_file(self, name: str, data: bytes) -> None:
-        """Bytes that belong to the memory as a whole, in place of what is there; forked and exported with it."""
+        """Keep bytes that belong to the memory as a whole, in place of what is there. Forks and exports have them."""
     def file(self, name: str) -> bytes | None: ...
     def stats(self) -> StoreStats: ...
     @property
     def read_only(self) -> bool: ...
     def close(self) -> None:
-        """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
+        """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 
 class GraphNode:
-    """cpp/include/everlong/store/graph.h; python/everlong/graph/graph.py is its face."""
+    """cpp/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""
 
     @property
     def id(self) -> int: ...
@@ -619,11 +621,11 @@ class Gardener:
         seed: int = 0,
     ) -> None: ...
     def add(self, blocks: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32]) -> None:
-        """One after the other; those before one that is refused stay."""
+        """Add blocks one after the other. Those before one that is refused stay."""
     def forget(self, block: int) -> None: ...
     def centre_of(self, block: int) -> int | None: ...
     def centres(self) -> list[Centre]:
-        """By level, then id."""
+        """Return the centres by level, then id."""
     def size(self, level: int = 0) -> int: ...
     def radius(self, level: int = 0) -> float: ...
     @property
@@ -646,7 +648,7 @@ class Centre:
     def linear(self) -> npt.NDArray[np.float64]: ...
 
 class VectorIndex:
-    """cpp/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its face."""
+    """cpp/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API."""
 
     @staticmethod
     def flat(dimension: int, metric: str, storage: str) -> VectorIndex: ...
@@ -663,7 +665,7 @@ class VectorIndex:
     def search(
         self, queries: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.uint8] | None = None
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """ids and scores [n, k]; where there are fewer hits, -1 and minus infinity."""
+        """Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity."""
     def save(self, file: str) -> None: ...
     @property
     def dimension(self) -> int: ...
@@ -689,17 +691,17 @@ class NeuralInvertedIndex(VectorIndex):
         terms: list[list[int]],
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]: ...
     def lists(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Ids, centroids [lists, dimension] and sizes."""
+        """Return ids, centroids [lists, dimension] and sizes."""
     def lists_of(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
     def router(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Ids of lists, vectors [lists, dimension] and biases."""
+        """Return ids of lists, vectors [lists, dimension] and biases."""
     def set_router(
         self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
     ) -> None: ...
     def set_terms(self, id: int, terms: list[int]) -> None: ...
 
 class MemoryOsConfig:
-    """The defaults of every field stand in the C++ headers of the os layer and nowhere else."""
+    """Settings of the Memory OS. Defaults of all fields stand in the C++ headers of the os layer alone."""
 
     stream: int
     frame_tokens: int
@@ -731,7 +733,7 @@ class MemoryOsConfig:
     periodic_every: int
     protect_tokens: int
     def __init__(self, **fields: float) -> None:
-        """TypeError for a field that is not one of those above."""
+        """Take fields by name. TypeError for a field that is not one of those above."""
 
 class Archive:
     @property
@@ -742,10 +744,10 @@ class Archive:
     def sink_tokens(self) -> int: ...
     @property
     def role(self) -> str:
-        """Of all its tokens: "read", "asked" or "said"."""
+        """Role of all its tokens: "read", "asked" or "said"."""
 
 class Trim:
-    """Which of a closed block's tokens are the best? To be answered by choose(), before an Evict is executed."""
+    """A request for the best tokens of a closed block. choose() answers it, before an Evict is executed."""
 
     @property
     def begin(self) -> int: ...
@@ -753,7 +755,7 @@ class Trim:
     def end(self) -> int: ...
     @property
     def tokens(self) -> int:
-        """So many are wanted, at least 1."""
+        """How many are wanted, at least 1."""
     @property
     def runs(self) -> list[tuple[int, int]]:
         """Spans of the stream that may be chosen from, ascending."""
@@ -772,7 +774,7 @@ class Keep:
         """Anchor slots that leave the zone first, the oldest."""
     @property
     def merged(self) -> int:
-        """The tombstone that then takes in the next one, weighted by what each stands for; -1: none."""
+        """The tombstone that then takes in the next one, each weighted by the tokens it stands for; -1: none."""
     @property
     def merged_tokens(self) -> int: ...
     @property
@@ -785,7 +787,7 @@ class Evict:
     def delta(self) -> int: ...
     @property
     def keeps(self) -> list[Keep]:
-        """What stays of them, to be done in order and first."""
+        """What stays of them. It is done first, in order."""
     @property
     def anchor_positions(self) -> list[int]:
         """Frame positions of the anchor zone's slots, tombstones first."""
@@ -793,12 +795,12 @@ class Evict:
 class Recall:
     @property
     def trigger(self) -> str:
-        """ "prompt", "recent", "periodic", "signal" or "tombstone"."""
+        """One of "prompt", "recent", "periodic", "signal" and "tombstone"."""
     @property
     def blocks(self) -> int: ...
     @property
     def span(self) -> tuple[int, int]:
-        """Of "tombstone": the tokens of the stream that it stands for."""
+        """For "tombstone": the tokens of the stream that it stands for."""
 
 class Placement:
     @property
@@ -811,14 +813,14 @@ class Placement:
     def position(self) -> int: ...
     @property
     def details(self) -> bool:
-        """Whether these are slots of Detail Tokens: `page` is all of the block then."""
+        """Whether these are slots of Detail Tokens. Then `page` is all of the block."""
 
 class MemoryOs:
-    """cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
+    """The Memory OS: cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
 
     def __init__(self, config: MemoryOsConfig) -> None: ...
     def branch(self) -> MemoryOs:
-        """A copy that archives nothing; its events say where it left the stream."""
+        """Return a copy that archives nothing. Its events say where it left the stream."""
     def take_trace(self, branch: MemoryOs) -> None:
         """Take over the events of a branch() of this one."""
     def room(self) -> int: ...
@@ -831,21 +833,21 @@ class MemoryOs:
         topic_probabilities: npt.NDArray[np.float32] = ...,
         tombstone_scores: Sequence[float] = (),
     ) -> list[Archive | Trim | Evict | Recall]:
-        """origin: "read", "prompt" or "generated". CapacityError when there is no room() for the tokens.
+        """Note tokens of an origin: "read", "prompt" or "generated". CapacityError when there is no room() for them.
 
-        boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
-        topic_probabilities: of the learned trigger, one a token or none: once that is read, how probable it is that a
-        topic ended topic_lookahead tokens before.
-        tombstone_scores: how much the newest token attends to each tombstone, one for each or none.
+        - boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
+        - topic_probabilities: from the learned trigger, one a token or none. Each says, once its token is read, how
+          probably a topic ended topic_lookahead tokens before.
+        - tombstone_scores: how much the newest token attends to each tombstone, one for each or none.
         """
     def raise_signal(self, signal: str) -> list[Archive | Trim | Evict | Recall]:
-        """signal: "summarize" or "retrieve", right after the newest token."""
+        """Note a signal, "summarize" or "retrieve", right after the newest token."""
     def end_of_text(self) -> list[Archive | Trim | Evict | Recall]: ...
     def choose(self, tokens: Sequence[int]) -> None:
-        """The answer to the oldest Trim that has none: tokens of the stream, the best first.
+        """Answer the oldest open Trim by tokens of the stream, the best first.
 
-        Until all are answered every call that decides something raises ValueError, as this does where nothing is due or
-        the answer is none.
+        Until all are answered every call that decides something raises ValueError. So does this where no answer is due,
+        or the tokens are no answer.
         """
     def begin_prompt(self) -> list[Archive | Trim | Evict | Recall]: ...
     def recall(
@@ -855,7 +857,7 @@ class MemoryOs:
         kept: Mapping[int, Sequence[int]] = ...,
         details: Sequence[tuple[int, int, int, int, int]] = ...,
     ) -> list[Placement]:
-        """kept: by block, the tokens of its stream that shall come back of it, and no others.
+        """Place pages. kept: by block, the only tokens of its stream that come back of it.
 
         details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
         how many slots, ValueError below 1.
@@ -874,17 +876,18 @@ class MemoryOs:
         cooldown_until: int = 0,
         archived_until: int | None = None,
     ) -> list[Placement]:
-        """Each keyword is a field of memory_os.h's ResumeState.
+        """Go on in a new process. Each keyword is a field of memory_os.h's ResumeState.
 
-        recall_counts, cooldown_until: what an earlier frame's were; what no frame could have is left out.
-        archived_until: what is fed from stream_end up to there is in the archive. ValueError for one before stream_end.
+        - recall_counts, cooldown_until: those of an earlier frame. What no frame could have is left out.
+        - archived_until: what is fed from stream_end up to there is in the archive. ValueError where it is before
+          stream_end.
         """
     def stop_archiving(self) -> None: ...
     @property
     def archiving(self) -> bool: ...
     @property
     def state(self) -> str:
-        """ "generating", "archiving" or "retrieving"."""
+        """One of "generating", "archiving" and "retrieving"."""
     @property
     def stream(self) -> int: ...
     @property
@@ -911,13 +914,13 @@ class MemoryOs:
         """Tokens of the stream that the kept zone holds, ascending."""
     @property
     def kept_shown(self) -> list[int]:
-        """Those of them that are not hidden by a recall of their page."""
+        """Those of them that no recall of their page hides."""
     @property
     def kept_position(self) -> int:
-        """Frame position of the first that is shown; the others follow."""
+        """Frame position of the first that is shown. The others follow."""
     @property
     def open_from(self) -> int:
-        """The first token of the block that is open."""
+        """The first token of the open block."""
     @property
     def cooldown_until(self) -> int:
         """Signals before this token of the stream are passed over."""
@@ -931,25 +934,29 @@ class MemoryOs:
     def recalled_tokens(self) -> int: ...
     @property
     def evicted(self) -> bool:
-        """Whether anything has left the frame: only then there is a recalled zone."""
+        """Whether anything has left the frame. Only then is there a recalled zone."""
     def trace(self) -> list[dict[str, Any]]:
-        """Dicts of stream, stream_position, state, what, begin, end, tokens, restored, trigger, ended_by, branched_at.
+        """Return dicts of what was decided, oldest first; memory_os.h's Event says what each field may be.
 
-        Oldest first; what each may be is in memory_os.h's Event. restored: dicts of block, stream, begin, end. trigger:
-        of a recall, "prompt", "recent", "periodic" or "signal". ended_by: of a block, "length", "sentence",
-        "paragraph", "answer", "turn", "signal", "question" or "text". branched_at: where the branch in which it was
-        decided left the stream. None where there is none.
+        Fields: stream, stream_position, state, what, begin, end, tokens, and those below. They are None where there is
+        none.
+
+        - restored: dicts of block, stream, begin, end.
+        - trigger: of a recall, "prompt", "recent", "periodic", "signal" or "tombstone".
+        - ended_by: of a block, "length", "sentence", "paragraph", "answer", "turn", "topic", "signal", "question" or
+          "text".
+        - branched_at: where the branch in which it was decided left the stream.
         """
 
 class StagingBuffer:
-    """Host memory of a TransferEngine's pool (pinned where there is a GPU); goes back to it when nobody holds it.
+    """Host memory of a TransferEngine's pool, pinned where there is a GPU. It goes back when nobody holds it.
 
-    Not to be touched from a hand-over to the end of its transfer.
+    It must not be touched from a hand-over to the end of its transfer.
     """
 
     @property
     def array(self) -> npt.NDArray[np.uint8]:
-        """The memory itself, [bytes]; keeps the buffer."""
+        """The memory itself, [bytes]. It keeps the buffer alive."""
 
 class Transfer:
     """A batch of copies that was handed over."""
@@ -958,28 +965,28 @@ class StreamPoint:
     """A place in a GPU stream: what had been enqueued there when it was made."""
 
 class TransferEngine:
-    """Bytes between host and device through staging buffers, beside what computes. Thread-safe.
+    """Moves bytes between host and device through staging buffers, beside what computes. Thread-safe.
 
-    `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, copies run on
-    a worker thread. `stream` is the handle of the stream on which the device's side is used. A transfer begins after
-    the point `after` and those before it in its direction, and nothing waits for it but what `order_after` and `wait`
-    name. A worker thread knows no streams: its points are of nothing, and `order_after` waits.
+    `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, and copies run
+    on a worker thread. `stream` is the handle of the stream on which the device's side is used. A transfer begins after
+    the point `after` and after earlier transfers in its direction. Nothing waits for it but what `order_after` and
+    `wait` name. A worker thread knows no streams: its points hold nothing, and `order_after` waits.
     """
 
     def __init__(self, device: int | None, pool_bytes: int) -> None: ...
     def acquire(self, bytes: int) -> StagingBuffer:
-        """A buffer of `bytes`; waits for the oldest transfers when the pool is used up.
+        """Return a buffer of `bytes`. It waits for the oldest transfers when the pool is used up.
 
         CapacityError when the pool cannot hold it, or what is held was never handed over.
         """
     def try_acquire(self, bytes: int, keep_free: int = 0) -> StagingBuffer | None:
-        """The same without waiting; None where there is no room for it and `keep_free` bytes now, or never."""
+        """Do the same without waiting. None where there is no room for it and `keep_free` bytes now, or never."""
     def to_device(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
         """Copy the whole buffer there, without waiting. `after`: the last use of what lies there."""
     def to_host(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
         """Fill the whole buffer from there, without waiting. `after`: what writes that."""
     def point_of(self, stream: int) -> StreamPoint:
-        """What has been enqueued on the stream so far."""
+        """Return a point for what has been enqueued on the stream so far."""
     def order_after(self, transfer: Transfer, stream: int) -> None:
-        """What is enqueued on the stream from now on begins after the transfer."""
+        """Start what is enqueued on the stream from now on after the transfer."""
     def wait(self, transfer: Transfer) -> None: ...

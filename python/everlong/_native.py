@@ -1,7 +1,7 @@
-"""What must hold before anything else of the package runs: torch and transformers are there and recent enough, and the
-native libraries (the pybind11 module `_core`, the torch op library) are built and fit this Python and this torch.
+"""Checks what the package needs: a recent torch and transformers, and native libraries that fit.
 
-Checked when this is imported, which `everlong/__init__.py` does first. Every failure is an ImportError that says what
+The native libraries (the pybind11 module `_core`, the torch op library) must be built, and fit this Python and this
+torch. `everlong/__init__.py` imports this first, and the import checks. Every failure is an ImportError that says what
 is wrong and what to do.
 """
 
@@ -71,7 +71,7 @@ def _running() -> str:
 
 
 def _built_for(folders: list[Path]) -> str:
-    """What the native libraries in `folders` were built for, as far as the build left word of it."""
+    """Return what the native libraries in `folders` were built for, as far as the build noted it."""
     for folder in folders:
         record = folder / "native_build.json"
         if record.is_file():
@@ -94,9 +94,9 @@ def check_core(package_path: list[str]) -> Path:
 
 
 def load_ops(folder: Path) -> None:
-    """Register `torch.ops.everlong.*` from the libraries in `folder`; doing it twice does nothing.
+    """Register `torch.ops.everlong.*` from the libraries in `folder`. Doing it twice does nothing.
 
-    Those for a GPU where everlong was built with them and torch has one, too.
+    The GPU's libraries are loaded where everlong was built with them and torch has a GPU, too.
     """
     torch = importlib.import_module("torch")
     libraries = [folder / "libeverlong_ops.so"]

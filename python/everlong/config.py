@@ -1,4 +1,4 @@
-"""How a memory is kept and used: settings by concept, each group beside the code that obeys it."""
+"""How a memory is kept and used: groups of settings, each beside the code that obeys it."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = [
     "name_of",
 ]
 
-LEAST_WINDOW = 256  # tokens, of a model that is served by its own proportions of the defaults
+LEAST_WINDOW = 256  # tokens; the smallest window of a model that the defaults' proportions serve
 
-BRACKET_TOKENS = 2  # what the Detail Tokens of a block stand between, a slot each
-_OF_TEXT = ("lexical", "embedding")  # parts of the index that need no keys
+BRACKET_TOKENS = 2  # slots around the Detail Tokens of a block, one on each side
+_OF_TEXT = ("lexical", "embedding")  # index parts that need no keys
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig(Settings):
     """Four groups of settings, and the parts at work. Budgets are in tokens."""
 
-    frame: FrameConfig = dataclasses.field(default_factory=FrameConfig)  # the zones of what the model attends to
+    frame: FrameConfig = dataclasses.field(default_factory=FrameConfig)  # zones of what the model attends to
     archive: ArchiveConfig = dataclasses.field(default_factory=ArchiveConfig)  # how what is read is cut and kept
-    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)  # what a question is searched by
+    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)  # how a question is searched for
     answer: AnswerConfig = dataclasses.field(default_factory=AnswerConfig)  # when something comes back, and as what
-    # What takes part in reading, recalling and answering (frame/part.py), in this order: parts of everlong
-    # (everlong.parts), of other packages, or of your own. Those by default work where the model's pack has them.
+    # Parts that take part in reading, recalling and answering (frame/part.py), in this order: everlong's
+    # (everlong.parts), other packages' or your own. The default ones work where the model's pack has them.
     parts: tuple[Any, ...] = dataclasses.field(default_factory=default_parts)
 
     GROUPS: ClassVar[tuple[str, ...]] = ("frame", "archive", "search", "answer")
@@ -53,8 +53,8 @@ class MemoryConfig(Settings):
         if self.answer.recall_mode in ("detail", "both") and not 0 < self.detail_slots <= self.frame.recalled_tokens:
             raise ValueError(
                 f"answer.recall_mode={self.answer.recall_mode!r} brings back Detail Tokens: expected a part that "
-                f"writes them, such as everlong.parts.writer.Writer(), and those of a block, {self.detail_slots}, "
-                f"within frame.recalled_tokens, {self.frame.recalled_tokens}"
+                "writes them, such as everlong.parts.writer.Writer(), and room for those of a block "
+                f"({self.detail_slots}) in frame.recalled_tokens ({self.frame.recalled_tokens})"
             )
         for one in self.parts:
             if check := getattr(one, "check", None):
@@ -80,22 +80,22 @@ class MemoryConfig(Settings):
 
     @property
     def detail_tokens(self) -> int:
-        """Of a block, at most; 0 without a part that writes some."""
+        """The most Detail Tokens of a block; 0 without a part that writes them."""
         return max((getattr(one, "detail_tokens", 0) for one in self.parts), default=0)
 
     @property
     def detail_slots(self) -> int:
-        """Of a block as Detail Tokens, between their brackets; 0 without them."""
+        """Slots of a block as Detail Tokens, with their brackets; 0 without them."""
         return self.detail_tokens + BRACKET_TOKENS if self.detail_tokens > 0 else 0
 
     @property
     def keeps_payloads(self) -> bool:
-        """Whether blocks carry the keys and values of their kept tokens once more."""
+        """Whether blocks store the keys and values of their kept tokens a second time."""
         by_parts = any(getattr(one, "keeps_payloads", False) for one in self.parts)
         return self.frame.kept_tokens > 0 and (self.answer.recall_mode == "kept" or by_parts)
 
     def os_config(self) -> _core.MemoryOsConfig:
-        """What the Memory OS reads; what parts have to say to it comes with the frame."""
+        """Return what the Memory OS reads. The frame adds what parts decide."""
         frame, archive, answer = self.frame, self.archive, self.answer
         return _core.MemoryOsConfig(
             frame_tokens=frame.tokens,
@@ -128,9 +128,9 @@ class MemoryConfig(Settings):
 
     @classmethod
     def fitting(cls, window: int) -> MemoryConfig:
-        """The defaults, or their proportions scaled down to a model whose trained window is smaller.
+        """Return the defaults, or their proportions scaled down for a model with a smaller window.
 
-        UnsupportedModelError below LEAST_WINDOW: of a page in every zone nothing would be left for a question.
+        UnsupportedModelError below LEAST_WINDOW: with a page in every zone nothing would be left for a question.
         """
         if window < LEAST_WINDOW:
             raise UnsupportedModelError(
@@ -159,7 +159,9 @@ class MemoryConfig(Settings):
 
     @classmethod
     def text_alone(cls, window: int | None = None) -> MemoryConfig:
-        """For a model whose keys and values cannot be spliced: recalled text is read again. `window` as `fitting`."""
+        """Return a config for a model whose KV cannot be spliced: it reads recalled text again. `window` as in
+        `fitting`.
+        """
         default = cls() if window is None else cls.fitting(window)
         return default.changed(answer={"recall_mode": "text"})
 
@@ -174,7 +176,7 @@ class MemoryConfig(Settings):
         answer: Mapping[str, Any] | None = None,
         parts: Iterable[Any] | None = None,
     ) -> MemoryConfig:
-        """With these settings of its groups, and with these parts in place of its own."""
+        """Return it with these settings of its groups, and with these parts in place of its own."""
         given = {"frame": frame, "archive": archive, "search": search, "answer": answer}
         groups = {
             group: dataclasses.replace(getattr(self, group), **settings)
@@ -184,20 +186,20 @@ class MemoryConfig(Settings):
         return dataclasses.replace(self, **groups, parts=self.parts if parts is None else tuple(parts))
 
     def with_part(self, one: Any) -> MemoryConfig:
-        """With this part in the place of the one of its name, or behind the others."""
+        """Return it with this part in place of the one of its name, or after the others."""
         name, there = name_of(one), [name_of(other) for other in self.parts]
         if name not in there:
             return self.changed(parts=(*self.parts, one))
         return self.changed(parts=[one if name_of(other) == name else other for other in self.parts])
 
     def with_settings(self, settings: Iterable[str]) -> MemoryConfig:
-        """With settings written as `group.name=value`: "search.groups=2", "search.index=heads,lexical".
+        """Return it with settings written as `group.name=value`: "search.groups=2", "search.index=heads,lexical".
 
-        `parts=towers,trimmer` names the parts at work; "trimmer.by=random" changes a part, which is put to work where
-        it is not. Raises ValueError for a name that there is not, or a value of another type.
+        `parts=towers,trimmer` names the parts at work. "trimmer.by=random" changes a part, and puts it to work where it
+        is not. Raises ValueError for an unknown name, or a value of another type.
         """
         config = self
-        waiting: dict[str, Any] = {}  # settings of one group belong together: not each of them may stand alone
+        waiting: dict[str, Any] = {}  # settings of one group are applied together: alone some of them may not be valid
         for setting in settings:
             path, equals, value = setting.partition("=")
             group, _, name = path.partition(".")
@@ -223,21 +225,21 @@ class MemoryConfig(Settings):
         return next((one for one in self.parts if name_of(one) == name), None) or part(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         groups = {group: getattr(self, group).to_dict() for group in self.GROUPS}
         parts = {name_of(one): one.to_dict() if isinstance(one, Settings) else {} for one in self.parts}
         return {**groups, "parts": parts}
 
     def written_as(self, manifest: _core.Manifest) -> MemoryConfig:
-        """This config with what an existing memory decided when it was made: its page length, its codec, text alone."""
+        """Return this config with what an existing memory decided when it was made: page length, codec, text alone."""
         config = self.changed(archive={"page_tokens": manifest.page_tokens, "codec": manifest.codec})
         return config.of_text_alone() if manifest.text_alone else config
 
     def of_text_alone(self) -> MemoryConfig:
-        """This config without what needs archived keys: recalled text is read again, and found by text.
+        """Return this config without what needs archived keys: recalled text is read again, and found by text.
 
-        ValueError where nothing is left of the index, for anchors, tombstones and kept tokens, which are keys and
-        values, and for parts that cannot do without them.
+        ValueError where nothing is left of the index; for anchors, tombstones and kept tokens, which are keys and
+        values; and for parts that cannot do without them.
         """
         index = tuple(kind for kind in self.search.index if kind in _OF_TEXT)
         if not index:
@@ -261,7 +263,7 @@ class MemoryConfig(Settings):
         )
 
     def differs_for_good(self, other: MemoryConfig) -> list[str]:
-        """Settings in which the two differ, and which are fixed when a MemoryModel is made."""
+        """Return the settings in which the two differ, of those that are fixed when a MemoryModel is made."""
         if [name_of(one) for one in self.parts] != [name_of(one) for one in other.parts]:
             return ["parts"]
         groups = [(group, getattr(self, group), getattr(other, group)) for group in self.GROUPS]
@@ -277,7 +279,7 @@ class MemoryConfig(Settings):
 
 
 def name_of(one: Any) -> str:
-    """Of a part."""
+    """Return a part's name."""
     return str(getattr(one, "name", type(one).__name__))
 
 

@@ -1,4 +1,4 @@
-"""The doctor: measures, on a model itself, which parts of everlong are exact for it and which are approximate.
+"""The doctor measures, on a model itself, which parts of everlong are exact for it and which are approximate.
 
 One text is computed by plain transformers and by everlong's frame. The yardstick is how far plain transformers is from
 itself when it reads the same text in chunks: the rounding of the model's own number format.
@@ -36,7 +36,7 @@ _AROUND_TOKENS = _TAIL_TOKENS + 2 * _CHUNK_TOKENS  # of a frame, beside the text
 _MOVED_POSITIONS = 4096
 _SLACK = 3.0  # times the model's own rounding that still counts as exact
 _SMALLEST_BOUND = 1e-4  # of a logit, for fp32, whose own rounding can be zero
-# Mean KL (nats) of a codec's answers beyond which the archive is useless for this model.
+# With a larger mean KL (nats) between a codec's answers and the exact ones, the archive is useless for this model.
 _WORST_KL = 0.5
 
 
@@ -75,7 +75,7 @@ class DoctorReport:
     rounding: Difference  # plain transformers in chunks against plain transformers at once
     checks: tuple[Check, ...]
     frame_tokens: int  # of the frame that everlong gives this model by default
-    frame_bytes: int  # that it takes on the device
+    frame_bytes: int  # that the frame takes on the device
     made_with: dict[str, Any]  # everlong.models.provenance
 
     @property
@@ -93,7 +93,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     page = MemoryConfig().archive.page_tokens
     default = default_config(model)
     tokens = min(tokens, trained_window(model) // 4)
-    # A longrope table changes with the length: the frames, which have room for more, must have that of the text.
+    # A longrope table changes with the length. The frames are larger than the text, and must have the text's table.
     tokens = min(tokens, table_tokens(config, tokens + _TAIL_TOKENS) - _AROUND_TOKENS)
     tokens = max(page, tokens // page * page)
     served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
@@ -114,7 +114,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     for codec in CODECS:
         logits = _restored(model, tokenizer, ids, codec, moved=0)
         checks.append(judge(f"archive {codec}", logits, lossy=codec not in lossless))
-    # The larger frame that moving takes has the same table: longrope changes it with the length.
+    # Moving takes a larger frame, which must have the same table: longrope changes it with the length.
     largest = table_tokens(config, tokens + _AROUND_TOKENS) - tokens - _AROUND_TOKENS
     moved = min(served.window // 2, _MOVED_POSITIONS, largest)
     checks.append(judge(f"moved by {moved:,}", _restored(model, tokenizer, ids, "fp32", moved=moved)))
@@ -140,7 +140,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
 
 
 def _layers(kinds: Sequence[str], served: ServedModel) -> dict[str, int]:
-    """How many layers there are of each kind; without RoPE those that are archived un-rotated (NoPE)."""
+    """Return how many layers there are of each kind; "without RoPE" are archived ones that do not rotate (NoPE)."""
     counts = collections.Counter(kinds)
     bare = collections.Counter(kinds[layer] for layer in served.archived[served.rotated :])
     named = {kind: counts[kind] - bare[kind] for kind in counts} | {f"{kind}, no RoPE": bare[kind] for kind in bare}
@@ -148,7 +148,7 @@ def _layers(kinds: Sequence[str], served: ServedModel) -> dict[str, int]:
 
 
 def compare(logits: torch.Tensor, expected: torch.Tensor) -> Difference:
-    """logits, expected [n, V] of the same tokens; KL(expected || logits)."""
+    """Compare logits with expected [n, V] of the same tokens; KL(expected || logits)."""
     ours, theirs = logits.double().cpu(), expected.double().cpu()
     own = torch.log_softmax(ours, dim=-1)
     plain = torch.log_softmax(theirs, dim=-1)
@@ -189,7 +189,7 @@ def _resident(model: Any, tokenizer: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, moved: int) -> torch.Tensor:
-    """Archive all but the tail; in a second frame bring it back, `moved` positions further on, and read the tail."""
+    """Archive all but the tail. In a second frame bring it back, `moved` positions further on, and read the tail."""
     text, tail = ids[:-_TAIL_TOKENS], ids[-_TAIL_TOKENS:]
     # Without sinks every token comes back through the archive, and all of them move alike.
     config = _whole(len(ids), codec, sink_tokens=0)
@@ -199,7 +199,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
         memory: Memory = writer.memory
         memory.end_writing(writer)
         page = config.archive.page_tokens
-        kept = min(page, len(text) // 2)  # what comes back by itself: rolling, until one more would have it cut back
+        kept = min(page, len(text) // 2)  # what comes back by itself: rolling, just before it is cut back
         evict = max(1, kept // 8)
         recalled = len(text) - kept + moved
         small = config.changed(
@@ -219,7 +219,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
 
 
 def _whole(tokens: int, codec: str, sink_tokens: int = FrameConfig().sink_tokens) -> MemoryConfig:
-    """A frame that holds `tokens` tokens without anything ever leaving it."""
+    """Return a config whose frame holds `tokens` tokens, so that nothing ever leaves it."""
     return MemoryConfig(
         frame=FrameConfig(
             tokens=sink_tokens + tokens + 2 * _CHUNK_TOKENS,

@@ -10,7 +10,7 @@ class EverlongError(Exception):
 
 
 class CorruptMemoryError(EverlongError):
-    """Stored bytes do not match their checksum or their format; the message names path and block."""
+    """Stored bytes do not match their checksum or their format. The message names path and block."""
 
 
 class ModelMismatchError(EverlongError):
@@ -18,15 +18,15 @@ class ModelMismatchError(EverlongError):
 
 
 class MemoryBusyError(EverlongError):
-    """Another process or MemoryModel writes to this memory; the message names it."""
+    """Another process or MemoryModel writes to this memory. The message names it."""
 
 
 class CapacityError(EverlongError):
-    """A byte or frame budget does not hold what was asked for; what was there before stays."""
+    """A byte or frame budget does not hold what was asked for. What was there before stays."""
 
 
 class DeviceMemoryError(CapacityError, torch.OutOfMemoryError):
-    """The device that the model is on has no room for a step; what was archived stays, and the frame if it is whole."""
+    """The model's device has no room for a step. What was archived stays, and so does a frame that is whole."""
 
 
 class MemoryNotFoundError(EverlongError, FileNotFoundError):
@@ -46,7 +46,7 @@ class NewerFormatError(EverlongError):
 
 
 class MemoryIOError(EverlongError, OSError):
-    """The operating system refused a read or a write; the message names path and cause."""
+    """The operating system refused a read or a write. The message names path and cause."""
 
 
 class ClosedError(EverlongError):
@@ -54,8 +54,8 @@ class ClosedError(EverlongError):
 
 
 class BrokenFrameError(EverlongError):
-    """An error cut a step of a MemoryModel's frame short; once that is closed, another goes on."""
+    """An error cut a step of a MemoryModel's frame short. Close it, and another one goes on."""
 
 
 class UnsupportedModelError(EverlongError):
-    """A model that everlong cannot serve exactly; the message says why and what would work."""
+    """A model that everlong cannot serve exactly. The message says why and what would work."""

@@ -1,14 +1,18 @@
-"""`torch.ops.everlong.*` with types: taking the rotation off keys, putting it on, and the frame to and from bytes.
+"""`torch.ops.everlong.*` with types: take the rotation off keys, put it on, and turn the frame to and from bytes.
 
 Letters of shapes: B batch, L archived layers, Hkv KV heads, T tokens, F slots of the frame, D head_dim, R rotary_dim.
-k, v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie on
-the same device; those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on the
-CPU too, which saves a wait for the GPU. Arithmetic is fp32, angles are fp64. inv_freq is in radians a position, float64
-or float32, which is widened. Every instruction set of a CPU gives the same bits; a GPU's kernels are made of the same
-functions of one element, but its fp64 cos and sin may differ in the last bit. Positions lie in [0, 2^30). Elements past
-R of a head pass through. A wrong argument raises RuntimeError, which names it, its value and what was expected, want of
-memory torch.OutOfMemoryError. The ops run on torch's threads or the current stream and release the GIL; two calls may
-run at once on different tensors. They have no gradient.
+
+k and v are float32, float16 or bfloat16, on the CPU or, in a build with one, on a GPU. All other tensors of a call lie
+on the same device. Those that the host reads (new_pos_ids, inv_freq, placements, derotate_kv's cos and sin) may lie on
+the CPU too, which saves a wait for the GPU. inv_freq is in radians a position, float64 or float32, which is widened.
+Positions lie in [0, 2^30). Elements past R of a head pass through.
+
+Arithmetic is fp32, angles are fp64. Every instruction set of a CPU gives the same bits. A GPU's kernels are made of the
+same functions of one element, but its fp64 cos and sin may differ in the last bit.
+
+A wrong argument raises RuntimeError, which names it, its value and what was expected. Lack of memory raises
+torch.OutOfMemoryError. The ops run on torch's threads or the current stream and release the GIL. Two calls may run at
+once on different tensors. They have no gradient.
 """
 
 from __future__ import annotations
@@ -27,16 +31,16 @@ _Result = TypeVar("_Result")
 _CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
 _WITH_SCALES = ("e4m3", "e5m2")
 CODECS = tuple(_CODE_BYTES)
-REFUSED_BYTES = 16  # of what an archive says of a number that its codec cannot hold
+REFUSED_BYTES = 16  # bytes of what an archive reports of a number that its codec cannot hold
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether this build has the operators for tensors of `device`."""
+    """Return whether this build has the operators for tensors of `device`."""
     return refusal(device) is None
 
 
 def refusal(device: torch.device) -> str | None:
-    """Why this build has not the operators for tensors of `device`; None where it has."""
+    """Return why this build lacks the operators for tensors of `device`; None where it has them."""
     key = {"cpu": "CPU", "cuda": "CUDA"}.get(device.type)
     if key is None or not torch._C._dispatch_has_kernel_for_dispatch_key("everlong::archive_kv", key):
         return "this everlong was built without operators for that: EVERLONG_CUDA=ON or EVERLONG_HIP=ON builds them"
@@ -49,7 +53,7 @@ def refusal(device: torch.device) -> str | None:
 
 @functools.cache
 def _no_kernels(gpu: torch.device) -> str | None:
-    """A build has kernels for some GPUs: known once one was asked to run."""
+    """Return why a GPU cannot run the kernels. A build has them for some GPUs, which shows once one runs."""
     one = torch.ones(1, 1, 1, 2, device=gpu)
     phase = torch.ones(1, 2)
     try:
@@ -62,7 +66,7 @@ def _no_kernels(gpu: torch.device) -> str | None:
 
 
 def _with_torchs_errors(operator: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Around a call of the native library, whose errors all come as RuntimeError: one for want of memory is torch's."""
+    """Wrap a call of the native library, which raises RuntimeError alone: lack of memory becomes torch's error."""
 
     @functools.wraps(operator)
     def called(*given: _Given.args, **named: _Given.kwargs) -> _Result:
@@ -80,11 +84,11 @@ def _with_torchs_errors(operator: Callable[_Given, _Result]) -> Callable[_Given,
 def derotate_kv(
     k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys as they were before RoPE: k = (K cos - rot(K) sin) / (cos^2 + sin^2), and a contiguous copy of v.
+    """Return keys as they were before RoPE: k = (K cos - rot(K) sin) / (cos^2 + sin^2), and a contiguous copy of v.
 
-    k, v [B, Hkv, T, D]; cos, sin [T, R] or [1 or B, T, R] as the model's `rotary_emb` returned them (attention scaling
-    included, both numbers of a pair present), any floating-point type. `interleaved`: pairs are (2i, 2i + 1), else
-    (i, i + R/2).
+    k, v [B, Hkv, T, D]; cos, sin [T, R] or [1 or B, T, R] as the model's `rotary_emb` returned them, of any
+    floating-point type. They include the attention scaling and have both numbers of a pair. `interleaved`: pairs are
+    (2i, 2i + 1), else (i, i + R/2).
     """
     out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.derotate_kv(k, v, cos, sin, interleaved)
     return out
@@ -99,10 +103,10 @@ def rerotate_kv(
     attention_scaling: float = 1.0,
     interleaved: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Un-rotated keys put at positions: attention_scaling * R(new_pos_ids[t]) k, and a contiguous copy of v.
+    """Return un-rotated keys put at positions, attention_scaling * R(new_pos_ids[t]) k, and a contiguous copy of v.
 
-    k, v [B, Hkv, T, D]; new_pos_ids int64 [T]; inv_freq [R/2]: a model's own, its `rotary_emb.inv_freq`. Without one
-    RoFormer's over the whole of a head, 10000^(-2i/D), which few models still have.
+    k, v [B, Hkv, T, D]; new_pos_ids int64 [T]; inv_freq [R/2]: a model's own, its `rotary_emb.inv_freq`. Without it the
+    table is RoFormer's over the whole of a head, 10000^(-2i/D), which few models still have.
     """
     out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.rerotate_kv(
         k, v, new_pos_ids, inv_freq, attention_scaling, interleaved
@@ -123,10 +127,10 @@ def shift_kv_(
     inv_freq: torch.Tensor,
     interleaved: bool = False,
 ) -> None:
-    """Move slots [source, source + count) to [target, target + count) in place; their keys turn by `delta` positions.
+    """Move slots [source, source + count) to [target, target + count) in place. Their keys turn by `delta` positions.
 
-    k, v [L, Hkv, F, D], [F, D] contiguous; the ranges may overlap. cos, sin [F, R/2] float32, the rotation that each
-    slot's key carries, move along and turn with it. inv_freq [R/2].
+    k, v [L, Hkv, F, D], [F, D] contiguous; inv_freq [R/2]. The ranges may overlap. The rotation of each slot's key,
+    cos, sin [F, R/2] float32, moves along and turns with it.
     """
     torch.ops.everlong.shift_kv_(k, v, cos, sin, source, target, count, delta, inv_freq, interleaved)
 
@@ -148,12 +152,12 @@ def gather_kv_(
     attention_scaling: float = 1.0,
     interleaved: bool = False,
 ) -> None:
-    """Slot sources[i] of one buffer goes to slot targets[i] of another, its key from its rotation to positions[i].
+    """Copy slot sources[i] of one buffer to slot targets[i] of another, and turn its key to positions[i].
 
-    k, v [L, Hkv, F, D], cos, sin [F, R/2] of either side as in `shift_kv_`, F each side's own; sources, targets and
-    positions int64 [n], no target twice. cos 1 and sin 0 say that a source carries no rotation; position 0 with
-    attention_scaling 1 leaves a target without one. One turn, one rounding: of un-rotated sources the bits of
-    `rerotate_kv`, to un-rotated targets those of `derotate_kv`.
+    k, v [L, Hkv, F, D] and cos, sin [F, R/2] of either side are as in `shift_kv_`, with each side's own F. The int64
+    [n] tensors are sources, targets and positions, with no target twice. A source with cos 1 and sin 0 carries no
+    rotation. Position 0 with attention_scaling 1 leaves a target without one. There is one turn and one rounding:
+    un-rotated sources give the bits of `rerotate_kv`, un-rotated targets those of `derotate_kv`.
     """
     torch.ops.everlong.gather_kv_(
         from_k,
@@ -188,13 +192,13 @@ def archive_kv(
     out: torch.Tensor | None = None,
     refused: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Slots [first_slot, first_slot + tokens) un-rotated and encoded as the payload of a block, uint8 [bytes].
+    """Encode slots [first_slot, first_slot + tokens) without rotation as a block's payload, uint8 [bytes].
 
-    k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The layout of the bytes is that
-    of cpp/include/everlong/kv/payload.h; `payload_bytes` gives their number. NaN and inf are refused, by name.
-    They are written to `out`, apart from k and v, where it is given: memory that was used before costs no page faults.
-    With `refused` too, uint8 [REFUSED_BYTES] on k's device, the call does not wait for a GPU: before the payload is
-    used, `require_archived` has to be asked, with a copy of `refused` on the host.
+    k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The bytes are laid out as in
+    cpp/include/everlong/kv/payload.h; `payload_bytes` returns their number. NaN and inf are refused, by name. `out`,
+    apart from k and v, gets the bytes where it is given: memory that was used before costs no page faults. With
+    `refused` too, uint8 [REFUSED_BYTES] on k's device, the call does not wait for a GPU. Then call `require_archived`
+    with a copy of `refused` on the host before the payload is used.
     """
     if out is not None:
         torch.ops.everlong.archive_kv.out(
@@ -202,7 +206,7 @@ def archive_kv(
         )
         return out
     if refused is not None:
-        raise ValueError("refused is given without out")
+        raise ValueError("refused= needs out=")
     payload: torch.Tensor = torch.ops.everlong.archive_kv(
         k, v, cos, sin, first_slot, tokens, page_tokens, codec, interleaved
     )
@@ -212,7 +216,7 @@ def archive_kv(
 def require_archived(
     refused: torch.Tensor, k_shape: Sequence[int], first_slot: int, page_tokens: int, codec: str
 ) -> None:
-    """Raise what `archive_kv` would have raised, had it waited; k_shape: [L, Hkv, F, D] of its keys."""
+    """Raise what `archive_kv` would have raised, had it waited. k_shape: [L, Hkv, F, D] of its keys."""
     layers, kv_heads, _, head_dim = k_shape
     torch.ops.everlong.require_archived(refused, layers, kv_heads, head_dim, first_slot, page_tokens, codec)
 
@@ -233,9 +237,9 @@ def restore_kv(
 ) -> None:
     """Decode runs of archived tokens, rotate them to frame positions and write k, v, cos, sin of their slots in place.
 
-    payload uint8 [bytes]; placements int64 [N, 6], one run of one page a row: byte offset of the page in the payload,
-    tokens the page holds, first token of the run within the page, tokens of the run, slot of the first, frame position
-    of the first. Runs may not overlap in slots. On an error nothing is written.
+    payload uint8 [bytes]; placements int64 [N, 6], one run of one page a row. A row holds the byte offset of the page
+    in the payload and the tokens of the page. Then come the first token of the run within the page, the tokens of the
+    run, the slot of the first, and its frame position. Runs may not overlap in slots. On an error nothing is written.
     """
     torch.ops.everlong.restore_kv(
         payload,
@@ -254,7 +258,7 @@ def restore_kv(
 
 @_with_torchs_errors
 def encode_kv(k: torch.Tensor, v: torch.Tensor, page_tokens: int, codec: str) -> torch.Tensor:
-    """Un-rotated keys and values as the payload of a block, uint8 [bytes]: `archive_kv` without the rotation.
+    """Return un-rotated keys and values as a block's payload, uint8 [bytes]: `archive_kv` without the rotation.
 
     k, v [L, Hkv, T, D] of any strides, T = 0 allowed. NaN and inf are refused, by name.
     """
@@ -273,7 +277,7 @@ def decode_kv(
     codec: str,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The un-rotated k, v [L, Hkv, T, D] of a payload uint8 [bytes], of an element type: `encode_kv` undone."""
+    """Return the un-rotated k, v [L, Hkv, T, D] of a payload uint8 [bytes], in `dtype`: undo `encode_kv`."""
     out: tuple[torch.Tensor, torch.Tensor] = torch.ops.everlong.decode_kv(
         payload, layers, kv_heads, tokens, head_dim, page_tokens, codec, dtype
     )
@@ -281,7 +285,7 @@ def decode_kv(
 
 
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
-    """Bytes of a block of `tokens` tokens: codes, and for FP8 a float32 scale a channel of a page and a token."""
+    """Return the bytes of a block: codes, and for FP8 a float32 scale per channel of a page and per token."""
     if codec not in _CODE_BYTES:
         raise ValueError(f'codec is "{codec}"; expected one of {CODECS}')
     codes = 2 * tokens * head_dim * _CODE_BYTES[codec]
@@ -291,7 +295,7 @@ def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, hea
     return layers * kv_heads * codes
 
 
-# Shapes and types without data, for torch.compile and meta tensors. torch hands over arguments in the schema's order.
+# Shapes and types without data, for torch.compile and meta tensors. torch passes arguments in the schema's order.
 
 
 def _rotated(k: torch.Tensor, v: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""The one list of parts: those of everlong, a folder each, and those that other packages name as entry points.
+"""The list of all parts: everlong's own, a folder each, and those that other packages name as entry points.
 
 An entry point of the group `everlong.parts` names a part's settings class: `surprise = "my_package:Surprise"`. A part
 whose package cannot be imported is left out, and nothing else changes.
@@ -35,12 +35,12 @@ _DEFAULT = ("towers", "kv_writer", "adapter")
 
 
 def names() -> tuple[str, ...]:
-    """Of all parts that are installed, everlong's own first; nothing of them is imported."""
+    """Return the names of all installed parts, everlong's own first. Nothing of them is imported."""
     return tuple(name for name in (*_OWN, *_points()) if is_there(name))
 
 
 def module(name: str, what: str) -> ModuleType:
-    """`train` or `measure` of a part; EverlongError where there is no such part, or it has none."""
+    """Return the module `train` or `measure` of a part. EverlongError for an unknown part, or one that lacks it."""
     if not is_there(name):
         raise EverlongError(f"there is no part {name!r}: there are {', '.join(names())}")
     place = f"{_place(name)}.{what}"
@@ -53,14 +53,14 @@ def module(name: str, what: str) -> ModuleType:
 
 
 def file_of(name: str, what: str) -> pathlib.Path | None:
-    """That module's file, None where there is none; nothing of the part is imported."""
+    """Return that module's file, None where there is none. Nothing of the part is imported."""
     spec = importlib.util.find_spec(_place(name)) if is_there(name) else None
     folders = [] if spec is None else spec.submodule_search_locations or []
     return next((file for folder in folders if (file := pathlib.Path(folder, f"{what}.py")).is_file()), None)
 
 
 def part(name: str) -> Any:
-    """A part with the defaults of its settings. ValueError where there is no such part."""
+    """Return a part with the defaults of its settings. ValueError where there is no such part."""
     found = _loaded(name)
     if found is None:
         there = [other for other in names() if _OWN.get(other) != ""]
@@ -69,12 +69,12 @@ def part(name: str) -> Any:
 
 
 def default_parts() -> tuple[Any, ...]:
-    """Those of `MemoryConfig()`."""
+    """Return the parts of `MemoryConfig()`."""
     return tuple(kind() for kind in map(_loaded, _DEFAULT) if kind is not None)
 
 
 def _loaded(name: str) -> Any:
-    """The settings class of a part; None where it cannot be imported."""
+    """Return the settings class of a part; None where it cannot be imported."""
     try:
         if name not in _OWN:
             point = _points().get(name)
@@ -85,7 +85,7 @@ def _loaded(name: str) -> Any:
 
 
 def is_there(name: str) -> bool:
-    """Whether a part is installed; nothing of it is imported."""
+    """Return whether a part is installed. Nothing of it is imported."""
     try:
         return importlib.util.find_spec(_place(name)) is not None
     except ImportError:
@@ -93,7 +93,7 @@ def is_there(name: str) -> bool:
 
 
 def _place(name: str) -> str:
-    """The package of a part; ImportError where nobody names it."""
+    """Return the package of a part. ImportError where none names it."""
     if name in _OWN:
         return f"everlong.parts.{name}"
     if name not in _points():

@@ -1,4 +1,4 @@
-"""A group of settings: a frozen dataclass that says what is wrong with a value, and where another setting lives.
+"""A group of settings: a frozen dataclass. It says what is wrong with a value, and where another setting lives.
 
 Groups are `MemoryConfig`'s (frame, archive, search, answer) and those of parts. They are written in Python, or as text:
 `search.groups=2`.
@@ -18,7 +18,7 @@ _GROUPS: dict[str, type[Settings]] = {}
 
 
 class Settings:
-    """What a frozen dataclass derives from: `class Mine(Settings, group="mine", least={"tokens": 1})`."""
+    """Base of a frozen dataclass of settings: `class Mine(Settings, group="mine", least={"tokens": 1})`."""
 
     group: ClassVar[str]
     least: ClassVar[Mapping[str, float]] = {}  # the smallest values of numbers
@@ -30,7 +30,7 @@ class Settings:
             _GROUPS[group] = cls
 
     def __new__(cls, *values: Any, **given: Any) -> Self:
-        """TypeError for a setting that is not of this group: it says which group has it."""
+        """Raise TypeError for a setting that is not of this group. It says which group has it."""
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # the subclasses are some
         for name in given:
             if name not in names:
@@ -38,7 +38,7 @@ class Settings:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """ValueError for a value that a setting cannot have."""
+        """Raise ValueError for a value that a setting cannot have."""
         for name, kind in types_of(type(self)).items():
             value = getattr(self, name)
             if choices := _choices(kind):
@@ -57,23 +57,23 @@ class Settings:
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:
-        """The settings that may change from one question to the next."""
+        """Return the settings that may change from one question to the next."""
         return frozenset()
 
     def with_text(self, name: str, value: str) -> Self:
-        """This group with a setting as it is typed: "2", "true", "heads,lexical", "none". ValueError."""
+        """Return this group with a setting as typed: "2", "true", "heads,lexical", "none". ValueError for others."""
         kinds = types_of(type(self))
         if name not in kinds:
             raise ValueError(f"{self.group} has no setting {name!r}{_hint(name, kinds)}")
         return dataclasses.replace(self, **{name: _parsed(f"{self.group}.{name}={value}", value, kinds[name])})  # type: ignore[type-var]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
 
 def where_is(name: str) -> str:
-    """The group that has a setting of this name, as `search.groups`; empty where none has."""
+    """Return the group that has a setting of this name, as `search.groups`; empty where none has."""
     for group, kind in _GROUPS.items():
         for own in types_of(kind):
             if name in (own, f"{group}_{own}"):
@@ -82,13 +82,13 @@ def where_is(name: str) -> str:
 
 
 def types_of(kind: type[Any]) -> dict[str, Any]:
-    """The types of a dataclass's fields, by name."""
+    """Return the types of a dataclass's fields, by name."""
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
 def require_choice(name: str, value: Any, choices: Any) -> None:
-    """ValueError that lists what there is, unless `value` is one of the Literal type `choices`."""
+    """Raise ValueError, which lists the choices, unless `value` is one of the Literal type `choices`."""
     there = typing.get_args(choices)
     if value not in there:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(str, there))}")
@@ -102,7 +102,7 @@ def _hint(name: str, names: Iterable[str]) -> str:
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """Of a Literal, of a tuple of it, or of either of the two; of None, too, where that is allowed."""
+    """Return the choices of a Literal, of a tuple of it, or of either; with None, where that is allowed."""
     if typing.get_origin(kind) is Literal:
         return typing.get_args(kind)
     found: list[Any] = []
@@ -118,7 +118,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def _parsed(setting: str, value: str, kind: Any) -> Any:
-    """The value of a setting in the type of its field: text, number, yes or no, choices, or None where it may be."""
+    """Return a setting's value in the type of its field: text, number, yes or no, choices, or None where it may be."""
     origin, choices = typing.get_origin(kind), typing.get_args(kind)
     if kind is str:
         return value

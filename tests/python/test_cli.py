@@ -698,7 +698,10 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),
         (["eval", "all", "--set", "search.grups=2"], "search has no setting 'grups': is it 'groups'?"),
         (["eval", "niah", "--kinds", "pass"], "kinds is 'pass', expected one of pass-key, uuid"),
-        (["eval", "niah", "--tokens", "5000", "--lengths", "1K,2K"], "the longest of these is another"),
+        (
+            ["eval", "niah", "--tokens", "5000", "--lengths", "1K,2K"],
+            "--tokens 5000 is not the longest of --lengths 1K,2K",
+        ),
     ],
 )
 def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> None:

@@ -372,7 +372,7 @@ def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
     with pytest.raises(ValueError, match="recall_mode='detail' brings back Detail Tokens: expected a part that writes"):
         SMALL.changed(answer={"recall_mode": "detail"})
-    with pytest.raises(ValueError, match=r"those of a block, 257, within frame\.recalled_tokens, 256"):
+    with pytest.raises(ValueError, match=r"those of a block \(257\) in frame\.recalled_tokens \(256\)"):
         SMALL.changed(answer={"recall_mode": "both"}, parts=[Writer(tokens=255)])
 
 

@@ -80,9 +80,9 @@ def test_minutes_are_shared_by_those_that_are_left(
     trained = train(tmp_path, parts_that_note(calls), minutes=10, say=said.append)
     assert trained == ["towers", "trigger", "trimmer"]
     assert calls == [("towers", 10 / 8), ("trigger", pytest.approx(6 / 7)), ("trimmer", pytest.approx(2 / 6))]
-    assert said[-3] == "walker: left out, the time is over; the same command goes on"
-    assert said[-2] == "adapter: left out, the time is over; the same command goes on"
-    assert said[-1] == "retrieve: left out, the time is over; the same command goes on"
+    assert said[-3] == "walker: left out, as the time is over; the same command goes on"
+    assert said[-2] == "adapter: left out, as the time is over; the same command goes on"
+    assert said[-1] == "retrieve: left out, as the time is over; the same command goes on"
 
 
 def test_an_unknown_part_is_refused(calls: Calls, tmp_path: Path) -> None:

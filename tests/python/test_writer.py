@@ -375,9 +375,9 @@ def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None
         torch.testing.assert_close(again.tensors[name], tensor, rtol=1e-5, atol=0)
     assert again.made["begun with"]["id"] == first.id
     assert again.made["begun with"]["steps"] == first.made["steps"] > 0
-    for wrong, said in ((small_training(lora=0), "do not both have maps"), (small_training(lora=3), "its maps are of")):
+    for wrong, said in ((small_training(lora=0), "must both have maps"), (small_training(lora=3), "has maps of")):
         with pytest.raises(ValueError, match=said):
             train("b", wrong, begun=first)
     other = {"width": 16, "heads": 2, "inner": 32}
-    with pytest.raises(ValueError, match="what was begun is a writer of"):
+    with pytest.raises(ValueError, match="writer has another shape"):
         train("b", small_training(lora=2), begun=first, settings=other)

@@ -20,7 +20,7 @@ from everlong.models.provenance import made_with
 
 MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval", "text")
 
-# So few that the defaults take about a minute on two cores for a model of 135M parameters.
+# With these the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4
 _DECODED_TOKENS, _DECODE_ROUNDS = 16, 2
 _ASK_ROUNDS = 5
@@ -28,7 +28,7 @@ _ASK_ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True)
 class BenchReport:
-    """What a memory costs with one model on one machine; only figures of one report compare."""
+    """What a memory costs with one model on one machine. Only figures of the same report can be compared."""
 
     model: str
     dtype: str
@@ -36,8 +36,8 @@ class BenchReport:
     decoding: tuple[decoding.Decoding, ...]  # by size, ascending
     asking: tuple[asking.Cost, ...]  # the same sizes; a question of `question_tokens`
     question_tokens: int
-    frame_bytes: int  # on the device at most, while reading too
-    disk_token_bytes: float  # a token of the largest memory, all of its files
+    frame_bytes: int  # most bytes of the frame on the device, also while reading
+    disk_token_bytes: float  # bytes for a token of the largest memory, over all of its files
     made_with: dict[str, Any]  # everlong.models.provenance
 
 
@@ -46,11 +46,13 @@ def run_bench(
 ) -> BenchReport:
     """Read about `tokens` tokens of the shipped books, grow what was read to each of `sizes`, decode and ask there.
 
-    `tokens` is rounded to whole chunks in rounds of one length. The memory, of the default config, lies in a temporary
-    folder; the model's weights and hooks are left as they were, and so is what the machine knows of its heads.
+    `tokens` is rounded to whole chunks in rounds of one length. The memory has the default config and lies in a
+    temporary folder. The model's weights and hooks are left as they were, and so is what the machine knows of its
+    heads.
 
-    Raises UnsupportedModelError for a model whose keys and values cannot be spliced, also where text alone works;
-    ValueError for fewer than one token or size, or more than the books have; CapacityError for sizes that do not fit.
+    Raises UnsupportedModelError for a model whose keys and values cannot be spliced, even where text alone works.
+    Raises ValueError for fewer than one token or size, or more tokens than the books have, and CapacityError for sizes
+    that do not fit.
     """
     if tokens < 1 or not sizes or min(sizes) < 1:
         raise ValueError(f"tokens is {tokens}, sizes are {list(sizes)}: expected at least 1, and at least one size")
@@ -70,7 +72,7 @@ def run_bench(
 
 
 def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> BenchReport:
-    """In a new memory, which it fills."""
+    """Measure in a new memory, and fill it."""
     chunk, span = reading.chunk_tokens(mm.config), reading.span_tokens(mm.config)
     warm_up = reading.warm_up_tokens(mm.config)
     rounds = max(1, min(_READ_ROUNDS, tokens // chunk))
@@ -83,7 +85,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
     reading.anchor_seconds(mm.model, cache, ids[span:warm_up], chunk)
     mm.frame.extend(ids[:warm_up], "read")
     mm.frame.checkpoint()
-    mm.calibrate()  # before the timed rounds, whose keys of these heads are indexed then
+    mm.calibrate()  # before the timed rounds, which then index keys of these heads
     read = reading.measure(mm, cache, ids[warm_up:], rounds)
     mm.frame.checkpoint()
 

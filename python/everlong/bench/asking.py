@@ -1,10 +1,10 @@
-"""What a question costs beyond its own forwards: search and restore, by how much the memory holds.
+"""What a question costs beside its own forward passes: search and restore, by how much the memory holds.
 
-Search: attention mass of the retrieval heads over every archived token, BM25 over every page, their fusion, groups.
-Restore: the groups' pages read from the memory (on disk, through the page cache), decoded, rotated and written into the
-frame. The anchors of the same run: a plain read of as many bytes as the search scans, and the forwards: of the
-question, which any way of answering pays, and of the best group, which `answer.recall_mode` "auto" (the default) reads
-again instead of restoring it. Medians.
+Search is the attention mass of the retrieval heads over every archived token, BM25 over every page, their fusion, and
+the groups. Restore is the groups' pages, read from the memory (on disk, through the page cache), decoded, rotated and
+written into the frame. The run has three anchors. One is a plain read of as many bytes as the search scans. One is the
+question's forward pass, which any way of answering pays. One is the forward pass of the best group, which
+`answer.recall_mode` "auto" (the default) reads again instead of restoring it. All figures are medians.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _ASKED_OF = 4000  # token of the stream, in the middle of what is read before a 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    tokens: int  # the memory holds
+    tokens: int  # held by the memory
     search_ms: float
     restore_ms: float
     restored_tokens: int
     scanned_bytes: int
     plain_read_ms: float  # of scanned_bytes, summed by torch
-    question_ms: float  # its forward, of which there are two
-    again_ms: float  # what the best group's forward takes longer than its restoring
+    question_ms: float  # one forward pass of the question, of which there are two
+    again_ms: float  # how much longer the best group's forward pass takes than restoring it
 
 
 def median_ms(work: Callable[[], object], rounds: int, device: torch.device) -> float:
-    """Of as many calls."""
+    """Return the median of `rounds` calls."""
     seconds = []
     for _ in range(rounds):
         started = now(device)
@@ -48,7 +48,7 @@ def median_ms(work: Callable[[], object], rounds: int, device: torch.device) -> 
 
 
 def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
-    """Of one question to a calibrated memory that holds `tokens`."""
+    """Measure one question to a calibrated memory that holds `tokens`."""
     frame, profile, device = mm.frame, mm.profile, mm.model.device
     assert profile is not None
     # A question in the words of the middle of the book, so that pages share words with it.

@@ -1,4 +1,4 @@
-"""What time it is once a device has done all that it was given."""
+"""The time once a device has done all its work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 def now(device: torch.device) -> float:
-    """Seconds; a GPU is waited for, since its kernels run on after the call that started them."""
+    """Return seconds. It waits for a GPU, whose kernels run on after the call that started them."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
     return time.perf_counter()

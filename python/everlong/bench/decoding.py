@@ -1,6 +1,6 @@
 """Decoding over a frame against transformers' own decoding, by how much the memory holds.
 
-The anchor of the same run: the same model over a DynamicCache of as many tokens as the frame attends to, token by
+The anchor of the same run is the same model over a DynamicCache of as many tokens as the frame attends to, token by
 token.
 """
 
@@ -21,22 +21,22 @@ from everlong.models.releases import cache_argument
 
 @dataclasses.dataclass(frozen=True)
 class Decoding:
-    """Medians over tokens."""
+    """Speeds as medians over tokens."""
 
     memory_tokens: int
-    frame_tokens: int  # that a token attends to, everlong's and the anchor's
+    frame_tokens: int  # that a token attends to, for everlong and for the anchor
     everlong_tokens_per_second: float
     anchor_tokens_per_second: float
-    ratio: float  # everlong's over the anchor's
+    ratio: float  # everlong's speed over the anchor's
 
 
 def resident_tokens(mm: MemoryModel) -> int:
-    """What a token attends to."""
+    """Return how many tokens a token attends to."""
     return mm.frame.resident_tokens
 
 
 def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:
-    """Seconds a token for ids [n], fed one by one and forgotten again."""
+    """Return the seconds of each token of ids [n], fed one by one and forgotten again."""
     device = mm.model.device
     seconds = []
     with mm.frame.branch():
@@ -49,7 +49,7 @@ def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:
 
 @torch.no_grad()  # as transformers' generate
 def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
-    """The same behind a DynamicCache that holds the first `length` of ids already."""
+    """Return the same behind a DynamicCache that holds the first `length` of ids already."""
     ids = ids.to(model.device)
     cache = transformers.DynamicCache(config=model.config)
     given = {cache_argument(model): cache}
@@ -63,10 +63,10 @@ def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
 
 
 def measure(memories: Sequence[tuple[int, MemoryModel]], ids: torch.Tensor, tokens: int, rounds: int) -> list[Decoding]:
-    """A row for each memory of one model, given with how many tokens it holds: rounds of `tokens` tokens.
+    """Measure each memory of one model in rounds of `tokens` tokens; return a row for each.
 
-    They take turns, upwards and downwards, so that a machine that gets faster or slower does so for each. ids [n] are
-    at least `tokens` more than any frame attends to.
+    Each is given with how many tokens it holds. They take turns, upwards and downwards, so that a machine that gets
+    faster or slower does so for each. ids [n] are at least `tokens` more than any frame attends to.
     """
     ours: list[list[float]] = [[] for _ in memories]
     anchor: list[list[float]] = [[] for _ in memories]

@@ -1,6 +1,6 @@
 """A memory of any size in minutes: real blocks of a real model, archived again and again as later streams.
 
-Speed depends on how much a memory holds, not on what; nothing that is measured on such a memory is about answers.
+Speed depends on how much a memory holds, not on what it holds. No figure from such a memory is about answers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from everlong.data import shipped_books
 from everlong.generation.memory_model import MemoryModel
 
 SEED_TOKENS = 8192
-_STREAM = 1  # where the copies go; the model's own stream is 0
-_COPY = "copy"  # their source
+_STREAM = 1  # stream of the copies; the model's own stream is 0
+_COPY = "copy"  # source of the copies
 
 
 def read_seed(mm: MemoryModel, tokens: int = SEED_TOKENS) -> None:
@@ -27,7 +27,7 @@ def read_seed(mm: MemoryModel, tokens: int = SEED_TOKENS) -> None:
 def grow(mm: MemoryModel, tokens: int) -> int:
     """Add copies of what was read, block by block, each with the next tokens of the books, until it holds `tokens`.
 
-    Returns how many it holds: whole blocks, or more than `tokens` where it did already.
+    Returns how many tokens it holds: whole blocks, or more than `tokens` where it held more already.
     """
     core = mm.memory.core
     whole = [block for block in mm.memory.blocks() if block.source != _COPY and block.span[0] > 0][:-1]
@@ -68,5 +68,5 @@ def _book_ids(mm: MemoryModel, tokens: int) -> list[int]:
 
 
 def book_ids(mm: MemoryModel, tokens: int) -> torch.Tensor:
-    """Token ids [tokens] of the shipped books from their beginning; fewer where they have no more."""
+    """Return token ids [tokens] of the shipped books from their beginning; fewer where the books end before."""
     return torch.tensor(_book_ids(mm, tokens))

@@ -1,7 +1,7 @@
 """Reading into a memory against plain chunked prefill over the same attention span, in one run.
 
-The anchor is transformers alone: the same chunks, over a DynamicCache as long as the frame's sinks and rolling zone,
-put back as it was after each chunk, so that nothing is archived, indexed or re-based.
+The anchor is transformers alone. It reads the same chunks over a DynamicCache as long as the frame's sinks and rolling
+zone. The cache is put back after each chunk, so that nothing is archived, indexed or re-based.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from everlong.models.releases import cache_argument
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """Medians of rounds that took turns."""
+    """Speeds as medians of rounds that took turns."""
 
-    tokens: int  # timed, of all rounds
+    tokens: int  # timed tokens of all rounds
     chunk_tokens: int
     span_tokens: int  # that the anchor's chunks attend to beside themselves
     everlong_tokens_per_second: float
     anchor_tokens_per_second: float
-    ratio: float  # everlong's over the anchor's
+    ratio: float  # everlong's speed over the anchor's
 
 
 def anonymous_bytes() -> int:
-    """What this process holds in RAM that is no file's; Linux only."""
+    """Return the bytes of RAM of this process that belong to no file. Linux only; raises RuntimeError elsewhere."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return 1024 * int(line.split()[1])
@@ -44,9 +44,9 @@ def anonymous_bytes() -> int:
 
 
 class Peak:
-    """The most that anonymous_bytes() was while the context was open, looked at every few milliseconds.
+    """The peak of anonymous_bytes() while the context is open, sampled every few milliseconds.
 
-    It may be opened again, and goes on from the most so far.
+    It may be opened again, and goes on from the peak so far.
     """
 
     def __init__(self) -> None:
@@ -68,23 +68,26 @@ class Peak:
 
 
 def chunk_tokens(config: MemoryConfig) -> int:
-    """Of a forward: no more than a small frame has room for."""
+    """Return the tokens of a forward pass: no more than a small frame has room for."""
     return min(config.frame.chunk_tokens, config.frame.tokens - config.front_tokens - config.frame.rolling_tokens)
 
 
 def span_tokens(config: MemoryConfig) -> int:
-    """What the anchor attends to: rolling holds M right after an eviction and is read over in between."""
+    """Return how many tokens the anchor attends to.
+
+    The rolling zone holds M tokens right after an eviction, and grows in between.
+    """
     return config.frame.sink_tokens + config.frame.rolling_tokens
 
 
 def warm_up_tokens(config: MemoryConfig) -> int:
-    """Read untimed, by both: the span, and two chunks over it."""
+    """Return the tokens that both read before the timing: the span, and two chunks over it."""
     return span_tokens(config) + 2 * chunk_tokens(config)
 
 
 @torch.inference_mode()
 def prefilled(model: Any, ids: torch.Tensor) -> DynamicCache:
-    """The anchor's cache: of ids [n] in one forward."""
+    """Return the anchor's cache of ids [n], from one forward pass."""
     cache = DynamicCache(config=model.config)
     model(input_ids=ids[None].to(model.device), **{cache_argument(model): cache}, use_cache=True, logits_to_keep=1)
     return cache
@@ -92,9 +95,12 @@ def prefilled(model: Any, ids: torch.Tensor) -> DynamicCache:
 
 @torch.inference_mode()
 def anchor_seconds(model: Any, cache: DynamicCache, ids: torch.Tensor, chunk: int) -> float:
-    """Seconds to prefill ids [n] in chunks, each over what the cache holds, which is the same afterwards."""
+    """Return the seconds to prefill ids [n] in chunks, each over what the cache holds. The cache is the same
+    afterwards.
+    """
     ids = ids.to(model.device)
-    # A window or a linear state that has gone on cannot be cropped: a copy goes on, whose making is not timed.
+    # A sliding window or a linear state that has gone on cannot be cropped. A copy goes on instead; making it is not
+    # timed.
     croppable = all(type(layer) is DynamicLayer for layer in cache.layers)
     seconds = 0.0
     for first in range(0, len(ids) - chunk + 1, chunk):

@@ -27,25 +27,32 @@ app = typer.Typer(
     help="A memory of a million tokens and more for HuggingFace causal LMs.",
 )
 
-Model = Annotated[str, typer.Option("--model", "-m", help="Name or path; smollm2 is the embedded default.")]
+Model = Annotated[str, typer.Option("--model", "-m", help="Model to use, by name or path; smollm2 is embedded.")]
 KeptModel = Annotated[
     str,
-    typer.Option("--model", "-m", help="Name or path; by default the one that read it, smollm2 for a new memory."),
+    typer.Option(
+        "--model",
+        "-m",
+        help="Model to use, by name or path; by default the one that read the memory, or smollm2 for a new memory.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-Length = Annotated[int, typer.Option("--max-new-tokens", help="Tokens of an answer, at most.")]
+Length = Annotated[int, typer.Option("--max-new-tokens", help="Most tokens in an answer.")]
 OwnLength = Annotated[
     int | None,
-    typer.Option("--max-new-tokens", help="Tokens of an answer, at most; by default the model's own setting, or 64."),
+    typer.Option("--max-new-tokens", help="Most tokens in an answer; by default the model's own setting, or 64."),
 ]
 System = Annotated[
-    str | None, typer.Option(help="A system message before the question, where there is a chat template.")
+    str | None, typer.Option(help="System message before the question, where the model has a chat template.")
 ]
 MemoryFolder = Annotated[Path, typer.Option("--memory", "-d", help="Folder of the memory.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", "--memory-config", help="A setting of MemoryConfig: search.groups=2; or a .json or .toml file of them."
+        "--set",
+        "--memory-config",
+        help="A setting of the memory, such as search.groups=2; or a .json or .toml file of settings. May be given "
+        "several times.",
     ),
 ]
 ChatTemplateKwargs = Annotated[
@@ -54,17 +61,17 @@ ChatTemplateKwargs = Annotated[
 
 
 def print_json(value: Any) -> None:
-    """JSON has no NaN and no infinity: they are null."""
+    """Print JSON; NaN and infinity become null, as JSON has neither."""
     print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
 
 
 def print_json_line(value: Any) -> None:
-    """The same on one line, at once."""
+    """Print the same on one line, at once."""
     print(json.dumps(_finite(value), default=str, allow_nan=False), flush=True)
 
 
 def line_by_line(console: Console) -> Callable[[str], None]:
-    """A log that prints what it is told as it is: no markup, a line a line."""
+    """Return a log that prints each line as it is, without markup."""
     return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -77,9 +84,9 @@ def _finite(value: Any) -> Any:
 
 
 def on_device(device: str) -> dict[str, Any]:
-    """What --device says, as `load` takes it; "" leaves it to that.
+    """Return what --device says as arguments of `load`; "" leaves the device to `load`.
 
-    ValueError for a device that there is not.
+    Raises ValueError for a device that does not exist.
     """
     if not device:
         return {}
@@ -94,7 +101,7 @@ def on_device(device: str) -> dict[str, Any]:
 
 
 def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
-    """What --chat-template-kwargs says; ValueError for what is no JSON object."""
+    """Return what --chat-template-kwargs says. Raises ValueError for what is no JSON object."""
     try:
         variables = json.loads(option) if option else {}
     except json.JSONDecodeError as error:
@@ -105,7 +112,7 @@ def parse_chat_template_kwargs(option: str) -> dict[str, Any]:
 
 
 def set_config(settings: Sequence[str] | None) -> MemoryConfig:
-    """MemoryConfig() with what was set; ValueError where that is wrong."""
+    """Return MemoryConfig() with these settings. Raises ValueError where one is wrong."""
     from everlong.cli.settings import memory_settings
     from everlong.config import MemoryConfig
 
@@ -113,7 +120,7 @@ def set_config(settings: Sequence[str] | None) -> MemoryConfig:
 
 
 def model_of(memory: Path) -> str:
-    """The model that an existing memory was read with."""
+    """Return the model that an existing memory was read with."""
     from everlong.memory import Memory
 
     with Memory.open(memory, read_only=True) as kept:
@@ -121,14 +128,14 @@ def model_of(memory: Path) -> str:
 
 
 def model_for(memory: Path, named: str) -> str:
-    """The model that is named, else that of the memory, else the embedded one for a memory that is to be made."""
+    """Return the named model, or else the memory's model, or else the embedded one for a new memory."""
     from everlong.memory import Memory
 
     return named or (model_of(memory) if Memory.exists(memory) else DEFAULT_MODEL)
 
 
 def main() -> None:
-    """Entry point: expected failures become one line on standard error."""
+    """Run the command line. Expected failures become one line on standard error."""
     _silence_dependencies()
     try:
         app()
@@ -142,9 +149,9 @@ def main() -> None:
 
 
 def _silence_dependencies() -> None:
-    """What packages tell the developers of others is no news to who calls a command; errors are raised, and told.
+    """Silence what packages tell developers; errors are still raised and shown.
 
-    All of it is told where that is asked for: TRANSFORMERS_VERBOSITY=warning, python -W default -m everlong.
+    All of it is shown on request: TRANSFORMERS_VERBOSITY=warning, python -W default -m everlong.
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # read when transformers is imported
     if sys.warnoptions:
@@ -155,13 +162,16 @@ def _silence_dependencies() -> None:
 
 
 def _is_expected(error: Exception) -> bool:
-    """Whether it says what is wrong with what was given, or what this machine lacks; any other is a mistake of ours."""
+    """Return whether an error says what is wrong with the input, or what this machine lacks. Others are bugs of
+    everlong.
+    """
     if isinstance(error, EverlongError | ValueError | OSError | ImportError):
         return True
-    # Of packages that nobody has imported nothing is raised, and importing torch for --help would take seconds.
+    # A package that nobody has imported raises nothing, and importing torch for --help would take seconds.
     jinja2, torch = sys.modules.get("jinja2"), sys.modules.get("torch")
     if jinja2 is not None and isinstance(error, jinja2.TemplateError):  # a chat template's own refusal
         return True
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)  # the CPU's has no type of its own
+    # The CPU's error has no type of its own
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

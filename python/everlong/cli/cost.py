@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def bench(
     *,
     model: Model = DEFAULT_MODEL,
-    tokens: Annotated[int, typer.Option(help="Tokens of books that are read, in rounds of whole chunks.")] = 4096,
+    tokens: Annotated[int, typer.Option(help="Tokens of books to read, in rounds of whole chunks.")] = 4096,
     sizes: Annotated[
-        str, typer.Option(help="Tokens in the memory, where it is decoded and asked: 10000,100000 or 10K,1M.")
+        str, typer.Option(help="Sizes of the memory to decode and ask at, in tokens: 10000,100000 or 10K,1M.")
     ] = "10000,100000",
     machine: Machine,
     as_json: Json = False,
@@ -40,7 +40,7 @@ def bench(
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
 
-    lengths = parse_lengths(sizes)  # what is wrong is told before a model is loaded
+    lengths = parse_lengths(sizes)  # a wrong value is reported before a model is loaded
     network, tokenizer = machine.load(model)
     with working("reading, asking and decoding", enabled=sys.stderr.isatty()):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)

@@ -1,4 +1,4 @@
-"""`everlong demo`, `everlong eval ...`, `everlong plot`: seeing that it works, and how well."""
+"""`everlong demo`, `everlong eval ...`, `everlong plot`: whether everlong works, and how well."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from everlong.corpora.tasks import SUITES, TASKS
 
 
 class _Suites(MeasuredParts):
-    """A group that says what there is when it is asked for what there is not."""
+    """A group that lists its commands when it is asked for an unknown one."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
@@ -46,17 +46,17 @@ app.add_typer(eval_app, name="eval")
 def demo(
     *,
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens of books to read, all of them; by default 250,000, cut to --minutes.")
+        int | None, typer.Option(help="Tokens of books to read; by default 250,000, cut to what --minutes allow.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Cut tokens and facts to what these minutes allow; by default 6.")
+        float | None, typer.Option(help="Cut tokens and facts to what these minutes allow; 6 unless --tokens is given.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for memory, report and picture.")] = Path("runs/demo"),
     corpus: Corpus = None,
     machine: Machine,
     as_json: Json = False,
 ) -> None:
-    """A real model reads books that it cannot hold, and answers from them."""
+    """Let a real model read books that it cannot hold, and answer from them."""
     from everlong.eval.demo import run_demo
 
     report = run_demo(
@@ -77,30 +77,32 @@ def demo(
 def eval_niah(
     *,
     on: Evaluated,
-    tokens: Annotated[int | None, typer.Option(help="Longest haystack; 32,768 by default.")] = None,
-    lengths: Annotated[str, typer.Option(help="Where to ask, ascending: 32K,128K; instead of --tokens.")] = "",
-    facts: Annotated[int, typer.Option(help="Facts of each kind at each length.")] = 10,
+    tokens: Annotated[int | None, typer.Option(help="Tokens in the longest haystack; by default 32,768.")] = None,
+    lengths: Annotated[
+        str, typer.Option(help="Lengths to ask at, ascending, such as 32K,128K; replaces --tokens.")
+    ] = "",
+    facts: Annotated[int, typer.Option(help="Number of facts of each kind at each length.")] = 10,
     kinds: Annotated[
         str,
         typer.Option(
-            help="Kinds of facts, by commas: pass-key,uuid,name (the default),best-thing,quote; paraphrase: 48 "
+            help="Kinds of facts, by commas: pass-key,uuid,name (the default),best-thing,quote; or paraphrase: 48 "
             "facts that are asked for in other words."
         ),
     ] = "",
     keep: Annotated[
-        Path | None, typer.Option(help="Keep the memory of every length here, to ask again at once.")
+        Path | None, typer.Option(help="Folder to keep the memory of every length in, to ask it again without reading.")
     ] = None,
     chat_template_kwargs: ChatTemplateKwargs = "",
     as_json: Json = False,
 ) -> None:
-    """Needle in a haystack: facts planted in books, asked with memory, by the window alone, on the gold text."""
+    """Find needles in a haystack: facts planted in books, asked with memory, window alone and gold text alone."""
     from everlong.cli.settings import parse_lengths
     from everlong.eval.niah import READ_AS, NiahConfig, run_niah
     from everlong.eval.tables import print_report
 
     stops = parse_lengths(lengths) if lengths else ()
     if stops and tokens not in (None, stops[-1]):
-        raise ValueError(f"--tokens {tokens} and --lengths {lengths}: the longest of these is another")
+        raise ValueError(f"--tokens {tokens} is not the longest of --lengths {lengths}")
     config = NiahConfig(
         lengths=stops,
         facts_per_kind=facts,
@@ -129,12 +131,14 @@ def eval_niah(
 def eval_ppl(
     *,
     on: Evaluated,
-    places: Annotated[int, typer.Option(help="Places in books that are scored.")] = 8,
-    kept: Annotated[int, typer.Option(help='Slots of a zone "kept", one frame for each Trimmer that there is.')] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder of what is known so far; a run goes on there.")] = None,
+    places: Annotated[int, typer.Option(help="Number of places in books to score.")] = 8,
+    kept: Annotated[
+        int, typer.Option(help='Slots of a zone "kept", measured with every way to choose its tokens; 0: none.')
+    ] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results so far; a run goes on there.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
+    """Measure the perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
     from everlong.eval.ppl import FILE, PplConfig, run_ppl, trimmers_for
     from everlong.eval.tables import print_report
 
@@ -156,12 +160,18 @@ def run_and_report(
     on: Evaluated,
     baselines: Annotated[
         list[str] | None,
-        typer.Option("--baseline", help="Compare with NAME or NAME:setting=value; again for more."),
+        typer.Option(
+            "--baseline", help="Baseline to compare with: NAME or NAME:setting=value. May be given several times."
+        ),
     ] = None,
-    lengths: Annotated[str, typer.Option(help="Tokens, such as 4K,32K,1M; all are one reading.")] = "",
-    count: Annotated[int, typer.Option(help="Questions of each task at each length; 0: 4, or 1 if quick.")] = 0,
-    quick: Annotated[bool, typer.Option(help="A first look, in minutes.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder of memory, answers, report; a run goes on there.")] = None,
+    lengths: Annotated[
+        str, typer.Option(help="Lengths of the text in tokens, such as 4K,32K,1M; one reading serves all.")
+    ] = "",
+    count: Annotated[int, typer.Option(help="Questions of each task at each length; 0: 4, or 1 with --quick.")] = 0,
+    quick: Annotated[bool, typer.Option(help="Take a first look, in minutes.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for memory, answers and report; a run goes on there.")
+    ] = None,
     plot: Annotated[bool, typer.Option(help="Draw the report's pictures into the folder.")] = False,
     chat_template_kwargs: ChatTemplateKwargs = "",
     as_json: Json = False,
@@ -222,10 +232,10 @@ for _name in (*SUITES, *TASKS):
 
 @app.command("plot")
 def plot_report(
-    file: Annotated[Path, typer.Argument(help="JSON of eval, of a trace, or of a demo.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the pictures; beside the file by default.")] = None,
+    file: Annotated[Path, typer.Argument(help="JSON of an evaluation, of a trace, or of a demo.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the pictures; by default beside the file.")] = None,
 ) -> None:
-    """Draw what a report says: PNG and SVG, from its JSON alone."""
+    """Draw what a report says as PNG and SVG, from its JSON alone."""
     from everlong.pictures import draw_report, require_matplotlib
 
     require_matplotlib()

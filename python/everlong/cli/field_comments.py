@@ -1,4 +1,4 @@
-"""What a class says of itself: its docstring, and of each field of a dataclass the comment beside it or above it."""
+"""The help texts in a class: its docstring, and for each field of a dataclass the comment beside or above it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 def comment_at(lines: Sequence[str], first: int, last: int) -> str:
-    """Of a field that stands in lines `first` to `last`, counted from 1; "" where nothing is said of it."""
+    """Return the comment of a field in lines `first` to `last`, counted from 1; "" where it has none."""
     _, mark, comment = lines[last - 1].partition("  # ")
     if not mark:
         above = first - 2
@@ -22,7 +22,7 @@ def comment_at(lines: Sequence[str], first: int, last: int) -> str:
 
 
 def comments_of(settings: type) -> dict[str, str]:
-    """By field of a dataclass; what it inherits is said where it is written last."""
+    """Return the comments by field of a dataclass. For an inherited field the comment that was written last counts."""
     found: dict[str, str] = {}
     for own in reversed(settings.__mro__):
         if dataclasses.is_dataclass(own):
@@ -35,7 +35,7 @@ def comments_of(settings: type) -> dict[str, str]:
 
 
 def docstring_in(file: pathlib.Path, name: str) -> str:
-    """Of a class in a file, which is not imported; "" without."""
+    """Return the docstring of a class in a file that is not imported; "" without one."""
     for node in ast.parse(file.read_text("utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return ast.get_docstring(node) or ""

@@ -1,7 +1,8 @@
-"""Options of a command from a dataclass: a field's name, type, default and comment; without a default, an argument.
+"""Options of a command from a dataclass: a field's name, type, default and comment.
 
-Fields are of int, float, bool, str, Path, a Literal of words, or tuples of these; each may be None. Several paths are
-given one after the other, several numbers or words by commas; "none" is no number and no word.
+A field without a default is an argument. Fields are of int, float, bool, str, Path, a Literal of words, or tuples of
+these; each may be None. Several paths are given one after the other, several numbers or words by commas; "none" is no
+number and no word.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NONE = ("", "none")
 
 @dataclasses.dataclass(frozen=True)
 class _Typed:
-    """How a field is typed: what typer takes for it, and what becomes of that."""
+    """How a field is typed: its kind for typer, and how what was typed becomes its value."""
 
     kind: Any
     default: Any
@@ -33,8 +34,9 @@ class _Typed:
 
 
 def parameters_of(settings: type) -> list[inspect.Parameter]:
-    """For `command_of`, what a class says itself before what it inherits. TypeError for a field of a type that no
-    option has.
+    """Return the parameters for `command_of`: a class's own fields before those that it inherits.
+
+    Raises TypeError for a field of a type that no option has.
     """
     said, hints = comments_of(settings), typing.get_type_hints(settings)
     own = list(inspect.get_annotations(settings))
@@ -43,14 +45,14 @@ def parameters_of(settings: type) -> list[inspect.Parameter]:
 
 
 def settings_of(settings: type, given: Mapping[str, Any]) -> Any:
-    """The dataclass with what was typed; ValueError where that is wrong."""
+    """Return the dataclass with what was typed. Raises ValueError where that is wrong."""
     hints = typing.get_type_hints(settings)
     fields = dataclasses.fields(settings)
     return settings(**{field.name: _typed(field, hints[field.name]).value(given[field.name]) for field in fields})
 
 
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
-    """A function that typer takes to have these parameters."""
+    """Return a function that has these parameters for typer."""
 
     def command(**given: Any) -> None:
         function(**given)
@@ -61,7 +63,7 @@ def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.
 
 
 def command_of(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
-    """The command that calls `function` with what was given for each of the parameters by its name."""
+    """Return the command that calls `function` with what was given for each parameter, by name."""
     app = typer.Typer(add_completion=False)
     app.command(help=help)(with_parameters(function, parameters))
     return typer.main.get_command(app)
@@ -91,7 +93,7 @@ def _typed(field: dataclasses.Field[Any], hint: Any) -> _Typed:
     if typing.get_origin(hint) in (typing.Union, types.UnionType) and len(kinds) == 1:
         inner = _typed(field, kinds[0])
         if default is None:
-            # What is not given is None; what is given is as it would be without.
+            # What is not given is None; what is given becomes what it would be without None.
             return _Typed(inner.kind | None, None, lambda given: None if given is None else inner.value(given))
         return inner
     if typing.get_origin(hint) is tuple:

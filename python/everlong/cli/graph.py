@@ -1,4 +1,4 @@
-"""`everlong graph`: what a memory's graph has, and the way out of it."""
+"""`everlong graph`: what a memory's graph has, and its export."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ def graph(
     memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
     graphml: Annotated[
         Path | None,
-        typer.Option(help="Write all of it as GraphML into this file, for Gephi, yEd or Cytoscape.", dir_okay=False),
+        typer.Option(
+            help="Write the whole graph as GraphML into this file, for Gephi, yEd or Cytoscape.", dir_okay=False
+        ),
     ] = None,
-    topics: Annotated[int, typer.Option(help="How many topics to list, the largest.", min=0)] = 20,
+    topics: Annotated[int, typer.Option(help="Number of topics to list, the largest first.", min=0)] = 20,
     as_json: Json = False,
 ) -> None:
-    """Topics of a memory and their blocks, without a model. `everlong read --set archive.graph=true` grows them."""
+    """Show the topics of a memory and their blocks, without a model. `everlong read --set archive.graph=true` grows
+    them.
+    """
     from everlong.memory import Memory
 
     with Memory.open(memory, read_only=True) as kept:
@@ -72,7 +76,7 @@ def _report(memory: Any, listed: int) -> dict[str, Any]:
         ],
         "days": {node.name: node.count for node in nodes if node.kind == "timeline" and node.level == 0},
         "entities": {node.name: node.count for node in entities[:listed]},
-        # What `everlong plot` draws: all blocks, in the order of archiving.
+        # for `everlong plot`: all blocks, in the order of archiving
         "graph": [
             {
                 "id": block.id,

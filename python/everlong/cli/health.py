@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 @grouped
 def doctor(
     *,
-    model: Annotated[str, typer.Argument(help="Name or path; smollm2 is the embedded default.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str, typer.Argument(help="Model to examine, by name or path; smollm2 is embedded.")
+    ] = DEFAULT_MODEL,
     machine: Machine,
-    tokens: Annotated[int, typer.Option(help="Tokens of text that are computed both ways.")] = 512,
+    tokens: Annotated[int, typer.Option(help="Tokens of text to compute both ways.")] = 512,
     as_json: Json = False,
 ) -> None:
     """Compare a model with itself behind a memory: what is exact, what is approximate and by how much.
 
-    Exit code 1 when the model is refused or something that must be exact is not.
+    The exit code is 1 when the model is refused, or when something that must be exact is not.
     """
     from everlong.doctor import examine
 

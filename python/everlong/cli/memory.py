@@ -1,4 +1,4 @@
-"""`everlong read | ask | chat | inspect`: a memory from the outside."""
+"""`everlong read | rebuild | ask | chat | inspect`: a memory from the outside."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from everlong.retrieval.recall import Recall
 
 _CITED_CHARACTERS = 200
-_CONVERSATION = "conversation"  # what is shown for the source "", of what was said
+_CONVERSATION = "conversation"  # shown in place of the source "", for what was said
 
 
 @app.command()
@@ -54,23 +54,23 @@ def read(
     files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
     memory: MemoryFolder,
     model: KeptModel = "",
-    source: Annotated[str, typer.Option(help="Name in citations; the file's name by default.")] = "",
+    source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
-    happened: Annotated[
-        str, typer.Option(help="When what it tells of happened: 2024-05-03, or 7d, 12h, 30m ago.")
-    ] = "",
-    again: Annotated[bool, typer.Option(help="Read a file anew that was read before and has not changed.")] = False,
+    happened: Annotated[str, typer.Option(help="When the told events happened: 2024-05-03, or 7d, 12h, 30m ago.")] = "",
+    again: Annotated[
+        bool, typer.Option(help="Read a file again even if it was read before and has not changed.")
+    ] = False,
     loading: Configured,
     as_json: Json = False,
 ) -> None:
-    """Read text files into a memory, which is made if it is not there.
+    """Read text files into a memory, which is made if it does not exist.
 
-    A reading that was interrupted goes on where it stopped when the same command is given again; a file that is there
-    already is not read again.
+    After an interruption, the same command goes on where the reading stopped. A file that the memory already holds is
+    not read again.
     """
     when = parse_time(happened) if happened else None
     for file in files:
-        pieces_of(file)  # what is no text is told before a memory is made
+        pieces_of(file)  # a file that is no text is reported before a memory is made
     with _attached(loading, model_for(memory, model), memory) as mm:
         reports = {}
         show = not as_json and sys.stderr.isatty()
@@ -91,16 +91,16 @@ def read(
 @grouped
 def rebuild(
     *,
-    old: Annotated[Path, typer.Argument(help="Folder of the memory to make anew.", exists=True, file_okay=False)],
+    old: Annotated[Path, typer.Argument(help="Folder of the old memory.", exists=True, file_okay=False)],
     memory: MemoryFolder,
     model: KeptModel = "",
     loading: Configured,
     as_json: Json = False,
 ) -> None:
-    """Make a memory anew for another model of the same tokenizer, from what another one read.
+    """Rebuild a memory for another model with the same tokenizer, from the text of an old memory.
 
-    Every block is read again, and keeps its name, tags, role and time. A rebuilding that was interrupted goes on where
-    it stopped when the same command is given again.
+    Every block is read again, and keeps its name, tags, role and time. After an interruption, the same command goes on
+    where the rebuilding stopped.
     """
     with _attached(loading, model_for(memory, model), memory) as mm:
         report = mm.rebuild(old, progress=not as_json and sys.stderr.isatty())
@@ -117,13 +117,13 @@ def rebuild(
 def ask(
     *,
     memory: MemoryFolder,
-    question: Annotated[str | None, typer.Argument(help="In quotes, as you would ask it.")] = None,
+    question: Annotated[str | None, typer.Argument(help="The question, in quotes.")] = None,
     questions: Annotated[
         Path | None,
         typer.Option(
-            help="Many instead, asked in one load of the model: a file with a JSON object a line, of question and, if "
-            "need be, source, tags and answer. So is what is printed; `right` says whether the answer is in the text. "
-            "They are answered greedily, in 64 tokens at most by default.",
+            help="File of many questions, asked in one load of the model. Each line is a JSON object with question "
+            "and, if needed, source, tags and answer. Each printed line is one too; `right` says whether the answer is "
+            "in the text. Answers are greedy, by default of at most 64 tokens.",
             exists=True,
             dir_okay=False,
         ),
@@ -139,7 +139,9 @@ def ask(
             show_default=False,
         ),
     ] = None,
-    no_recall: Annotated[bool, typer.Option("--no-recall", help="From the window alone: the newest text.")] = False,
+    no_recall: Annotated[
+        bool, typer.Option("--no-recall", help="Answer from the window alone: the newest text.")
+    ] = False,
     within: Within,
     loading: Configured,
     chat_template_kwargs: ChatTemplateKwargs = "",
@@ -147,18 +149,18 @@ def ask(
 ) -> None:
     """Answer a question from a memory; the citations follow the answer.
 
-    Question and answer are remembered, as in chat, unless another process writes to the memory now; with --remember
-    that is an error. Of --questions none is remembered, and a line's own source or tags stand in place of --source or
+    Question and answer are remembered, as in chat, unless another process is writing to the memory; with --remember
+    that is an error. Questions of --questions are not remembered. A line's own source or tags replace --source or
     --tag.
     """
     if (question is None) == (questions is None):
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
-        raise typer.BadParameter("--remember is for one question: of --questions none is remembered")
+        raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)
-    kept = model_of(memory)  # with a model named, too: a question makes no memory
+    kept = model_of(memory)  # a question makes no memory, not even for a named model
     host_bytes = set_config(loading.settings).archive.host_bytes
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
@@ -195,7 +197,7 @@ def _attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryM
 
 
 def _text_alone(memory: Path | Memory) -> bool:
-    """Whether it is there, and has no keys and values."""
+    """Return whether the memory exists and has no keys and values."""
     from everlong.memory import Memory
 
     if isinstance(memory, Memory):
@@ -207,7 +209,10 @@ def _text_alone(memory: Path | Memory) -> bool:
 
 
 def _open(memory: Path, host_bytes: int | None, *, to_write: bool) -> Memory:
-    """To be written if it can be: what is found out about it is kept. For a question to read is enough."""
+    """Open a memory for writing if possible, to keep what is found out about it; a question can do with reading.
+
+    With `to_write`, raises MemoryBusyError or MemoryIOError instead.
+    """
     from everlong.errors import MemoryBusyError, MemoryIOError
     from everlong.memory import Memory
 
@@ -220,7 +225,7 @@ def _open(memory: Path, host_bytes: int | None, *, to_write: bool) -> Memory:
 
 
 def citation(recall: Recall) -> str:
-    """One line: where a passage stands, and how it begins."""
+    """Return one line: where a passage stands, and how it begins."""
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = recall.source or _CONVERSATION
     how = ", as Detail Tokens" if recall.as_details else ""
@@ -228,7 +233,7 @@ def citation(recall: Recall) -> str:
 
 
 def doubt(confidence: float | None) -> str:
-    """One line: that the memory is unsure, and how much."""
+    """Return one line: that the memory is unsure, and how much."""
     return f"[memory unsure: the answer is among these with {100 * (confidence or 0):.0f} % probability]"
 
 
@@ -244,17 +249,17 @@ def chat(
     loading: Configured,
     chat_template_kwargs: ChatTemplateKwargs = "",
     timeline: Annotated[
-        Path | None, typer.Option(help="Draw what came back when: .png or .svg; or .json, for plot.")
+        Path | None, typer.Option(help="File for a picture of what came back when: .png or .svg; or .json, for `plot`.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a turn.")] = False,
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    What was said comes back as what was read does, what was asked does not; --role chooses otherwise.
+    By default, what was read and said comes back, but not what was asked; --role chooses otherwise.
 
-    /sources lists what was read, /forget NAME forgets a source, one of several of a name by its path, /quit or Ctrl-D
-    ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it; answers are decoded
-    by the model's own settings. A memory that is not there is made, with the embedded model by default.
+    /sources lists what was read. /forget NAME forgets a source; where several have the name, use a path. /quit or
+    Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are
+    decoded by the model's own settings. A memory that does not exist is made, by default with the embedded model.
     """
     where = within.where("read", "said")
     variables = parse_chat_template_kwargs(chat_template_kwargs)
@@ -272,11 +277,11 @@ def chat(
                 said = _obey(mm, line)
                 print(json.dumps({"command": line, "text": said}) if as_json else said)
             elif line:
-                given, system = system, None  # it is remembered as what was said is: the first line has it
+                given, system = system, None  # only the first line has it, as it is remembered like what was said
                 streamed = mm.stream(line, max_new_tokens, system=given, chat_template_kwargs=variables, where=where)
                 try:
                     _show(mm, line, streamed, as_json=as_json)
-                except ValueError as error:  # of this line; the next one may be text
+                except ValueError as error:  # only this line is bad; the next one may be text
                     print(error, file=sys.stderr)
         if timeline is not None:
             _draw_timeline(mm, timeline)
@@ -293,7 +298,7 @@ def _draw_timeline(mm: MemoryModel, file: Path) -> None:
 
 
 def _next_line(*, prompt: str) -> str | None:
-    """The next line of standard input, stripped; None at its end. The prompt is shown to a terminal only."""
+    """Return the next line of standard input, stripped; None at its end. Only a terminal shows the prompt."""
     try:
         return input(prompt if sys.stdin.isatty() else "").strip()
     except (EOFError, KeyboardInterrupt):
@@ -310,7 +315,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
     if command == "/forget" and name:
         name = name.strip()
         if name == _CONVERSATION and not mm.memory.blocks(name):
-            name = ""  # as what was said is listed
+            name = ""  # "conversation" is how what was said is listed
         by_path = name != "" and not mm.memory.blocks(name)
         blocks = mm.memory.forget(where=Where(origin=name)) if by_path else mm.memory.forget(source=name)
         return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"
@@ -353,7 +358,7 @@ class Source:
     """What a memory holds under one name, from one place."""
 
     name: str
-    origin: str  # the path of its file, or what it was told; "" where it has none
+    origin: str  # the path of its file, or what was given for it; "" where it has none
     shown: str  # its name, with its origin where others have the same name
     blocks: int
     tokens: int
@@ -363,7 +368,7 @@ class Source:
 
 
 def sources(memory: Memory) -> list[Source]:
-    """By name, in the order in which they were first read."""
+    """Return the sources by name, in the order in which they were first read."""
     found: dict[tuple[str, str], list[Any]] = {}
     for block in memory.blocks():
         found.setdefault((block.source, block.origin), []).append(block)
@@ -393,7 +398,7 @@ def inspect(
     blocks: Annotated[bool, typer.Option(help="List every block.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What a memory holds and for which model, without loading one."""
+    """Show what a memory holds and for which model, without loading the model."""
     from everlong.memory import Memory
     from everlong.retrieval.profile import load_profile
 

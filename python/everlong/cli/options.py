@@ -1,4 +1,4 @@
-"""Options that commands share, in groups: a command takes a dataclass, and is typed with its fields."""
+"""Groups of options that commands share: a command takes a dataclass, and its fields become options."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def grouped(function: Callable[..., None], *first: Any) -> Callable[..., None]:
-    """The function as typer takes it: a parameter that is a dataclass is typed with that one's fields.
+    """Return the function as typer takes it: the fields of a dataclass parameter become parameters.
 
-    What is known of its first parameters is not typed.
+    The values in `first` are given to its first parameters, which are no options.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[len(first) :]
     groups: dict[str, Any] = {one.name: one.annotation for one in own if dataclasses.is_dataclass(one.annotation)}
@@ -47,30 +47,34 @@ def parameters_in(group: type) -> list[inspect.Parameter]:
 
 
 def taken(group: type[T], given: dict[str, Any]) -> T:
-    """The group with its fields, which are taken out of what was given."""
+    """Return the group with its fields, which are taken out of `given`."""
     return group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]
 
 
-Seed = Annotated[int, typer.Option(help="Of facts, places and orders: the same seed, the same questions.")]
+Seed = Annotated[int, typer.Option(help="Seed of facts, places and orders; the same seed gives the same questions.")]
 Corpus = Annotated[
-    Path | None, typer.Option(help="More books, where the shipped ones are too short: a folder of .txt or a tar.xz.")
+    Path | None,
+    typer.Option(help="More books, where the shipped ones are too short: a folder of .txt files or a .tar.xz."),
 ]
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Where and in what a model computes."""
+    """Where a model computes, and in which dtype."""
 
     dtype: Annotated[
         str,
-        typer.Option(help="float32, bfloat16, float16 or auto; by default the faster one on a CPU, on a GPU its own."),
+        typer.Option(
+            help="Number type: float32, bfloat16, float16 or auto; by default the faster one on a CPU, the model's own "
+            "on a GPU."
+        ),
     ] = ""
     device: Annotated[
-        str, typer.Option(help="Where the model computes: cuda:1, cpu; by default a GPU that it fits, else the CPU.")
+        str, typer.Option(help="Device for the model: cuda:1, cpu; by default a GPU that it fits, or else the CPU.")
     ] = ""
 
     def load(self, model: str, dtype: str | None = None) -> tuple[Any, Any]:
-        """The model with its tokenizer; in `dtype` unless another is named, None: the faster one here."""
+        """Load the model with its tokenizer, in the dtype of --dtype, or else in `dtype`; None: the faster one here."""
         from everlong.models import load
 
         return load(model, self.dtype or dtype, **on_device(self.device))
@@ -78,17 +82,19 @@ class Machine:
 
 @dataclasses.dataclass(frozen=True)
 class Configured(Machine):
-    """The same, and how a memory is set."""
+    """The same, with the settings of a memory."""
 
     settings: Settings = None
 
     def load_configured(
         self, model: str, dtype: str | None = None, *, text_alone: bool = False
     ) -> tuple[tuple[Any, Any], MemoryConfig]:
-        """The same, and the config that fits the model, and a memory of text alone, with what was set."""
+        """Load the model, and return the config that fits it, with what was set; `text_alone` for a memory of text
+        alone.
+        """
         from everlong.frame.serve import configured
 
-        set_config(self.settings)  # what is wrong is told before a model is loaded
+        set_config(self.settings)  # a wrong setting is reported before a model is loaded
         network, tokenizer = self.load(model, dtype)
         config = configured(network, memory_settings(self.settings or ()), text_alone=text_alone)
         return (network, tokenizer), config
@@ -96,14 +102,14 @@ class Configured(Machine):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated(Configured):
-    """What is measured, on what."""
+    """What is measured, and on what."""
 
     model: Model = DEFAULT_MODEL
     seed: Seed = 0
     corpus: Corpus = None
 
     def load_as_begun(self, folder: Path | None, file: str) -> tuple[tuple[Any, Any], MemoryConfig]:
-        """In the dtype that a run whose answers are in that file of the folder began in, unless another is named."""
+        """Load in the dtype of --dtype, or else in the dtype in which a run with answers in that file began."""
         from everlong.eval.answers import dtype_of
 
         return self.load_configured(self.model, dtype_of(folder, file))
@@ -113,24 +119,31 @@ class Evaluated(Configured):
 class Within:
     """What may be recalled."""
 
-    source: Annotated[list[str] | None, typer.Option(help="Recall from this source only; or from several.")] = None
-    tag: Annotated[list[str] | None, typer.Option(help="Recall only what has this tag; or all of several.")] = None
+    source: Annotated[
+        list[str] | None, typer.Option(help="Recall only from this source; may be given several times.")
+    ] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Recall only what has this tag, or all of several.")] = None
     after: Annotated[
-        str, typer.Option(help="Recall only what was read after that: 2026-11-21, or 7d, 12h, 30m ago.")
+        str, typer.Option(help="Recall only what was read after this time: 2026-11-21, or 7d, 12h, 30m ago.")
     ] = ""
-    before: Annotated[str, typer.Option(help="Recall only what was read before that.")] = ""
+    before: Annotated[str, typer.Option(help="Recall only what was read before this time.")] = ""
     role: Annotated[
         list[str] | None, typer.Option(help="Recall only what was read, asked or said; may be given several times.")
     ] = None
     origin: Annotated[
         str,
-        typer.Option(help="Recall only what was read from there: a path as `inspect` lists it, of two of one name."),
+        typer.Option(help="Recall only what was read from this path, as `inspect` lists it where names are equal."),
     ] = ""
-    happened_after: Annotated[str, typer.Option(help="Recall only what is told of after that: read --happened.")] = ""
-    happened_before: Annotated[str, typer.Option(help="Recall only what is told of before that.")] = ""
+    happened_after: Annotated[
+        str, typer.Option(help="Recall only text about events after this time: read --happened.")
+    ] = ""
+    happened_before: Annotated[str, typer.Option(help="Recall only text about events before this time.")] = ""
 
     def where(self, *roles: Role) -> Where:
-        """ValueError for what is no time and no role; with `roles` unless some are named."""
+        """Return what may be recalled; `roles` apply unless --role names some.
+
+        Raises ValueError for what is no time or no role.
+        """
         from everlong.memory.where import Where, parse_time
 
         times = (self.after, self.before, self.happened_after, self.happened_before)

@@ -1,7 +1,7 @@
-"""`everlong train PART` and `everlong eval PART`, made from the dataclasses of the parts that there are.
+"""`everlong train PART` and `everlong eval PART`, made from the dataclasses of the installed parts.
 
-What can be chosen is a part's `Training`, and its `Measuring`; the command's help is their docstring. A part is
-imported when its command runs or is asked for its options, and no earlier.
+The options are those of a part's `Training` or `Measuring`; the command's help is their docstring. A part is imported
+when its command runs or is asked for its options, and no earlier.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from everlong.cli.from_dataclass import command_of, parameter, parameters_of, se
 from everlong.cli.options import Configured, Machine, parameters_in, taken
 from everlong.errors import EverlongError
 
-Out = Annotated[Path | None, typer.Option(help="Folder of the pack; by default where this model's is looked for.")]
-Work = Annotated[Path, typer.Option(help="Folder of states and checkpoints: a run that was cut short goes on.")]
-Pack = Annotated[str, typer.Option(help="What was trained for the model: auto, a folder, or none.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for the pack; by default the one where this model's pack is looked for.")
+]
+Work = Annotated[Path, typer.Option(help="Folder for states and checkpoints; a run that was cut short goes on there.")]
+Pack = Annotated[str, typer.Option(help="Pack of the model's trained parts: auto, a folder, or none.")]
 
 Which = Literal["train", "measure"]
 
-# What had another name, as it was typed, and what took its place.
+# Former names, as they were typed, with what took their place.
 RENAMED: Mapping[tuple[str, ...], str] = {
     ("train", "dnii"): "`everlong train router`",
     ("eval", "meaning"): "`everlong eval towers`",
@@ -40,7 +42,7 @@ _SETTINGS: dict[Which, str] = {"train": "Training", "measure": "Measuring"}
 
 
 class PartCommand(TyperCommand):
-    """A part's command, which is made when it is needed: until then its name and its help are known."""
+    """A part's command, which is made when it is needed. Until then only its name and its help are known."""
 
     def __init__(self, part: str, which: Which, says: str) -> None:
         super().__init__(part.replace("_", "-"), help=says)
@@ -63,7 +65,7 @@ class PartCommand(TyperCommand):
 
 
 class Parts(TyperGroup):
-    """A group with a command for every part that has what it is about, beside its own."""
+    """A group with its own commands, and one for every part that can be trained or measured."""
 
     which: Which
 
@@ -82,7 +84,7 @@ class Parts(TyperGroup):
         return PartCommand(part, self.which, docstring_in(file, _SETTINGS[self.which]))
 
     def _parts(self) -> dict[str, str]:
-        """By the names of their commands."""
+        """Return the parts by the names of their commands."""
         there = [name for name in part_list.names() if part_list.file_of(name, self.which) is not None]
         return {name.replace("_", "-"): name for name in there}
 
@@ -102,7 +104,7 @@ def _refuse_renamed(which: Which, *typed: str) -> None:
 
 
 def told(console: Console) -> Callable[[str, int, int], None]:
-    """Every fiftieth of what is counted, and the last."""
+    """Return a log that prints every fiftieth step of a count, and the last one."""
 
     def said(what: str, done: int, of: int) -> None:
         if done == of or done % 50 == 0:
@@ -127,7 +129,10 @@ def print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
 
 
 def _training_of(part: str, says: str) -> Any:
-    """`everlong train PART`: into the model's pack; what is trained for a memory, with no model, is kept with that."""
+    """Make `everlong train PART`, which trains into the model's pack.
+
+    What is trained for a memory, without a model, is kept with the memory.
+    """
     module = part_list.module(part, "train")
     of_memory = getattr(module, "OF_A_MEMORY", False)
     common = [] if of_memory else [
@@ -160,7 +165,7 @@ def _training_of(part: str, says: str) -> Any:
 
 
 def _say(parts: Mapping[str, Any], where: str, console: Console, *, as_json: bool) -> None:
-    """How the first of the parts was made; what comes with it was made with it."""
+    """Show how the first of the parts was made; the others were made with it."""
     made = next(iter(parts.values())).made
     if as_json:
         print_json({"folder": where, **made})
@@ -169,7 +174,7 @@ def _say(parts: Mapping[str, Any], where: str, console: Console, *, as_json: boo
 
 
 def _measuring_of(part: str, says: str) -> Any:
-    """`everlong eval PART`; a pack and settings of a memory may be named where it asks for them."""
+    """Make `everlong eval PART`; it has options for a pack and for a memory's settings where the part takes them."""
     module = part_list.module(part, "measure")
     asks = inspect.signature(module.measure).parameters
     machine = Configured if "config" in asks else Machine

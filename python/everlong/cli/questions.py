@@ -20,12 +20,12 @@ class FileQuestion:
     """A line of the file."""
 
     question: str
-    source: tuple[str, ...] = ()  # it is recalled from these alone
-    tags: tuple[str, ...] = ()  # recalled is what has all of these
-    answer: str | None = None  # the right one
+    source: tuple[str, ...] = ()  # the only sources to recall from
+    tags: tuple[str, ...] = ()  # only text with all of these tags is recalled
+    answer: str | None = None  # the right answer
 
     def within(self, where: Where) -> Where:
-        """`where` with the sources and the tags of its own, where it has any, in place of those."""
+        """Return `where`, with the question's own sources and tags in place of those, where it has any."""
         own: dict[str, Any] = {"source": self.source, "tags": self.tags}
         return dataclasses.replace(where, **{name: value for name, value in own.items() if value})
 
@@ -34,7 +34,9 @@ _FIELDS = [field.name for field in dataclasses.fields(FileQuestion)]
 
 
 def questions_in(file: Path) -> list[FileQuestion]:
-    """The questions of a file in its order, empty lines left out. ValueError names the line that is wrong, and why."""
+    """Return the questions of a file in its order, without empty lines. Raises ValueError that names a wrong line, and
+    why.
+    """
     found = []
     for number, line in enumerate(file.read_bytes().splitlines(), 1):
         if not line.strip():
@@ -58,10 +60,8 @@ def ask_all(
 ) -> None:
     """Tell each question and its answer as plain values, as soon as it is there; nothing is remembered.
 
-    Answers are greedy, of NEW_TOKENS by default, whatever the model's own settings are: what is right of them is
-    counted.
-
-    `generation` is `MemoryModel.answer_many`'s, which says what is raised.
+    Answers are greedy, of NEW_TOKENS by default, whatever the model's own settings are, as right answers are counted.
+    `generation` is that of `MemoryModel.answer_many`, which says what is raised.
     """
     from everlong.generation.decoding import NEW_TOKENS
 

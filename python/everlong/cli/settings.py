@@ -12,7 +12,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
 def memory_settings(given: Iterable[str]) -> list[str]:
-    """`group.name=value` for `MemoryConfig.with_settings`, from such and from .json and .toml files nested by group."""
+    """Return `group.name=value` settings for `MemoryConfig.with_settings`.
+
+    They come from such texts, and from .json and .toml files nested by group.
+    """
     settings: list[str] = []
     for text in given:
         path = pathlib.Path(text)
@@ -24,12 +27,12 @@ def memory_settings(given: Iterable[str]) -> list[str]:
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """ "4K,32K,1M" in tokens, ascending."""
+    """Return lengths such as "4K,32K,1M" in tokens, ascending."""
     return tuple(sorted({parse_length(word) for word in text.split(",")}))
 
 
 def parse_length(word: str) -> int:
-    """Of "32K", in tokens; K is 1,024 and M 1,048,576."""
+    """Return a length such as "32K" in tokens; K is 1,024 and M 1,048,576."""
     match = re.fullmatch(r"(\d+)([KM]?)", word.strip().upper())
     if match is None:
         raise ValueError(f"length {word!r}: expected tokens such as 32768, 32K or 1M")
@@ -37,7 +40,7 @@ def parse_length(word: str) -> int:
 
 
 def _by_group(given: dict[str, Any]) -> Iterator[str]:
-    """Each as `group.name=value`; the names of parts alone have no group."""
+    """Yield each setting as `group.name=value`; the names of parts alone have no group."""
     for group, values in given.items():
         if isinstance(values, dict):
             yield from (f"{group}.{name}={_typed(value)}" for name, value in values.items())

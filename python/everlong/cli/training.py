@@ -1,4 +1,4 @@
-"""`everlong train ...`: what learns, trained for a model of a user's own, part by part or all of them."""
+"""`everlong train ...`: train the learned parts for a model, part by part or all of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from everlong.cli.options import Machine, grouped
 from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
 
 train_app = typer.Typer(
-    cls=TrainedParts, no_args_is_help=True, help="Train what a memory has learned for a model: its pack."
+    cls=TrainedParts, no_args_is_help=True, help="Train a pack: the learned parts of a memory for a model."
 )
 app.add_typer(train_app, name="train")
 
 
 @train_app.callback()
 def train() -> None:
-    """Parts by name, or all of them. What else was trained for the model stays in its pack."""
+    """Train parts by name, or all of them. Other parts that were trained for the model stay in its pack."""
 
 
 @train_app.command("all")
@@ -31,7 +31,7 @@ def train_all(
     *,
     model: Model = DEFAULT_MODEL,
     text: Annotated[
-        list[Path] | None, typer.Option(help="Books, author--title.txt; by default those that are shipped.")
+        list[Path] | None, typer.Option(help="Books, author--title.txt; by default the shipped ones.")
     ] = None,
     data: Annotated[
         list[Path] | None,
@@ -39,20 +39,20 @@ def train_all(
             help='Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.'
         ),
     ] = None,
-    parts: Annotated[str, typer.Option(help="Which, by commas; by default those that help most.")] = "",
+    parts: Annotated[str, typer.Option(help="Parts to train, by commas; by default those that help most.")] = "",
     minutes: Annotated[
-        float | None, typer.Option(help="No part begins later; each trains for its share of what is left.")
+        float | None, typer.Option(help="No part begins after this time; each trains for its share of what is left.")
     ] = None,
     teacher: Annotated[
-        str, typer.Option(help="A sentence encoder whose similarities are taught, too: minilm, a name, or none.")
+        str, typer.Option(help="Sentence encoder whose similarities are learned too: minilm, a name, or none.")
     ] = "minilm",
-    seed: Annotated[int, typer.Option(help="The same seed on the same machine: the same bits.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed on the same machine gives the same bits.")] = 0,
     work: Work = Path("runs/pack"),
     out: Out = None,
     machine: Machine,
     as_json: Json = False,
 ) -> None:
-    """One part after the other. A run that was cut short goes on, and trains no part again that is done."""
+    """Train one part after the other. A run that was cut short goes on, and does not train a finished part again."""
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
     from everlong.training.whole_pack import ToTrain, train_parts

@@ -17,18 +17,18 @@ from everlong.data import Book
 
 _BLOCKS = 2
 _TAIL_TOKENS = 384
-CONTINUED_TOKENS = 128  # the last of the tail
-_FACTS = 3  # of a block of a book, where there are any
-_PLANTED_SHARE = 0.5  # of the blocks of books
-_QUESTIONS = 6  # about a block of a story, at most
+CONTINUED_TOKENS = 128  # the last tokens of the tail
+_FACTS = 3  # in a block of a book that has any
+_PLANTED_SHARE = 0.5  # share of the blocks of books
+_QUESTIONS = 6  # most questions about a block of a story
 
 
 def trim_texts(
     tokenizer: Any, books: Sequence[Book], pairs: Pairs | None, *, samples: int, stories: int, seed: int = 0
 ) -> list[Record]:
-    """`samples` streams of books, half of whose blocks have planted facts, and of so many stories one each, mixed.
+    """Return `samples` streams of books, and one stream for each of `stories` stories, mixed.
 
-    One in eight of either is held out for fitting.
+    Half of the books' blocks have planted facts. One in eight of either is held out for fitting.
     """
     random = draws(seed, "attended")
     texts = list(_of_books(tokenizer, books, samples, random))

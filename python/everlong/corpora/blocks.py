@@ -13,14 +13,15 @@ from everlong.data import Book
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
-SINK_TOKENS = 4  # what a stream begins with, which is always kept
+SINK_TOKENS = 4  # first tokens of a stream, which are always kept
 BLOCK_TOKENS = 512
-EDGE = 0.06  # of a book at either end: contents, notes, licences
+EDGE = 0.06  # share of a book to skip at either end: contents, notes, licences
 
 
 def stretch(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> tuple[int, torch.Tensor]:
-    """A place where a paragraph of a book begins, in characters, and the ids of some text from there on: `tokens`, and
-    more, where the book has room for them.
+    """Return a place where a paragraph of a book begins, in characters, and the ids of the text from there on.
+
+    They are `tokens` ids or more, where the book has room for them.
     """
     low, high = room(book, tokens)
     begin = book.text.find("\n\n", int(random.integers(low, max(low + 1, high)))) + 2
@@ -28,12 +29,17 @@ def stretch(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator
 
 
 def room(book: Book, tokens: int) -> tuple[int, int]:
-    """From where to where, in characters, so many tokens of a book may begin; none where the second is no more."""
+    """Return the characters between which a stretch of `tokens` tokens may begin; no room where the second is not
+    larger.
+    """
     return int(len(book.text) * EDGE), int(len(book.text) * (1 - EDGE)) - 8 * tokens
 
 
 def excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator) -> torch.Tensor:
-    """Ids [tokens] of a book from a paragraph's beginning, sinks first."""
+    """Return ids [tokens] of a book from a paragraph's beginning, sinks first.
+
+    Raises ValueError for a book that is too short from there on.
+    """
     _, text = stretch(tokenizer, book, tokens, random)
     ids = torch.cat([sinks_of(tokenizer, text), text[SINK_TOKENS:]])[:tokens]
     if len(ids) < tokens:
@@ -42,13 +48,13 @@ def excerpt(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator
 
 
 def sinks_of(tokenizer: Any, text: torch.Tensor) -> torch.Tensor:
-    """What a stream begins with: what the tokenizer puts before every text, and the first of the text."""
+    """Return the first tokens of a stream: what the tokenizer puts before every text, and the beginning of the text."""
     start = torch.tensor(start_ids(tokenizer), dtype=torch.int64)
     return torch.cat([start, text])[:SINK_TOKENS]
 
 
 def story_tokens(tokenizer: Any, sections: Sequence[str]) -> tuple[torch.Tensor, list[tuple[int, int]]]:
-    """A story as a stream, and where its sections stand in it."""
+    """Return a story as a stream, and where its sections stand in it."""
     pieces, spans, length = [torch.tensor(start_ids(tokenizer), dtype=torch.int64)], [], len(start_ids(tokenizer))
     for section in sections:
         piece = encode(tokenizer, section + "\n\n")
@@ -59,7 +65,7 @@ def story_tokens(tokenizer: Any, sections: Sequence[str]) -> tuple[torch.Tensor,
 
 
 def questions_of_block(pairs: Pairs, text: int, spans: Sequence[tuple[int, int]], block: int) -> list[int]:
-    """Questions about a text that are answered by sections all of which lie in one block of its stream."""
+    """Return the questions about a text whose answering sections all lie in one block of its stream."""
     begin = SINK_TOKENS + block * BLOCK_TOKENS
     inside = {
         at

@@ -1,8 +1,9 @@
 """Texts with the places where a topic ends: what the trigger learns from, and what it is measured on.
 
-Dialogues are those of TIAGE (data/qa): each turn says whether the topic shifts with it. Books give splices: pieces of
-several books joined where a paragraph ends, of other authors or, which is harder to see, of another book by the same
-one. All that a piece's own paragraphs end with is no splice. Books are read as they are, too: chapters begin there.
+Dialogues are those of TIAGE (data/qa): each turn says whether the topic shifts with it. Books give splices, which are
+pieces of several books joined where a paragraph ends. The next piece is of another author, or of another book by the
+same one, which is harder to see. The ends of a piece's own paragraphs are no splices. Books are also read as they are:
+chapters begin there.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from everlong.corpora.seeds import draws
 from everlong.data import Book, shipped_books
 from everlong.data.qa import qa_dialogues
 
-# What begins behind a place: weakest first. "splice" and "author" are pieces of another author's book and of another
-# book by the same author.
+# What begins behind a place, weakest first. "splice" is a piece of another author's book, "author" one of another book
+# by the same author.
 CutKind = Literal["paragraph", "turn", "chapter", "shift", "author", "splice"]
 TOPICS: tuple[CutKind, ...] = ("chapter", "shift", "author", "splice")
 Origin = Literal["dialogue", "splice", "book"]
 
-_FIT_SHARE = 0.12  # of dialogues and of authors: early stopping, and the lengths that thresholds are calibrated to
+_FIT_SHARE = 0.12  # of dialogues and of authors: for early stopping, and to calibrate thresholds for lengths
 _PIECE_CHARACTERS = (1500, 4000)
-_PIECES = 6  # of a splice
-_SAME_AUTHOR = 0.4  # of the joints of a splice, where the author has another book
-_BOOK_CHARACTERS = 14_000  # of a book that is read as it is
-_PLAIN_TEXTS = 8  # that thresholds are calibrated by
+_PIECES = 6  # in a splice
+_SAME_AUTHOR = 0.4  # share of the joints of a splice, where the author has another book
+_BOOK_CHARACTERS = 14_000  # length of a book that is read as it is
+_PLAIN_TEXTS = 8  # texts to calibrate thresholds on
 
 _HEADING = re.compile(
     r"\s*(chapter|book|part|canto|act|scene|letter|stave|volume|section)\s+([ivxlcd]+|\d+|the \w+)\b.{0,60}"
@@ -50,7 +51,7 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True)
 class CutText:
-    """What is read as one text, and all places of it where a block might end, in order."""
+    """A text to read as one, with all its places where a block might end, in order."""
 
     name: str
     text: str
@@ -61,20 +62,20 @@ class CutText:
 
 
 def trigger_texts(books: Sequence[Book], *, splices: int, with_dialogues: bool = True, seed: int = 0) -> list[CutText]:
-    """All that the trigger is trained, stopped and calibrated by. ValueError for too few books."""
+    """Return all texts that the trigger is trained, stopped and calibrated on. Raises ValueError for too few books."""
     own = dialogues("train") if with_dialogues else []
     return [*own, *joined(books, splices, seed=seed), *plain(books, _PLAIN_TEXTS, seed=seed + 1)]
 
 
 def books_of(files: Sequence[pathlib.Path]) -> list[Book]:
-    """Those in these files, author--title.txt; where none is named those that are shipped."""
+    """Return the books in these files, author--title.txt; without files, the shipped books."""
     if not files:
         return shipped_books()
     return [Book(file.stem, file.read_text("utf-8", errors="replace")) for file in files]
 
 
 def dialogues(part: Literal["train", "dev"]) -> list[CutText]:
-    """TIAGE's dialogues, a line a turn; of its train part a share is for fitting, its dev part is test."""
+    """Return TIAGE's dialogues, one line a turn. A share of its train part is for fitting; its dev part is test."""
     texts = []
     for name, turns in qa_dialogues(f"tiage-{part}"):
         text, cuts = "", []
@@ -88,9 +89,9 @@ def dialogues(part: Literal["train", "dev"]) -> list[CutText]:
 
 
 def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
-    """So many texts of pieces of these books, no author's in two splits; `split` puts all of them in one.
+    """Return `count` texts joined from pieces of these books, with no author in two splits.
 
-    ValueError where there are fewer than two authors to join.
+    `split` puts all of them in one split. Raises ValueError where there are fewer than two authors to join.
     """
     random = draws(seed, "joined")
     groups = _by_split(books, split)
@@ -105,7 +106,7 @@ def joined(books: Sequence[Book], count: int, *, seed: int, split: Split | None 
 
 
 def plain(books: Sequence[Book], count: int, *, seed: int, split: Split | None = None) -> list[CutText]:
-    """So many runs of text of single books, as they are: of those held out, or where `split` names one of any."""
+    """Return `count` runs of single books as they are: of held-out books, or of any where `split` names a split."""
     random = draws(seed, "plain")
     groups = _by_split(books, split)
     own = groups.get(split or "fit", list(books))
@@ -123,7 +124,7 @@ def author_of(book: Book) -> str:
 
 
 def _by_split(books: Sequence[Book], split: Split | None) -> dict[Split, list[Book]]:
-    """Two authors or more are held out, where as many are left."""
+    """Return the books by split. At least two authors are held out, where as many are left."""
     if split is not None:
         return {split: list(books)}
     authors = sorted({author_of(book) for book in books}, key=_place_of)
@@ -139,7 +140,7 @@ def _split_of(name: str) -> Split:
 
 
 def _place_of(name: str) -> float:
-    """Of a name among all, 0 to 1, as if drawn."""
+    """Return a number from 0 to 1 that depends on the name alone, as if drawn."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
 
 
@@ -169,7 +170,7 @@ def _paragraphs(book: Book) -> list[str]:
 
 
 def _run(paragraphs: Sequence[str], characters: int, random: np.random.Generator) -> Sequence[str]:
-    """Paragraphs that follow each other, of about so many characters."""
+    """Return consecutive paragraphs of about `characters` characters."""
     lengths = np.cumsum([len(paragraph) + 2 for paragraph in paragraphs])
     latest = int(np.searchsorted(lengths, max(0, lengths[-1] - characters)))
     first = int(random.integers(latest + 1))
@@ -179,7 +180,7 @@ def _run(paragraphs: Sequence[str], characters: int, random: np.random.Generator
 
 
 def _with_cuts(paragraphs: Sequence[str]) -> tuple[str, list[Cut]]:
-    """The text, and the places between its paragraphs; what stands behind a heading belongs to it."""
+    """Return the text, and the places between its paragraphs. A heading belongs to what follows it."""
     text, cuts = "", list[Cut]()
     headed = False
     for paragraph in paragraphs:

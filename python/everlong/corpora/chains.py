@@ -1,8 +1,8 @@
-"""Chains of facts, to learn to walk from: each names what the next one is about, and a question needs them all.
+"""Chains of facts, to learn to walk from: each fact names what the next one is about, and a question needs them all.
 
 "The tin lantern belongs to Orla Vesk." - "Orla Vesk lives in Brunnow." - Where does the owner of the tin lantern live?
 
-Names, things and the words of the statements of one split are in no other's.
+The splits share no names, things or words of statements.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Chain:
 
 @dataclasses.dataclass(frozen=True)
 class _Relation:
-    """From {x} of one kind to {y} of another."""
+    """A relation from {x} of one kind to {y} of another."""
 
     source: _Kind
     target: _Kind
     statements: dict[ChainSplit, tuple[str, ...]]
     noun: str  # "the owner of {x}": what a question calls {y}
-    question: str  # who or what {y} is, of {x}
+    question: str  # asks who or what {y} is, given {x}
 
 
 _LISTED = listed_in("chains")
@@ -51,8 +51,9 @@ _RELATIONS = [_Relation(**relation) for relation in _LISTED["relations"]]
 
 
 def draw_chains(random: np.random.Generator, hops: Sequence[int], split: ChainSplit) -> list[Chain]:
-    """A chain of each of these lengths; no two name the same person, thing or town. ValueError for other lengths, and
-    for more chains than there are names.
+    """Return a chain of each of these lengths. No two name the same person, thing or town.
+
+    Raises ValueError for other lengths than 1 to MOST_HOPS, and for more chains than there are names.
     """
     if not all(1 <= count <= MOST_HOPS for count in hops):
         raise ValueError(f"chains of {sorted(set(hops))} facts, expected 1 to {MOST_HOPS}")
@@ -61,7 +62,7 @@ def draw_chains(random: np.random.Generator, hops: Sequence[int], split: ChainSp
 
 
 class _Names:
-    """Of one text: none is given twice."""
+    """The names of one text; none is given twice."""
 
     def __init__(self, random: np.random.Generator, split: ChainSplit) -> None:
         def shuffled(names: Sequence[str]) -> list[str]:
@@ -104,7 +105,7 @@ def _chain(random: np.random.Generator, hops: int, split: ChainSplit, names: _Na
 
 
 def _way(random: np.random.Generator, hops: int) -> list[_Relation] | None:
-    """Relations that lead on from one another, none twice; None where it ends too soon."""
+    """Return relations that lead on from one another, none twice; None where the way ends too soon."""
     kind: _Kind = "thing" if random.random() < 0.6 else "person"
     way: list[_Relation] = []
     for _ in range(hops):

@@ -1,4 +1,4 @@
-"""The development set: facts asked for in other words, as those of everlong.corpora.paraphrases, on other topics.
+"""The development set: facts asked for in other words, like those of everlong.corpora.paraphrases but on other topics.
 
 The constants of the fusion (everlong/index/fusion.h) were fitted on it, so a figure on it says nothing about new
 questions. It shares no fact and no answer with PARAPHRASES.

@@ -15,9 +15,9 @@ FOLLOWING = 256
 
 
 def evicted_texts(tokenizer: Any, books: Sequence[Book], *, samples: int, seed: int = 0) -> list[Record]:
-    """Streams of so many books, as often each as any other; one in eight is held out for fitting.
+    """Return `samples` streams from the books in turn; one in eight is held out for fitting.
 
-    ids [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]; nothing is asked.
+    The ids are [SINK_TOKENS + BLOCKS * BLOCK_TOKENS + FOLLOWING]. There are no questions.
     """
     random = draws(seed, "evicted")
     order = [books[at] for at in random.permutation(len(books))]

@@ -1,7 +1,7 @@
 """Facts to plant in a haystack: what is stated, what is asked, and what counts as the right answer.
 
-Many facts of a kind stand in one haystack, so every fact has a key of its own and its question names it. A reply that
-lists several candidates is judged by the first one: an answer among guesses is none. Candidates are numbers, UUIDs and
+Many facts of a kind stand in one haystack, so every fact has a key of its own and its question names it. Where a reply
+lists several candidates, only the first one counts: an answer among guesses is none. Candidates are numbers, UUIDs and
 cities, or the answers of the same kind that are planted with a fact.
 """
 
@@ -21,10 +21,10 @@ from everlong.corpora.patterns import NUMBER, UUID
 from everlong.corpora.seeds import picks
 
 T = TypeVar("T")
-# Facts of the last two kinds are taken from fixed lists (everlong.corpora.paraphrases), the others are made up.
+# Facts of the last two kinds are taken from fixed lists (everlong.corpora.paraphrases); the others are made up.
 Kind = Literal["pass-key", "uuid", "name", "best-thing", "quote", "paraphrase", "association"]
 KINDS: tuple[Kind, ...] = get_args(Kind)[:-2]
-# Those that SmolLM2-135M answers most surely with the fact in front of it.
+# Kinds that SmolLM2-135M answers most surely with the fact in front of it.
 DEFAULT_KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name")
 
 _NUMBER = re.compile(NUMBER)
@@ -48,7 +48,7 @@ class Fact:
     planted: tuple[str, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def accept(self, reply: str) -> bool:
-        """Whether a reply gives this fact's answer."""
+        """Return whether a reply gives this fact's answer."""
         if self.kind == "pass-key":
             return _first(_NUMBER, reply).replace(",", "") == self.answer
         if self.kind == "uuid":
@@ -59,20 +59,20 @@ class Fact:
         return place >= 0 and not any(0 <= _place(other, reply) < place for other in self._guesses())
 
     def _guesses(self) -> Iterable[str]:
-        """The other planted answers but those that its own text names: repeating that is no guess."""
+        """Return the other planted answers, without those that its own text names: repeating that text is no guess."""
         own = f"{self.statement} {self.question} {self.answer}"
         return (other for other in self.planted if _place(other, own) < 0)
 
 
 def planted_together(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """The same facts, each with the answers of all that are of its kind."""
+    """Return the same facts, each with the answers of all facts of its kind."""
     listed = tuple(facts)
     answers = {kind: tuple(fact.answer for fact in listed if fact.kind == kind) for kind in {f.kind for f in listed}}
     return tuple(dataclasses.replace(fact, planted=answers[fact.kind]) for fact in listed)
 
 
 def states(reply: str, answer: str) -> bool:
-    """Whether the answer's words stand in a reply, whole and in a row, case and punctuation aside.
+    """Return whether the answer's words stand in a reply, whole and in a row; case and punctuation do not count.
 
     An answer without a letter or a digit never does.
     """
@@ -80,7 +80,7 @@ def states(reply: str, answer: str) -> bool:
 
 
 def _place(sought: str, text: str) -> int:
-    """Where whole words stand first in a text, case and punctuation aside; -1 where they do not."""
+    """Return where whole words first stand in a text, without case and punctuation; -1 where they do not."""
     return f" {_plain(text)} ".find(f" {_plain(sought)} ")
 
 
@@ -94,7 +94,7 @@ def _plain(text: str) -> str:
 
 
 def paraphrased(statement: str, question: str, answer: str, kind: Kind = "paraphrase") -> Fact:
-    """A fact that is asked for in other words; its key is its answer."""
+    """Return a fact that is asked for in other words; its key is its answer."""
     return Fact(kind=kind, key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
 
 
@@ -103,7 +103,8 @@ ASSOCIATIONS: tuple[Fact, ...] = planted_together(paraphrased(*told, kind="assoc
 
 
 def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact]:
-    """`per_kind` facts of every kind, kind after kind; all keys are distinct, and the same seed gives the same facts.
+    """Return `per_kind` facts of every kind, kind after kind. All keys are distinct; the same seed gives the same
+    facts.
 
     Words are not shared between keys while the lists last. Raises ValueError when a kind runs out of keys.
     """
@@ -121,7 +122,7 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
     return list(planted_together(facts))
 
 
-# Of kinds whose key and answer are drawn: what is stated, what is asked, and the tokens that an answer may take.
+# For kinds with a drawn key and answer: what is stated, what is asked, and the tokens that an answer may take.
 _FORMS: dict[Kind, tuple[str, str, int]] = {
     "pass-key": ("The pass key for the {key} is {answer}.", "What is the pass key for the {key}?", 24),
     "uuid": (
@@ -138,7 +139,7 @@ _SAYING = (words.SAYING_SUBJECTS, words.SAYING_VERBS, words.SAYING_OBJECTS)
 
 
 def _shuffled(rng: random.Random, items: Sequence[T]) -> Iterator[T]:
-    """Each once; nothing is drawn before the first is wanted."""
+    """Yield each item once; nothing is drawn before the first is wanted."""
     yield from rng.sample(items, len(items))
 
 
@@ -158,7 +159,7 @@ class _Draw:
         self._associated = _shuffled(rng, ASSOCIATED)
 
     def fact(self, kind: Kind) -> Fact:
-        """StopIteration where there are no more keys."""
+        """Draw a fact. Raises StopIteration where there are no more keys."""
         if kind == "paraphrase":
             return paraphrased(*next(self._paraphrased))
         if kind == "association":

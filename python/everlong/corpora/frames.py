@@ -1,6 +1,6 @@
-"""Frames with questions: one whose answer stands there, one whose answer has left, and a turn that needs neither.
+"""Frames with questions: the answer to one stands there, that of another has left, and a turn needs neither.
 
-What stands in a frame is the end of a story, or a stretch of a book in which facts were planted.
+A frame holds the end of a story, or a stretch of a book in which facts were planted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from everlong.data.qa import qa_dialogues
 
 NEEDS = ("evicted", "resident", "none")  # of a question: its answer left the frame, it is there, or there is none
 FRAME_TOKENS = (192, 384, 768)  # one number is drawn
-_PLANTED = 2  # facts a stretch of a book: one is asked about, the other shows that being planted says nothing
-_LEAST_SECTIONS = 4  # of a story whose end is a frame
+_PLANTED = 2  # facts in a stretch of a book; one is asked about, so that being planted says nothing
+_LEAST_SECTIONS = 4  # in a story whose end is a frame
 _DIALOGUES: dict[Split, str] = {"train": "tiage-train", "fit": "tiage-train", "test": "tiage-dev"}
 
 
@@ -36,7 +36,10 @@ def frame_texts(
     tokens: Sequence[int] = FRAME_TOKENS,
     seed: int = 0,
 ) -> list[Record]:
-    """So many, stories of the split and books by turns. ValueError where there are neither stories nor books for it."""
+    """Return `count` frames, of the split's stories and of books in turn.
+
+    Raises ValueError where there are no stories or no books for it.
+    """
     random = draws(seed, f"frames {split}")
     turns = [words for _, dialogue in qa_dialogues(_DIALOGUES[split]) for words, _ in dialogue if len(words) > 12]
     stories, stretches = (
@@ -51,7 +54,8 @@ def frame_texts(
     return found
 
 
-_Frame = tuple[str, str, torch.Tensor, Question, Question]  # name, origin, ids; whose answer is there, and is not
+# Name, origin, ids; the question whose answer is there, and the one whose answer is not
+_Frame = tuple[str, str, torch.Tensor, Question, Question]
 
 
 def _of_stories(

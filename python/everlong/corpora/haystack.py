@@ -1,6 +1,6 @@
 """A haystack: books joined to a length in tokens, with facts planted between their paragraphs.
 
-Positions are counted in tokens of the stream when the parts are read one after the other into an empty memory, so a
+Positions are tokens of the stream that the parts give when they are read one after the other into an empty memory. So a
 planted fact's span can be compared with the spans that a memory recalls.
 """
 
@@ -22,7 +22,7 @@ from everlong.data import Book, TooFewTokensError
 from everlong.text.encoding import encode_with_places
 from everlong.text.prompt import start_ids
 
-GOLD_TOKENS = 512  # of the text around an answer
+GOLD_TOKENS = 512  # tokens of the text around an answer
 _PARAGRAPH_END = re.compile(r"\n\n+")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")
 # A paragraph longer than this may be split at a sentence's end.
@@ -50,11 +50,11 @@ class Part:
     offsets: npt.NDArray[np.int32] = dataclasses.field(compare=False, repr=False)  # [tokens, 2] characters of each
 
     def between(self, begin: int, end: int) -> str:
-        """The text of the haystack's tokens [begin, end), which lie in this part."""
+        """Return the text of the haystack's tokens [begin, end), which lie in this part."""
         return self.text[int(self.offsets[begin - self.begin, 0]) : int(self.offsets[end - self.begin - 1, 1])]
 
     def around(self, begin: int, end: int, tokens: int) -> str:
-        """About `tokens` tokens of text with the haystack's span [begin, end) in their middle."""
+        """Return about `tokens` tokens of text with the haystack's span [begin, end) in their middle."""
         first = max(self.begin, min((begin + end) // 2 - tokens // 2, self.end - tokens))
         return self.between(first, min(self.end, first + tokens))
 
@@ -69,7 +69,7 @@ class Needle(Generic[F]):
     part: int  # index into Haystack.parts
 
     def depth(self, tokens: int) -> float:
-        """Where it stands in the first `tokens` tokens: 0 at their beginning, 1 at their end."""
+        """Return where it stands in the first `tokens` tokens: 0 at their beginning, 1 at their end."""
         return self.begin / tokens
 
 
@@ -77,14 +77,14 @@ class Needle(Generic[F]):
 class Haystack(Generic[F]):
     parts: tuple[Part, ...]
     needles: tuple[Needle[F], ...]  # in the order in which they stand
-    checkpoints: tuple[int, ...]  # number of parts that make up each length that was asked for
+    checkpoints: tuple[int, ...]  # for each wanted length, the number of parts that make it up
 
     @property
     def tokens(self) -> int:
         return self.parts[-1].end
 
     def gold_passage(self, needle: Needle[F], tokens: int = GOLD_TOKENS) -> str:
-        """The text around a needle, all that a model needs to answer."""
+        """Return the text around a needle, which is all that a model needs to answer."""
         return self.parts[needle.part].around(needle.begin, needle.end, tokens)
 
 
@@ -106,11 +106,13 @@ def build_haystack(
     positions: Sequence[int],
     seed: int = 0,
 ) -> Haystack[F]:
-    """Join books in an order drawn from `seed` to `lengths[-1]` tokens and plant `facts[i]` near token `positions[i]`.
+    """Join books to `lengths[-1]` tokens, in an order drawn from `seed`, and plant `facts[i]` near token
+    `positions[i]`.
 
-    A fact stands in a paragraph of its own at the seam nearest to its position: a paragraph's end, or a sentence's in a
-    long paragraph. Parts end where a book ends and at the seams nearest to the `lengths`, ascending. The tokenizer is a
-    fast one (it gives offsets). TooFewTokensError where the books are too short, ValueError for positions outside.
+    A fact stands in a paragraph of its own at the seam nearest to its position. A seam is a paragraph's end, or a
+    sentence's end in a long paragraph. Parts end where a book ends, and at the seams nearest to the ascending
+    `lengths`. The tokenizer must be a fast one, as it has to give offsets. Raises TooFewTokensError where the books are
+    too short, and ValueError for positions outside.
     """
     if list(lengths) != sorted(set(lengths)) or not lengths or lengths[0] <= 0:
         raise ValueError(f"lengths {list(lengths)} are not ascending")
@@ -126,11 +128,11 @@ def build_haystack(
     planted: dict[int, list[F]] = {}
     cuts: list[int] = []
     added = seam = 0
-    # Facts count as tokens of the haystack, so what was planted before moves everything behind it.
+    # Facts count as tokens of the haystack, so earlier facts move everything behind them.
     targets = [(position, 0, index) for index, position in enumerate(positions)]
     targets += [(length, 1, index) for index, length in enumerate(lengths)]
     for target, is_cut, index in sorted(targets):
-        # Facts that stand close take room from each other: the later one must not go before the earlier.
+        # Facts that stand close take room from each other: a later one must not go before an earlier one.
         seam = max(seam, _nearest(seam_tokens, target - added))
         if is_cut:
             cuts.append(seam)
@@ -141,12 +143,12 @@ def build_haystack(
 
 
 def token_offsets(tokenizer: Any, text: str) -> npt.NDArray[np.int32]:
-    """[tokens, 2]: first character and the one behind the last, of every token."""
+    """Return [tokens, 2]: the first character of every token, and the one behind its last."""
     return encode_with_places(tokenizer, text)[:, 1:].copy()
 
 
 def _seams(books: Sequence[Book], tokenizer: Any, tokens: int) -> list[_Seam]:
-    """Every seam of as many books as make `tokens` tokens, ascending, and the end of the last one."""
+    """Return every seam of the books that make `tokens` tokens, ascending, and the end of the last book."""
     seams: list[_Seam] = []
     before = 0
     for number, book in enumerate(books):
@@ -161,7 +163,7 @@ def _seams(books: Sequence[Book], tokenizer: Any, tokens: int) -> list[_Seam]:
 
 
 def _breaks(text: str) -> list[tuple[int, bool]]:
-    """(character, whether it lies inside a paragraph) of every place where a paragraph can be put."""
+    """Return (character, whether it lies inside a paragraph) of every place where a paragraph can be put."""
     breaks = []
     first = 0
     for end in [match.start() for match in _PARAGRAPH_END.finditer(text)] + [len(text)]:
@@ -187,7 +189,7 @@ def _assemble(
     needles: list[Needle[F]] = []
     checkpoints: list[int] = []
     pieces: list[str] = []
-    stated: list[tuple[F, int, int]] = []  # fact, characters of the part that is being built
+    stated: list[tuple[F, int, int]] = []  # fact, and its characters in the part that is being built
     length = 0
     read_to = (0, 0)  # book, character
 

@@ -1,5 +1,6 @@
-"""Questions of MuSiQue and HotpotQA over their passages, as HippoRAG prepares them (lines of JSON, xz or plain): one
-memory of all passages, and of each question those that support its answer.
+"""Questions of MuSiQue and HotpotQA over their passages, as HippoRAG prepares them (lines of JSON, xz or plain).
+
+They become one memory of all passages. A question's spans are the passages that support its answer.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from everlong.text.encoding import encode
 
 
 def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path) -> Record:
-    """All passages, one after the other; a question's spans are the passages that support it.
+    """Return all passages one after the other, with the questions; a question's spans are its supporting passages.
 
-    EverlongError for a file of another form, or a passage that the corpus does not have.
+    Raises EverlongError for a file of another form, or a passage that the corpus does not have.
     """
     try:
         passages = [(line["title"], _words(line["text"])) for line in _lines(corpus)]

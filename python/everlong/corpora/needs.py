@@ -12,8 +12,8 @@ import torch
 from everlong.corpora.planted import Planted, draw_planted
 from everlong.text.encoding import encode
 
-_DRAWS = 4  # of facts, whose sentences begin differently
-_APART = 50  # tokens between two facts, about
+_DRAWS = 4  # rounds of drawing facts, so that their sentences begin differently
+_APART = 50  # rough distance in tokens between two facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Cue:
     """What a text goes on with."""
 
     ids: torch.Tensor  # int64 [T]
-    fact: tuple[int, int] | None  # tokens of the text that it needs; None: none of them
+    fact: tuple[int, int] | None  # tokens of the text that it needs; None: it needs none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NeedsText:
 
 
 def cue_of(fact: Planted) -> str | None:
-    """Its sentence up to what is to be known; None where that comes too early to say what is asked."""
+    """Return its sentence up to its answer; None where the answer comes too early to say what is asked."""
     at = fact.statement.find(fact.answer)
     return fact.statement[:at].rstrip() if at >= 0.45 * len(fact.statement) else None
 
@@ -42,10 +42,11 @@ def cue_of(fact: Planted) -> str | None:
 def needs_text(
     tokenizer: Any, book: torch.Tensor, random: np.random.Generator, *, old: int, new: int, facts: int, behind: int
 ) -> NeedsText:
-    """`old` tokens of a book with `facts` of them, then `new` ones with half as many; then `behind` pieces of 14.
+    """Return `old` tokens of a book with `facts` facts, `new` tokens with half as many, and `behind` pieces of 14
+    tokens.
 
-    No fact stands in the last 200 tokens of the old ones nor in the last 60 of all. ValueError for a book that is too
-    short.
+    No fact stands in the last 200 of the old tokens, nor in the last 60 of all. Raises ValueError for a book that is
+    too short.
     """
     tokens, piece = old + new, 14
     if len(book) < tokens + behind * piece + 1:
@@ -69,7 +70,7 @@ def needs_text(
 
 
 def _facts(random: np.random.Generator, count: int) -> list[tuple[Planted, str]]:
-    """With their cues, no two of which are the same; fewer where there are not so many."""
+    """Return facts with their cues, all of which differ; fewer than `count` where there are not so many."""
     by_cue: dict[str, Planted] = {}
     for _ in range(_DRAWS):
         for fact in draw_planted(random, 20):

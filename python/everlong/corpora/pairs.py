@@ -1,8 +1,8 @@
 """Questions with the passages that answer them: what the towers learn from, and what they are measured on.
 
-FairytaleQA, sentences of SQuAD and Natural Questions lie in the package (data/qa, with their licences); a user's own
-are lines of JSON, `{"question": ..., "passage": ...}`. Foreign text, which nobody asks about, gives wrong passages: a
-fact is looked for among pages that have nothing to do with it.
+FairytaleQA and sentences of SQuAD and Natural Questions lie in the package (data/qa, with their licences). A user's own
+pairs are lines of JSON, `{"question": ..., "passage": ...}`. Foreign text, which has no questions, gives wrong
+passages, so that a fact is looked for among pages that have nothing to do with it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Split = Literal["train", "fit", "test"]  # learned from; stops learning and fits
 SETS = ("fairytale", "squad", "natural")
 FOREIGN = "foreign"
 
-# Of foreign text: characters of a piece, which are those of a page or so, and pieces that are read as one run.
+# Foreign text: characters of a piece, about those of a page, and pieces that are read as one run.
 _FOREIGN_CHARACTERS = 280
 _FOREIGN_PIECES = 24
 
-# Of the stories of FairytaleQA's train split, by a hash of their names: what early stopping and the weights of the
-# fusion are fitted on, and what nothing is fitted on. All else is trained on; its val split is test.
+# Shares of the stories of FairytaleQA's train split, by a hash of their names. Early stopping and the weights of the
+# fusion are fitted on the first; nothing is fitted on the second. All others are trained on; the val split is test.
 _FIT_SHARE = 0.1
 _TEST_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """What is read as one run: a story's sections, or one passage."""
+    """A text to read as one run: a story's sections, or one passage."""
 
     name: str
     pieces: tuple[str, ...]
@@ -47,7 +47,7 @@ class Question:
     words: str
     text: int  # which of the texts answers it
     pieces: tuple[int, ...]  # which of its pieces do
-    kind: str = ""  # of FairytaleQA: "explicit", or "implicit": not said in so many words
+    kind: str = ""  # in FairytaleQA: "explicit", or "implicit": not said in so many words
     answers: tuple[str, ...] = ()
 
 
@@ -57,11 +57,11 @@ class Pairs:
     questions: tuple[Question, ...]
 
     def of_split(self, split: Split) -> list[int]:
-        """Which of the questions."""
+        """Return the numbers of the split's questions."""
         return [at for at, question in enumerate(self.questions) if self.texts[question.text].split == split]
 
     def origins(self) -> dict[str, int]:
-        """How many questions are trained on, by where they come from."""
+        """Return how many questions are trained on, by where they come from."""
         counts: dict[str, int] = {}
         for at in self.of_split("train"):
             origin = self.texts[self.questions[at].text].origin
@@ -76,8 +76,10 @@ def load_pairs(
     foreign: Sequence[str | pathlib.Path] = (),
     foreign_characters: int = 800_000,
 ) -> Pairs:
-    """Sets by name, files of a user's own, and foreign text: `foreign_characters` at most, of each file as many, from
-    its beginning. EverlongError for a line that is no pair, with its place.
+    """Load sets by name, files of a user's own, and foreign text.
+
+    Foreign text is at most `foreign_characters`, the same number from each file's beginning. Raises EverlongError for a
+    line that is no pair, with its place.
     """
     texts: list[Text] = []
     questions: list[Question] = []
@@ -95,7 +97,7 @@ def load_pairs(
 
 
 def with_stories(pairs: Pairs, count: int) -> Pairs:
-    """The same with so many of the stories that are trained on; all that are held out stay."""
+    """Return the same pairs with `count` of the stories that are trained on; all held-out stories stay."""
     train = [at for at, text in enumerate(pairs.texts) if text.split == "train" and text.origin == "fairytale"]
     out = set(train[count:])
     kept = [at for at in range(len(pairs.texts)) if at not in out]
@@ -109,7 +111,7 @@ def with_stories(pairs: Pairs, count: int) -> Pairs:
 
 
 def split_of(story: str) -> Split:
-    """Of a story in FairytaleQA's train split."""
+    """Return the split of a story in FairytaleQA's train split."""
     at = int(hashlib.sha256(story.encode()).hexdigest()[:8], 16) / 2**32
     return "fit" if at < _FIT_SHARE else "test" if at < _FIT_SHARE + _TEST_SHARE else "train"
 

@@ -1,6 +1,6 @@
 """Facts planted in text, to learn from: statements of many forms, each with a question and its answer.
 
-None of them has the form of those that a memory is measured by (corpora/facts.py).
+None of them has the form of the facts that a memory is measured by (corpora/facts.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORMS: list[tuple[str, str, str]] = _LISTED["forms"]  # statement, question, an
 
 
 def draw_planted(random: np.random.Generator, count: int) -> list[Planted]:
-    """So many facts, no two of which ask about the same person or thing: at most 20."""
+    """Return `count` facts, at most 20, no two of which ask about the same person or thing."""
     if count > len(_FORMS):
         raise ValueError(f"{count} facts are wanted, there are {len(_FORMS)} forms of them")
     people, others = np.split(random.permutation(len(_LISTED["people"])), [len(_LISTED["people"]) - 4])
@@ -72,8 +72,10 @@ _ENDS = re.compile(r"[.!?][\"'\u2019\u201d]?\s*$")
 def with_statements(
     tokenizer: Any, text: torch.Tensor, statements: Sequence[str], tokens: int, random: np.random.Generator
 ) -> tuple[torch.Tensor, list[tuple[int, int]], int]:
-    """`tokens` ids of a text [n], in which statements stand as paragraphs where sentences end; the tokens [first, last)
-    of each; and how many ids of the text are in it. ValueError where there is too little text or no room.
+    """Plant statements in a text [n] as paragraphs where sentences end.
+
+    It returns `tokens` ids, the tokens [first, last) of each statement, and how many ids of the text are used. Raises
+    ValueError where there is too little text or no room.
     """
     paragraphs = [encode(tokenizer, f"\n\n{statement}\n\n") for statement in statements]
     used = tokens - sum(map(len, paragraphs))

@@ -1,8 +1,8 @@
-"""Texts that punish lazy trimming (the four-MI100 design, 3.2.3.2), by seeded generators over real books.
+"""Texts that punish lazy trimming, by seeded generators over real books.
 
 - *redundancy*: facts in long prose; each is asked for.
-- *switch*: a block of one book, then one of another, which goes on; in it returns a fact of the older one, the bridge.
-  All of its blocks' tokens compete for the same slots.
+- *switch*: a block of one book, then one of another book, which goes on. A fact of the older block returns in it, the
+  bridge. All tokens of its blocks compete for the same slots.
 - *dependence*: what follows needs a fact of the first block and one of the second.
 - *prose*: a book that goes on.
 """
@@ -27,15 +27,15 @@ from everlong.text.prompt import build_prompt
 Family = Literal["redundancy", "switch", "dependence", "prose"]
 FAMILIES: tuple[Family, ...] = ("redundancy", "switch", "dependence", "prose")
 
-_ROLLING_TOKENS = 256  # of the newest text, which stand whole behind the blocks
+_ROLLING_TOKENS = 256  # newest tokens, which stand whole behind the blocks
 _FOLLOWING_TOKENS = 96
-_FACTS = 3  # of a block
+_FACTS = 3  # in a block
 _QUESTIONS = 3  # of a scenario
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What is read behind a stream, of which tokens from `first` on are predicted."""
+    """Tokens that are read behind a stream; those from `first` on are predicted."""
 
     ids: torch.Tensor  # int64 [S]
     first: int
@@ -43,13 +43,16 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Scenario(Record):
-    """Ids int64 [SINK_TOKENS + blocks * BLOCK_TOKENS + rolling]; its origin is its family."""
+    """A stream of int64 ids [SINK_TOKENS + blocks * BLOCK_TOKENS + rolling]. Its origin is its family."""
 
     targets: tuple[Target, ...] = ()
 
 
 def draw_scenarios(tokenizer: Any, books: Sequence[Book], count: int, *, seed: int = 0) -> list[Scenario]:
-    """So many, the families in turn; one in eight is held out. ValueError for books too short for any."""
+    """Return `count` scenarios, the families in turn; one in eight is held out.
+
+    Raises ValueError where all books are too short.
+    """
     random = draws(seed, "scenarios")
     make: dict[Family, Callable[[], tuple[torch.Tensor, list[Target]]]] = {
         "redundancy": lambda: _redundancy(tokenizer, books, random),
@@ -123,7 +126,7 @@ def _answered(tokenizer: Any, question: str, answer: str) -> Target:
 
 
 def _excerpt(tokenizer: Any, books: Sequence[Book], tokens: int, random: np.random.Generator) -> torch.Tensor:
-    """Ids [tokens + SINK_TOKENS at least] of some book, from a paragraph's beginning."""
+    """Return ids [tokens + SINK_TOKENS] of some book, from a paragraph's beginning."""
     wanted = tokens + SINK_TOKENS
     for at in random.permutation(len(books)):
         book = books[int(at)]

@@ -1,7 +1,7 @@
-"""The one rule by which a seed becomes draws: whatever makes text draws from the seed and its own kind.
+"""How a seed becomes draws: every maker of text draws from the seed and its own kind.
 
-Of the same seed two kinds draw differently, and one kind always the same. Numbers of kinds stay as they are, for packs
-were trained and figures measured on what they draw; a new kind takes the next number.
+With the same seed, two kinds draw differently and one kind always draws the same. The numbers of kinds must stay as
+they are, as packs were trained and figures measured on what they draw. A new kind takes the next number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everlong.corpora.pairs import Split
 
 T = TypeVar("T")
 
-# Kinds that were drawn before there was a rule share numbers: their makers draw different things.
+# Kinds that are older than this rule share numbers: their makers draw different things.
 KINDS: Final = {
     "attended": 0, "evicted": 0, "joined": 0, "plain": 0, "frames train": 0,
     "scenarios": 1, "frames fit": 1, "frames test": 2, "walks test": 4, "walks train": 5, "told": 5, "told stories": 7,
@@ -24,17 +24,17 @@ KINDS: Final = {
 
 
 def draws(seed: int, kind: str) -> np.random.Generator:
-    """What a maker of one of KINDS draws arrays from."""
+    """Return the generator from which a maker of one of KINDS draws arrays."""
     return np.random.default_rng((seed, KINDS[kind]))
 
 
 def picks(seed: int, kind: str) -> random.Random:
-    """What a maker of any kind picks from lists with: facts, books, suites."""
+    """Return the generator with which a maker of any kind picks from lists: facts, books, suites."""
     return random.Random(f"{kind} {seed}")
 
 
 def held_out_in_turn(number: int) -> Split:
-    """Of texts that are made one after the other, one in eight is for fitting."""
+    """Return the split of the number-th text of a row: one in eight is for fitting."""
     return "fit" if number % 8 == 7 else "train"
 
 
@@ -43,5 +43,8 @@ def one_of(random: np.random.Generator, listed: Sequence[T]) -> T:
 
 
 def in_turn(seed: int, number: int, count: int) -> int:
-    """Which of `count` things a lesson is about: each once before any comes again, the same whoever asks."""
+    """Return which of `count` things a lesson is about.
+
+    Each comes once before any comes again, and the order is the same whoever asks.
+    """
     return random.Random(f"{seed} {number // count}").sample(range(count), count)[number % count]

@@ -1,10 +1,10 @@
-"""Blocks of books in which something is said that no model knows, and questions about it: what Head A learns from.
+"""Blocks of books that say something no model knows, and questions about it: what Head A learns from.
 
-The four-MI100 design, 3.3.1.1 and 3.3.1.2. Each question meets three blocks, by the same text of a book: one that says
-what it asks for, one that says it of another version, parameter or name (N1), and one in which its words stand for
-nothing (N2). Of FairytaleQA's stories three blocks meet a question to each of them: of the two that do not answer it,
-the one with more of its words is N2, the other N1. Beside each stands why the block is what is looked for, or is not.
-So whoever reads the question alone is right as often as one who guesses.
+Each question meets three blocks, with the same text of a book. One says what it asks for. One says the same of another
+version, parameter or name (N1). In the third its words stand for nothing (N2). In FairytaleQA's stories, three blocks
+meet a question to each of them. Of the two that do not answer it, the one with more of its words is N2, the other N1.
+With each question stands why the block is what is looked for, or is not. So whoever reads the question alone is right
+only as often as one who guesses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from everlong.text.words import words_in
 KINDS = ("right", "other", "words")  # what a block is to a question
 _ASKED_OF_A_BLOCK = 3
 
-# Forms: what is asked; what answers; what a block says that is right, of another, and has its words; why, of each.
+# Each form has: the question; the answer; what a block says that is right, of another, and with its words alone; the
+# three reasons.
 _LISTED = listed_in("told")
 _LETTERS = "ABCDEFGHKLMNPRSTVWX"
 _STORY_REASONS = (
@@ -40,7 +41,7 @@ _STORY_REASONS = (
 
 
 def rationale(asked: Question, kind: str | None = None) -> str:
-    """Why the block is what is looked for, or is not, as the design words it; what it would be were it `kind`."""
+    """Return why the block is what is looked for, or is not; with `kind`, what the reason would be for that kind."""
     kind = kind or asked.kind
     return f"I {'' if kind == 'right' else 'do not '}retrieve this because {asked.reasons[KINDS.index(kind)]}."
 
@@ -48,8 +49,9 @@ def rationale(asked: Question, kind: str | None = None) -> str:
 def told_blocks(
     tokenizer: Any, books: Sequence[Book], *, texts: int, split: Split | None = None, seed: int = 0
 ) -> list[Record]:
-    """Three blocks of each of `texts` places in books, which have the same questions; with `split`, all are of it, else
-    one place in eight is held out for fitting.
+    """Return three blocks of each of `texts` places in books; the three have the same questions.
+
+    With `split`, all are of that split. Otherwise one place in eight is held out for fitting.
     """
     random = draws(seed, "told")
     order = [books[at] for at in random.permutation(len(books))]
@@ -75,9 +77,10 @@ def told_blocks(
 def told_stories(
     tokenizer: Any, pairs: Pairs, *, texts: int, splits: Sequence[Split] = ("train", "fit"), seed: int = 0
 ) -> list[Record]:
-    """Three blocks of each of `texts` places in stories of the splits, with three questions: each block answers one.
+    """Return three blocks of each of `texts` places in stories of the splits, with three questions: each block answers
+    one.
 
-    A long story has several places. ValueError where no story of the splits is long enough.
+    A long story has several places. Raises ValueError where no story of the splits is long enough.
     """
     random = draws(seed, "told stories")
     stories = []
@@ -116,7 +119,9 @@ def told_stories(
 def told_of_both(
     tokenizer: Any, books: Sequence[Book], pairs: Pairs, *, places: int, stories: int, seed: int = 0
 ) -> list[list[Record]]:
-    """What a writer is trained on: `places` in books, and in stories, of either where there are to be any."""
+    """Return what a writer is trained on: `places` in books and `stories` places in stories; a
+    number of 0 gives none.
+    """
     found = [told_blocks(tokenizer, books, texts=places, seed=seed)] if places else []
     return [*found, *([told_stories(tokenizer, pairs, texts=stories, seed=seed)] if stories else [])]
 
@@ -151,7 +156,7 @@ def _drawn(form: int, random: np.random.Generator) -> list[str]:
 class Exercise:
     """A question to a block as tokens: what is read behind D, and what the model is to say then."""
 
-    question: torch.Tensor  # int64 [q]: what the decision is made of
+    question: torch.Tensor  # int64 [q]: input of the decision
     prompt: torch.Tensor  # int64 [n]
     reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
 

@@ -23,9 +23,10 @@ def draw_walk_texts(
     split: ChainSplit,
     seed: int,
 ) -> list[Record]:
-    """So many texts of `tokens` tokens each, of books in turn, with as many chains of one, two and three facts in each
-    as make `chains` together; the spans of a question are those of its chain's statements. ValueError where the books
-    are too short.
+    """Return `texts` texts of `tokens` tokens each, of the books in turn, with `chains` chains of facts each.
+
+    The chains have one, two and three facts in turn. The spans of a question are those of its chain's statements.
+    Raises ValueError where the books are too short.
     """
     random = draws(seed, f"walks {split}")
     drawn = []
@@ -36,7 +37,7 @@ def draw_walk_texts(
         text = encode(tokenizer, book.text[first : first + characters])
         planted = draw_chains(random, [1 + at % 3 for at in range(chains)], split)
         statements = [(at, statement) for at, chain in enumerate(planted) for statement in chain.statements]
-        order = random.permutation(len(statements))  # one chain's facts stand anywhere
+        order = random.permutation(len(statements))  # one chain's facts may stand anywhere
         ids, places, _ = with_statements(tokenizer, text, [statements[at][1] for at in order], tokens, random)
         spans: list[list[tuple[int, int]]] = [[] for _ in planted]
         of_statement = dict(zip(order.tolist(), places, strict=True))

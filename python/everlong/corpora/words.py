@@ -10,7 +10,7 @@ from typing import Any
 
 
 def listed_in(name: str) -> Any:
-    """What data/`name`.json holds: the words and templates of one maker."""
+    """Return what data/`name`.json holds: the words and templates of one maker."""
     return json.loads(pathlib.Path(__file__).with_name("data").joinpath(f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ SAYING_OBJECTS = _listed("saying_objects")
 
 
 def pairs(rng: random.Random, first: Sequence[str], second: Sequence[str]) -> Iterator[str]:
-    """Every pair once; a first word comes back only after all the others."""
+    """Yield every pair once; a first word comes back only after all the others."""
     left, right = rng.sample(first, len(first)), rng.sample(second, len(second))
     for shift in range(len(right)):
         for index, word in enumerate(left):

@@ -29,7 +29,7 @@ class Book:
 
 
 class TooFewTokensError(ValueError):
-    """Books come to fewer tokens than are wanted of them."""
+    """Raised where books come to fewer tokens than are wanted."""
 
     def __init__(self, found: int, wanted: int) -> None:
         super().__init__(f"the books come to {found:,} tokens, the haystack needs {wanted:,}")
@@ -38,7 +38,7 @@ class TooFewTokensError(ValueError):
 
 
 def shipped_books() -> list[Book]:
-    """The public-domain books of this package (LICENSE-books.md), in the order of their names."""
+    """Return the public-domain books of this package (LICENSE-books.md), in the order of their names."""
     return [
         Book(file.name.removesuffix(".txt.xz"), lzma.decompress(file.read_bytes()).decode("utf-8"))
         for file in sorted(_SHIPPED.glob("*.txt.xz"))
@@ -46,7 +46,7 @@ def shipped_books() -> list[Book]:
 
 
 def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
-    """Books of a corpus: a folder of .txt files, by their names, or a .tar.xz of them, in its own order.
+    """Return the books of a corpus: a folder of .txt files, by their names, or a .tar.xz of them, in its own order.
 
     `characters` stops after the book that makes that many. Raises FileNotFoundError when there is no text at `corpus`.
     """
@@ -63,10 +63,10 @@ def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
 
 
 def all_books(corpus: pathlib.Path | None = None, characters: int | None = None) -> list[Book]:
-    """The shipped books and, behind them, those of `corpus` under other names.
+    """Return the shipped books and, behind them, those of `corpus` under other names.
 
-    With `characters`, no more of the corpus than makes that many together. FileNotFoundError where it is not there,
-    needed or not.
+    With `characters`, it takes no more of the corpus than makes that many together. Raises FileNotFoundError where the
+    corpus does not exist, even if it is not needed.
     """
     books = shipped_books()
     if corpus is not None and not corpus.exists():
@@ -79,7 +79,7 @@ def all_books(corpus: pathlib.Path | None = None, characters: int | None = None)
 
 
 def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Book]:
-    """The shipped books and, where they do not come to `characters`, books of `corpus`.
+    """Return the shipped books and, where they do not come to `characters`, books of `corpus`.
 
     Raises ValueError when both together are too short; the message says what is needed.
     """
@@ -96,10 +96,10 @@ def gather_books(characters: int, corpus: pathlib.Path | None = None) -> list[Bo
 
 
 def make_of_enough(books: list[Book], corpus: pathlib.Path | None, make: Callable[[list[Book]], T]) -> T:
-    """What `make` makes of the books; where it raises TooFewTokensError, of as many more of `corpus` as it takes.
+    """Return what `make` makes of the books; where it raises TooFewTokensError, add books of `corpus` and try again.
 
-    How many characters are in a token only `make` finds out. What was enough is never added to: whoever draws from the
-    books would draw others. Raises what `make` does where the corpus has no more.
+    Only `make` finds out how many characters are in a token. Once the books are enough, none is added, as a draw from
+    more books would be another draw. Raises what `make` does where the corpus has no more.
     """
     while True:
         try:
@@ -113,7 +113,7 @@ def make_of_enough(books: list[Book], corpus: pathlib.Path | None, make: Callabl
 
 
 def _with_more(books: list[Book], corpus: pathlib.Path | None, characters: int) -> list[Book]:
-    """The books and, behind them, others of `corpus`, to the one that makes `characters` of them all."""
+    """Return the books and, behind them, others of `corpus`, until they come to `characters`."""
     have, names = _characters(books), {book.name for book in books}
     if corpus is None or have >= characters:
         return books

@@ -1,4 +1,6 @@
-"""What an evaluation finds out, as it comes: a file of JSON lines that is only appended to, so that a run can go on."""
+"""The findings of an evaluation as they come: a file of JSON lines that is only appended to, so
+that a run can go on.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ _MADE_WITH = "made_with"
 
 
 class AnswerFile:
-    """`settings` are its first line: a run with others is another run. Raises ValueError when they differ.
+    """A file of answers. `settings` are its first line. Raises ValueError for a file with other settings, as that is
+    another run.
 
-    The attribute holds them as JSON gives them back. `made_with` is what this process adds with: a line of its own
-    before the first row that is added with something else than the rows before. It makes no other run.
+    The attribute `settings` holds them as JSON gives them back. `made_with` is what this process adds rows with. It
+    gets a line of its own before the first row that is added with something else than the rows before. Another
+    `made_with` is still the same run.
     """
 
     def __init__(
@@ -44,24 +48,24 @@ class AnswerFile:
         self._last = next((row[_MADE_WITH] for row in reversed(rows) if _MADE_WITH in row), None)
 
     def add(self, **row: Any) -> None:
-        """Keep a row; it is on disk when this returns."""
+        """Add a row; it is on disk when this returns."""
         self.sign()
         self._append(row)
         self.rows.append(json.loads(json.dumps(row)))
 
     def sign(self) -> None:
-        """Keep what is added with from here on, where that is news."""
+        """Write what rows are added with from here on, if it differs from before."""
         if self._own is not None and self._own != self._last:
             self._append({_MADE_WITH: self._own})
             self._last = self._own
 
     @property
     def made_with(self) -> list[dict[str, Any]]:
-        """What its rows were added with, oldest first, each once; of rows from before that was kept nothing is said."""
+        """What its rows were added with, oldest first, each once; older files may say nothing of their rows."""
         return made_with_in(self._path)
 
     def find(self, **where: Any) -> list[dict[str, Any]]:
-        """Rows with these values, oldest first."""
+        """Return the rows with these values, oldest first."""
         return [row for row in self.rows if all(row.get(key) == value for key, value in where.items())]
 
     def _append(self, row: Mapping[str, Any]) -> None:
@@ -72,18 +76,18 @@ class AnswerFile:
 
 
 def deciding(memory: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a MemoryConfig's values those that decide an answer: how much RAM the memory may take does not."""
+    """Return those values of a MemoryConfig that decide an answer: the RAM that the memory may take does not."""
     archive = {name: value for name, value in memory["archive"].items() if name != "host_bytes"}
     return {**memory, "archive": archive}
 
 
 def digest(value: Any) -> str:
-    """Of plain values, long ones: two runs that differ in them differ in this."""
+    """Return a short digest of plain values; other values give another digest."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def settings_of(path: pathlib.Path) -> dict[str, Any]:
-    """Of the run whose answers are there; empty where there is none."""
+    """Return the settings of the run whose answers are in the file; empty where there is none."""
     with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
         line = file.readline()
         if line.endswith("\n"):
@@ -93,7 +97,7 @@ def settings_of(path: pathlib.Path) -> dict[str, Any]:
 
 
 def made_with_in(*files: pathlib.Path) -> list[dict[str, Any]]:
-    """What the rows of these files were added with, oldest first, each once; a file that is not there has none."""
+    """Return what the rows of these files were added with, oldest first, each once; a missing file has none."""
     found: list[dict[str, Any]] = []
     for file in files:
         rows = map(json.loads, _whole_lines(file)[1:])
@@ -102,15 +106,15 @@ def made_with_in(*files: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def dtype_of(folder: pathlib.Path | None, file: str) -> str | None:
-    """What the run whose answers are in that file of the folder began in; None where none did.
+    """Return the dtype in which the run with answers in that file began; None where there is none.
 
-    A run that goes on is of one dtype, whichever would be the faster one today.
+    A run that goes on keeps its dtype, even if another one would be faster today.
     """
     return None if folder is None else settings_of(folder / file).get("dtype")
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One level: settings of settings under "outer.inner", however deep."""
+    """Return one level: nested settings come under "outer.inner", however deep."""
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
@@ -121,7 +125,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole_lines(path: pathlib.Path) -> list[str]:
-    """The file's lines; what an interruption left of a last one is cut off."""
+    """Return the file's lines; an incomplete last line is cut off."""
     if not path.exists():
         return []
     data = path.read_bytes()

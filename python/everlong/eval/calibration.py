@@ -1,4 +1,4 @@
-"""Whether probabilities can be believed: how often what was said to be so likely came true."""
+"""Whether probabilities can be believed: how often what was called so likely came true."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Calibration:
 
     n: int
     true: float  # how often it came true, of all
-    # The expected calibration error: the mean distance of what was said from what came true over bins of probability,
-    # each as large as it has members (Guo et al., ICML 2017); in bins of equal width, and of equal numbers.
+    # The expected calibration error, in bins of equal width and of equal numbers: the mean distance between what was
+    # said and what came true over bins of probability, weighted by their members (Guo et al., ICML 2017).
     ece: float
     ece_by_mass: float
-    # The chance that of one that came true and one that did not the first was said to be likelier, ties a half: the
-    # area under the ROC curve. None where all or none came true.
+    # The area under the ROC curve: the chance that something that came true was called likelier than something that did
+    # not, ties a half. None where all or none came true.
     auc: float | None
     bins: tuple[Bin, ...]  # of equal width, without empty ones
 
 
 def calibration(said: Sequence[float], true: Sequence[bool]) -> Calibration:
-    """Of at least one probability, and whether it came true."""
+    """Compare at least one probability with what came true. Raises ValueError without any."""
     p, y = np.asarray(said, dtype=np.float64), np.asarray(true, dtype=np.bool_)
     if len(p) == 0:
         raise ValueError("no probabilities: nothing to compare")
@@ -54,7 +54,7 @@ def calibration(said: Sequence[float], true: Sequence[bool]) -> Calibration:
 
 
 def area_under_curve(of_true: npt.ArrayLike, of_false: npt.ArrayLike) -> float | None:
-    """By counting, of every pair, which is larger; None without a pair."""
+    """Return the area by counting, for every pair, which is larger; None without a pair."""
     true, false = np.sort(np.asarray(of_true, np.float64)), np.sort(np.asarray(of_false, np.float64))
     if len(true) == 0 or len(false) == 0:
         return None

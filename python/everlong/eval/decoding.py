@@ -1,12 +1,12 @@
-"""How every answer of an evaluation is decoded, whoever gives it."""
+"""How every answer of an evaluation is decoded, for every method."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# For `generate`: greedy, and no penalty on repeating, whatever the model's own settings are. Penalties count the
-# prompt, in which text retrieval and the gold text have the answer; of a memory's pages they know nothing. How many
-# tokens at most, each caller says.
+# For `generate`: greedy, with no penalty on repetition, whatever the model's own settings are. A penalty counts the
+# prompt, where text retrieval and the gold text have the answer, but not a memory's pages. Each caller sets its own
+# limit of tokens.
 AS_MEASURED: dict[str, Any] = {
     "do_sample": False,
     "repetition_penalty": 1.0,

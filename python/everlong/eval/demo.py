@@ -1,4 +1,4 @@
-"""The demo: a real model reads books that it cannot hold, answers from them, and says where it found the answers."""
+"""The demo: a real model reads books that it cannot hold, answers from them, and cites what it found."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
 
 TOKENS, MINUTES = 250_000, 6.0
-# What is not gone below, however slow the machine: less would prove little.
+# The run is never cut below this, however slow the machine: less would prove little.
 FEWEST_TOKENS = 100_000
 FEWEST_FACTS = 5  # of a kind
-FREE_QUESTION = "What did Buck not read?"  # of the book that stands first in the haystack, however short
+FREE_QUESTION = "What did Buck not read?"  # about the book that stands first in the haystack, however short
 
 _TRIAL_TOKENS = 1_536  # fill the frame's rolling zone before the clock runs: from there on each chunk costs the same
 _TIMED_TOKENS = 1_024
 _CALIBRATION_SECONDS = 20.0
 _REST_SECONDS = 15.0  # picture, free question, closing the memory
-# What takes longer later than in the trial (measured twice): reading beside the disk, and a question to a memory that
+# Factors on what is slower than in the trial (measured twice): reading beside the disk, and a question to a memory that
 # has something to bring back.
 _READING_LATER, _ASKING_LATER = 1.1, 1.35
 
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """What this machine does, measured before the haystack is built."""
+    """The speed of this machine, measured before the haystack is built."""
 
     tokens_per_second: float
     seconds_per_question: float  # with the memory, the window alone and the gold text alone, together
-    seconds_with_memory: float  # of these
+    seconds_with_memory: float  # part of the former
 
     def tokens_within(self, seconds: float, config: NiahConfig) -> int:
-        """How many tokens can be read beside the questions of `config`."""
+        """Return how many tokens can be read beside the questions of `config`."""
         facts = config.facts_per_kind * len(config.kinds)
         *earlier, whole = config.checkpoints()
         asked_before = sum(min(config.depths, facts * length / whole) for length in earlier)
@@ -67,7 +67,9 @@ class Pace:
         return max(0, int(reading * self.tokens_per_second / _READING_LATER))
 
     def fitted(self, config: NiahConfig, seconds: float) -> NiahConfig:
-        """`config`, cut to what can be done in so many seconds: fewer tokens, then fewer facts, then no less."""
+        """Return `config`, cut to what `seconds` allow: first fewer tokens, then fewer facts, but no less than the
+        limits.
+        """
         fewest = min(FEWEST_FACTS, config.facts_per_kind)
         for facts in range(config.facts_per_kind, fewest - 1, -1):
             config = dataclasses.replace(config, facts_per_kind=facts)
@@ -90,11 +92,10 @@ def run_demo(
 ) -> NiahReport:
     """Read, ask, show; write `heatmap.png`, `report.json` and the memory folder (`memory`, or `out`/books.everlong).
 
-    By default 250,000 tokens and 30 facts, cut to what six minutes allow on this machine, though never under 100,000
-    and 15. `tokens` that are named are read, however long it takes, unless `minutes` are named, too. Where the books
-    are too few they are read again. A memory that an earlier demo left there is replaced. `load_arguments` are those
-    of `everlong.models.load`.
-    CapacityError where disk or RAM are too small.
+    By default it reads 250,000 tokens and asks 30 facts. It cuts both to what six minutes allow on this machine, but
+    never below 100,000 and 15. Named `tokens` are read however long it takes, unless `minutes` are named, too. Where
+    the books are too few they are read again. A memory that an earlier demo left there is replaced. `load_arguments`
+    are those of `everlong.models.load`. Raises CapacityError where disk or RAM are too small.
     """
     from everlong.generation.memory_model import MemoryModel
 
@@ -128,7 +129,7 @@ def run_demo(
                 f"cut to {config.tokens:,} and {config.facts_per_kind * kinds}"
             )
         if pace.tokens_within(left, config) < config.tokens:
-            say("it takes longer all the same: less would prove little")
+            say("it takes longer all the same, as less would prove little")
     haystack, readings = haystack_over(books, corpus, tokenizer, config)
     if readings > 1:
         say(f"the books are too few, and are read {readings} times over; --corpus names more")
@@ -171,7 +172,7 @@ def measure_pace(network: Any, tokenizer: Any, books: list[Book], config: NiahCo
 
 
 def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, float]:
-    """All three ways, and of that with the memory."""
+    """Return the seconds of all three ways, and of the one with the memory."""
     started = time.monotonic()
     answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
     generation = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
@@ -184,7 +185,7 @@ def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, fl
 def haystack_over(
     books: list[Book], corpus: pathlib.Path | None, tokenizer: Any, config: NiahConfig
 ) -> tuple[Haystack, int]:
-    """The haystack over the books, and more of `corpus` where these are too few; and how often they are read for it."""
+    """Return the haystack over the books, with more of `corpus` where they are too few, and how often they are read."""
     readings = 1
     while True:
         try:
@@ -196,7 +197,7 @@ def haystack_over(
 
 
 def _read_over(books: list[Book], times: int) -> list[Book]:
-    # Under a name of its own: what a memory has of a source is not read into it twice.
+    # Each needs a name of its own, as a memory does not read the same source twice.
     again = [Book(f"{book.name}, reading {number}", book.text) for number in range(2, times + 1) for book in books]
     return books + again
 
@@ -212,7 +213,7 @@ def _clear(folder: pathlib.Path) -> None:
 
 
 def answer_table(report: NiahReport) -> Table:
-    """Right answers at the full length: kind by kind, the three ways of asking side by side."""
+    """Return right answers at the full length, kind by kind, with the three ways of asking side by side."""
     asked = report.at_longest()
     table = Table(title=f"facts answered right, {report.longest:,} tokens read")
     table.add_column("kind of fact")
@@ -237,7 +238,7 @@ def _counts(asked: list[Asked] | tuple[Asked, ...]) -> list[str]:
 
 
 def verdict(report: NiahReport) -> str:
-    """One sentence: everlong against the model's own rate."""
+    """Return one sentence: everlong against the model's own rate."""
     asked = report.at_longest()
     own, ours = sum(one.oracle_right for one in asked), sum(one.right for one in asked)
     ratio = f"{ours / own:.0%} of the model's own rate on the gold text alone" if own else "the model knows none itself"

@@ -1,6 +1,6 @@
-"""Forks of a memory that is being read, one a length: each is there whole or not at all.
+"""Forks of a memory while it is being read, one a length. Each is there whole or not at all.
 
-In their folder stand the profiles of the run, too: what one fork's calibration finds serves the longer ones.
+Their folder also has the profiles of the run: what one fork's calibration finds serves the longer ones.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ READING = "reading.everlong"  # the memory that reads
 
 
 def fork_of(folder: pathlib.Path, length: int) -> pathlib.Path:
-    """Where the fork at that length lies."""
+    """Return the folder of the fork at that length."""
     return folder / f"{length}.everlong"
 
 
 def keep_fork(memory: Memory, folder: pathlib.Path) -> None:
-    """Fork into `folder`; what an earlier fork left there that was cut short is replaced."""
+    """Fork into `folder`; an earlier fork that was cut short is replaced."""
     half = folder.with_suffix(".begun")
     shutil.rmtree(half, ignore_errors=True)
     memory.fork(half).close()

@@ -18,9 +18,9 @@ _CHUNK_TOKENS = 512
 def answer_from_passage(
     model: Any, tokenizer: Any, passage: str, question: str, max_new_tokens: int, **generation: Any
 ) -> str:
-    """Greedy answer of plain transformers to passage and question, as one user turn where there is a chat template.
+    """Return the greedy answer of plain transformers to passage and question.
 
-    Further arguments are those of `generate`.
+    Both are one user turn where there is a chat template. Further arguments are those of `generate`.
     """
     ids = passage_ids(tokenizer, passage, question)
     return continue_prompt(model, tokenizer, ids, max_new_tokens=max_new_tokens, **generation)
@@ -28,7 +28,7 @@ def answer_from_passage(
 
 @torch.inference_mode()
 def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any = None, **generation: Any) -> str:
-    """Answer, decoded AS_MEASURED, to `ids`, of which a `cache` holds the first ones.
+    """Return an answer to `ids`, decoded AS_MEASURED; a `cache` holds the first of them.
 
     Further arguments are those of `generate`.
     """
@@ -47,9 +47,9 @@ def continue_prompt(model: Any, tokenizer: Any, ids: Sequence[int], cache: Any =
 
 @torch.inference_mode()
 def prefilled(model: Any, ids: Sequence[int], keep: int = 1) -> tuple[Any, torch.Tensor]:
-    """The cache after `ids`, and logits fp32 [keep, V] of the last of them, by plain transformers.
+    """Return the cache after `ids`, and logits fp32 [keep, V] of the last of them, by plain transformers.
 
-    Read in chunks: attention over all of them at once takes memory by the square.
+    They are read in chunks, as attention over all of them at once takes quadratic memory.
     """
     name = cache_argument(model)
     cache: Any = None

@@ -13,7 +13,7 @@ from everlong.text.encoding import encode
 
 
 def holds_text(core: _core.Memory, tokenizer: Any, parts: Sequence[Part], tokens: int) -> bool:
-    """Whether the first `tokens` of a memory are those of the parts, as far as these go."""
+    """Return whether the first `tokens` of a memory are those of the parts, as far as these go."""
     for part in parts:
         end = min(part.end, tokens)
         if end <= part.begin:

@@ -8,4 +8,4 @@ Log = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """Says it to nobody."""
+    """Drop the line."""

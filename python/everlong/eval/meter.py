@@ -10,12 +10,12 @@ from typing import Any
 
 @dataclasses.dataclass
 class Meter:
-    prefilled: int = 0  # tokens of forwards over more than one
+    prefilled: int = 0  # tokens of forward passes over more than one
 
 
 @contextlib.contextmanager
 def metered(model: Any) -> Iterator[Meter]:
-    """Counts the forwards of `model` inside, whoever calls them."""
+    """Count the forward passes of `model` inside, whoever calls them."""
     meter = Meter()
 
     def count(module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

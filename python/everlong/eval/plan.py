@@ -1,8 +1,8 @@
-"""What is read and asked: the questions of many tasks and lengths planted in one text that is read once.
+"""What is read and asked: the questions of many tasks and lengths, planted in one text that is read once.
 
-The text begins as books. Statements stand between their paragraphs, a task's own documents between two parts of a book.
-A question of length L finds all that it needs in the first L tokens; positions count tokens of the stream that comes of
-reading the texts one after the other into a new memory.
+The text consists of books. Statements stand between their paragraphs, a task's own documents between two parts of a
+book. A question of length L finds all that it needs in the first L tokens. Positions are tokens of the stream that the
+texts give when they are read one after the other into a new memory.
 """
 
 from __future__ import annotations
@@ -29,23 +29,28 @@ class Asked:
     length: int
     question: Question
     spans: tuple[tuple[int, int], ...]  # tokens of the stream that answer
-    gold: str  # their text with some around it: all that a model needs
+    gold: str  # their text with some text around it: all that a model needs
 
     @property
     def depth(self) -> float:
-        """Where in the text the answer stands on average: 0 at its beginning, 1 at its end."""
+        """Where the answer stands on average: 0 at the text's beginning, 1 at its end."""
         middles = [(begin + end) / 2 for begin, end in self.spans]
         return sum(middles) / len(middles) / self.length
 
     def covered(self, recalled: Sequence[tuple[int, int]]) -> float:
-        """The share of the answering spans that lie wholly inside what was recalled, in one of its spans or several."""
+        """Return the share of the answering spans that lie wholly inside the recalled spans, in one of these or
+        several.
+        """
         whole = joined(recalled)
         held = sum(any(first <= b and e <= last for first, last in whole) for b, e in self.spans)
         return held / len(self.spans)
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In the order of the stream, those that touch as one: a statement on two pages came back when both did."""
+    """Return the spans in the order of the stream, with those that touch joined.
+
+    So a statement on two pages came back when both did.
+    """
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -58,7 +63,7 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 @dataclasses.dataclass(frozen=True)
 class Plan:
     texts: tuple[Part, ...]  # in reading order
-    read_at: dict[int, int]  # length: how many of the texts make it
+    read_at: dict[int, int]  # by length: how many of the texts make it up
     questions: tuple[Asked, ...]
 
     @property
@@ -92,9 +97,9 @@ def make_plan(
     gold_tokens: int = GOLD_TOKENS,
     seed: int = 0,
 ) -> Plan:
-    """`count` questions of every task at every length (ascending), over the whole depth of each.
+    """Plan `count` questions of every task at every length (ascending), over the whole depth of each.
 
-    Raises ValueError where the books, or a length beside what is planted in it, are too short.
+    Raises ValueError where the books are too short, or a length is too short for what is planted in it.
     """
 
     def count_tokens(text: str) -> int:
@@ -124,7 +129,9 @@ def make_plan(
 
 
 def _statements(id: str, question: Question, depth: float, length: int, draw: Draw) -> list[_Event]:
-    """The first statement of a question of one stands at `depth`; several are scattered, in their order."""
+    """Return a question's statements with their places. A single one stands at `depth`; several are
+    scattered in order.
+    """
     needed = question.evidence or question.statements
     stated = [_Statement(text, id if text in needed else "") for text in question.statements]
     depths = [depth] if len(stated) == 1 else sorted(draw.rng.random() for _ in stated)
@@ -134,7 +141,7 @@ def _statements(id: str, question: Question, depth: float, length: int, draw: Dr
 
 
 def _documents(documents: Sequence[Document], length: int, draw: Draw) -> list[_Event]:
-    """Evenly, in their order: what was said later is read later."""
+    """Return the documents with their places, evenly and in their order: what was said later is read later."""
     count = len(documents)
     return [
         _Event(max(1, int((number + draw.rng.random()) / count * length * 0.98)), document=document)
@@ -145,7 +152,7 @@ def _documents(documents: Sequence[Document], length: int, draw: Draw) -> list[_
 def _book_text(
     events: Sequence[_Event], lengths: Sequence[int], books: Sequence[Book], tokenizer: Any, seed: int
 ) -> tuple[Haystack[_Statement], list[list[_Event]]]:
-    """The books with the statements, and what comes after each of its cuts."""
+    """Return the books with the statements, and what comes after each of their cuts."""
     before = 0  # tokens of documents
     cuts: list[int] = []
     order: list[list[_Event]] = []
@@ -154,7 +161,7 @@ def _book_text(
     for event in events:
         place = event.position - before
         if event.statement is not None:
-            # A document that stands before it took its place: it comes after, like what follows.
+            # A document before the statement took its place, so the statement comes after it.
             latest = max(place, latest, cuts[-1] if cuts else 0)
             statements.append((event.statement, latest))
             continue
@@ -241,7 +248,7 @@ def _evidence(texts: Sequence[Part], number: int, evidence: Sequence[str]) -> li
 
 
 def _gold(texts: Sequence[Part], found: Sequence[tuple[int, int, int]], tokens: int) -> str:
-    """The texts around the spans, `tokens` in all or the spans alone where these are longer."""
+    """Return the texts around the spans: `tokens` tokens in all, or the spans alone where these are longer."""
     share = tokens // len(found)
     passages = [texts[text].around(begin, end, max(share, end - begin)).strip() for text, begin, end in found]
     return "\n\n".join(dict.fromkeys(passages))

@@ -1,12 +1,17 @@
 """Perplexity of what follows in a book, by what the frame holds beside the newest tokens.
 
 Every book is read into a fresh memory up to its first place, scored there, read on to the next, and so on. The tokens
-that follow a place are scored by the window alone, with the newest blocks recalled (`recent`), with what the newest
-tokens' own queries find (`prompt`), with as many random pages (`random`, the control: any text helps a little), and by
-plain transformers with full attention over as much of what was read as the model's own window holds.
-`recovered_fraction` is (window - memory) / (window - full), in nats, over all places. The memory's own codec is held
-against an archive in bf16, read anew. So are, where they are asked for, frames with a zone "kept" of chosen tokens, by
-who chooses them; nothing is recalled there.
+after a place are scored in several ways:
+
+- by the window alone;
+- with the newest blocks recalled (`recent`);
+- with what the newest tokens' own queries find (`prompt`);
+- with as many random pages (`random`, the control: any text helps a little);
+- by plain transformers with full attention over as much of what was read as the model's own window holds.
+
+`recovered_fraction` is (window - memory) / (window - full), in nats, over all places. The memory's own codec is
+compared with an archive in bf16, which is read anew. Where they are asked for, so are frames with a zone "kept" of
+chosen tokens, by who chooses them. Nothing is recalled there.
 """
 
 from __future__ import annotations
@@ -54,11 +59,11 @@ _HELD = {
 class PplConfig:
     places: int = 8
     places_per_book: int = 4
-    prefix_tokens: int = 8_192  # read before a book's first place
-    between_tokens: int = 2_048  # from one place to the next; at least scored_tokens
+    prefix_tokens: int = 8_192  # tokens to read before a book's first place
+    between_tokens: int = 2_048  # tokens from one place to the next; at least scored_tokens
     scored_tokens: int = 512
-    full_tokens: int = 0  # that full attention sees; 0: the model's own window
-    memory_policy: PerplexityPolicy = "prompt"  # whose recovered fraction is reported
+    full_tokens: int = 0  # tokens that full attention sees; 0: the model's own window
+    memory_policy: PerplexityPolicy = "prompt"  # the policy whose recovered fraction is reported
     kept_tokens: int = 0  # slots of a zone "kept"; 0: it is not measured
     kept_by: tuple[str, ...] = ()  # who chooses what it keeps, one frame each
     seed: int = 0
@@ -75,16 +80,16 @@ class PplConfig:
 
     @property
     def tokens_per_book(self) -> int:
-        """That one memory reads: up to a book's last place."""
+        """Tokens that one memory reads, up to a book's last place."""
         return self.prefix_tokens + (min(self.places, self.places_per_book) - 1) * self.between_tokens
 
 
-_Losses = dict[str, list[float]]  # of a place, policy (and "full", "bf16"): NLL token by token
+_Losses = dict[str, list[float]]  # by policy (and "full", "bf16"), for one place: NLL token by token
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """A book of which places are scored."""
+    """A book with places to score."""
 
     book: Book
     ids: list[int]
@@ -93,7 +98,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Mean negative log likelihood of a place's scored tokens, nats a token."""
+    """Mean negative log likelihood of a place's scored tokens, in nats a token."""
 
     source: str
     first_token: int  # of the scored ones, in its book
@@ -102,13 +107,13 @@ class Place:
     prompt: float
     random: float
     full: float
-    bf16: float  # the policy that is reported, over an archive in bf16
+    bf16: float  # the reported policy, over an archive in bf16
     kept: dict[str, float]  # the window and a zone "kept", by who chose
 
 
 @dataclasses.dataclass(frozen=True)
 class PplReport(Report):
-    """Perplexities are exp of the mean over places: all places count alike."""
+    """Perplexities are exp of the mean over places; all places count alike."""
 
     window: float
     recent: float
@@ -117,21 +122,20 @@ class PplReport(Report):
     full: float
     bf16: float
     kept: dict[str, float]  # by who chose
-    # mean, stderr over books; None where the full window gains nothing or one book is all
+    # mean, stderr over books; None where full attention gains nothing or there is only one book
     recovered_fraction: dict[str, float | None]
-    kept_recovered: dict[str, dict[str, float | None]]  # the same of the zones "kept", by who chose
+    kept_recovered: dict[str, dict[str, float | None]]  # the same for the zones "kept", by who chose
     kept_gain: dict[str, dict[str, dict[str, float | None]]]  # by who chose, by policy: nats a token less, mean, stderr
-    codec_loss: dict[
-        str, float | None
-    ]  # mean, stderr (None of one place) of the NLL that the memory's codec costs against bf16
-    by_position: dict[str, list[float]]  # policy: mean NLL of each BIN_TOKENS tokens behind a place
+    # NLL that the memory's codec costs against bf16: mean, stderr (None for one place).
+    codec_loss: dict[str, float | None]
+    by_position: dict[str, list[float]]  # by policy: mean NLL of each BIN_TOKENS tokens behind a place
     places: tuple[Place, ...]
     config: dict[str, Any]  # of PplConfig, with the model's dtype; under "memory" that of the memory
     model: str
-    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
+    made_with: list[dict[str, Any]]  # everything that had a part in it once, oldest first: everlong.models.provenance
 
     def tables(self) -> Iterator[Table | str]:
-        """One, and what it comes to."""
+        """Yield one table, and lines with what it comes to."""
         rows = [[label, f"{getattr(self, key):.3f}"] for key, label in _HELD.items()]
         slots = f"window and {self.config['kept_tokens']:,} kept tokens"
         rows += [[f"{slots}: {kind}", f"{perplexity:.3f}"] for kind, perplexity in self.kept.items()]
@@ -162,7 +166,7 @@ def run_ppl(
 ) -> PplReport:
     """Score places spread over the books of `corpus`, or over the shipped ones.
 
-    `model` is a name or path to load, or (model, tokenizer). In the folder `out` every book's losses are kept as they
+    `model` is a name or path to load, or (model, tokenizer). The folder `out` keeps every book's losses as soon as they
     are known, and a run that was cut short goes on. Raises ValueError when no book is long enough or `out` holds
     another run, and CapacityError when RAM is too small for what one memory reads.
     """
@@ -173,7 +177,7 @@ def run_ppl(
     name, network, tokenizer = resolve(model, dtype_of(out, FILE))
     memory_config = memory_config if memory_config is not None else default_config(network)
     if not config.full_tokens:
-        trained_window(network)  # which full attention sees: a model that names none is refused before it reads
+        trained_window(network)  # which full attention sees: a model that names none is refused before anything is read
     for settings in (memory_config, _in_bf16(memory_config)):
         check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
     chosen = _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config)
@@ -210,13 +214,13 @@ def run_ppl(
     return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
 
 
-# What chooses without training: the newest tokens, which needs no part, and rules of the part "trimmer".
+# What chooses without training: the newest tokens, which need no part, and the rules of the part "trimmer".
 _NEWEST = "newest"
 _BY_RULES = (_NEWEST, "random", "key_norm")
 
 
 def trimmers_for(model: torch.nn.Module) -> tuple[str, ...]:
-    """Who can choose what a zone "kept" holds: the untrained ones, and the Trimmer of the model's pack."""
+    """Return who can choose what a zone "kept" holds: the untrained rules, and the Trimmer of the model's pack."""
     pack = pack_for(model)
     learned = pack is not None and "trimmer" in pack.parts
     return (*_BY_RULES, "learned") if learned else _BY_RULES
@@ -231,8 +235,9 @@ def _kept_key(kind: str) -> str:
 
 
 def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _Part) -> list[_Losses]:
-    """The losses at every place of one book, read anew for each frame: the memory's own, one over an archive in bf16,
-    and those with a zone "kept".
+    """Return the losses at every place of one book, which is read anew for each frame.
+
+    The frames are the memory's own, one over an archive in bf16, and those with a zone "kept".
     """
     found: list[_Losses] = [{} for _ in part.firsts]
     ids, begin = part.ids, part.firsts[0] - config.prefix_tokens
@@ -259,7 +264,7 @@ def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: Pp
         text = tokenizer.decode(ids[first : first + config.scored_tokens])
         # Text cut out of a book may come out in other tokens than in its place: score what the memory scored.
         again = encode(tokenizer, text).tolist()
-        # Nor does full attention see of the book what the memory never read.
+        # Full attention does not see of the book what the memory never read, either.
         full = full_attention_losses(network, ids[begin:first], again, config.full_tokens, start=start_ids(tokenizer))
         losses["full"] = full.tolist()
     return found
@@ -274,7 +279,7 @@ def summarise(
     dtype: str,
     made_with: Sequence[dict[str, Any]],
 ) -> PplReport:
-    """The report of some places, with the losses of their tokens."""
+    """Return the report of some places, with the losses of their tokens."""
     keys = (*POLICIES, "full", "bf16")
     means = {key: mean_and_stderr(getattr(place, key) for place in places)[0] for key in keys}
     kept = {kind: mean_and_stderr(place.kept[kind] for place in places)[0] for kind in config.kept_by}
@@ -302,7 +307,7 @@ def summarise(
 
 
 def _gains(places: Sequence[Place], loss: Callable[[Place], float]) -> list[tuple[float, float]]:
-    """Of each book what a memory with this loss gains on the window, and what full attention does, in nats."""
+    """Return for each book what a memory with this loss gains on the window, and what full attention gains, in nats."""
     by_book: dict[str, tuple[float, float]] = {}
     for place in places:
         gain, of_full = by_book.get(place.source, (0.0, 0.0))
@@ -311,19 +316,19 @@ def _gains(places: Sequence[Place], loss: Callable[[Place], float]) -> list[tupl
 
 
 def _loss_of(policy: str) -> Callable[[Place], float]:
-    """Of a place, of a policy or of "full"."""
+    """Return a function that gives a place's loss by a policy or by "full"."""
     return lambda place: float(getattr(place, policy))
 
 
 def _loss_kept(kind: str) -> Callable[[Place], float]:
-    """Of a place, by who chose what is kept."""
+    """Return a function that gives a place's loss by who chose what is kept."""
     return lambda place: place.kept[kind]
 
 
 def _by_book(
     places: Sequence[Place], worse: Callable[[Place], float], better: Callable[[Place], float]
 ) -> dict[str, float | None]:
-    """Mean difference over places; its standard error is over the books' means."""
+    """Return the mean difference over places; its standard error is over the books' means."""
     of_book: dict[str, list[float]] = {}
     for place in places:
         of_book.setdefault(place.source, []).append(worse(place) - better(place))
@@ -333,9 +338,10 @@ def _by_book(
 
 
 def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | None]:
-    """Ratio of the gains (memory's, full attention's), and its standard error by the jackknife over their pairs.
+    """Return the ratio of the gains (memory's, full attention's), and its standard error by the jackknife over the
+    pairs.
 
-    A ratio of sums, not a mean of ratios: a place where full attention gains nothing must not decide.
+    It is a ratio of sums, not a mean of ratios: a place where full attention gains nothing must not decide.
     """
     memory, full = (math.fsum(part) for part in zip(*gains, strict=True))
     if full <= 0:
@@ -351,7 +357,7 @@ def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | No
 
 
 def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_Part]:
-    """Books and places in an order drawn from the seed."""
+    """Return books and places in an order drawn from the seed."""
     rng = random.Random(f"places {config.seed}")
     chosen: list[_Part] = []
     left = config.places
@@ -378,9 +384,10 @@ def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_Part]
 def full_attention_losses(
     model: Any, prefix: list[int], scored: list[int], tokens: int = 0, *, start: Sequence[int] = ()
 ) -> torch.Tensor:
-    """NLL [n - 1] of `scored` [n] but its first, after as much of `prefix` as `tokens` or its own window holds.
+    """Return the NLL [n - 1] of `scored` [n] without its first token, after the end of `prefix`.
 
-    `start` is what the tokenizer puts before every text.
+    As much of `prefix` is used as `tokens` or the model's own window holds. `start` is what the tokenizer puts before
+    every text.
     """
     window = tokens or trained_window(model)
     room = max(0, window - len(start) - len(scored))

@@ -33,7 +33,7 @@ class Score:
 
 
 def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: Sequence[Task]) -> dict[str, Any]:
-    """Scores by baseline, task and length, what each baseline costs, and every question with every reply."""
+    """Return scores by baseline, task and length, each baseline's costs, and every question with every reply."""
     rows: dict[str, dict[str, dict[str, Any]]] = {}  # baseline, question id
     for row in answers.find(kind="answer"):
         rows.setdefault(row["baseline"], {})[row["id"]] = row
@@ -63,7 +63,7 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
             "tokens": sum(row["tokens"] for row in read),
             "seconds": round(math.fsum(row["seconds"] for row in read), 1),
         },
-        # Of reading, and of preparing and asking the baselines here.
+        # Seconds of reading, and of preparing and asking the baselines here.
         "seconds": round(math.fsum([*asked_seconds, *(row["seconds"] for row in [*read, *prepared])]), 1),
         "tasks": {
             task.name: {
@@ -108,7 +108,7 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
 
 
 def _cost(answers: AnswerFile, baseline: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means of a question, and what was done once for each length."""
+    """Return means for a question, and what was done once for each length."""
 
     def mean(key: str) -> float:
         return math.fsum(row[key] for row in rows) / len(rows)
@@ -131,7 +131,7 @@ def _cost(answers: AnswerFile, baseline: str, rows: Sequence[Mapping[str, Any]])
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The tables of a report: scores by task and baseline at every length, then costs."""
+    """Return the tables of a report in Markdown: scores by task and baseline at every length, then costs."""
     parts = []
     for title, headings, rows in _tables(report):
         lines = [f"**{title}**", "", f"| {' | '.join(headings)} |", "|---|" + "---:|" * (len(headings) - 1)]
@@ -141,12 +141,12 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def print_suite(report: Mapping[str, Any], console: Console) -> None:
-    """The same tables for a terminal."""
+    """Print the same tables on a terminal."""
     for title, headings, rows in _tables(report):
         console.print(f"\n{title}", style="bold", highlight=False)
         table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
         for number, heading in enumerate(headings):
-            # A heading that is too long for a narrow terminal goes on below; what a row is about stays whole.
+            # A long heading goes on below on a narrow terminal; the first column is never broken.
             table.add_column(heading, justify="right" if number else "left", overflow="fold", no_wrap=not number)
         for row in rows:
             table.add_row(*row)
@@ -155,7 +155,7 @@ def print_suite(report: Mapping[str, Any], console: Console) -> None:
 
 
 def _tables(report: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Title, headings and rows of each table."""
+    """Yield title, headings and rows of each table."""
     baselines = report["baselines"]
     for length in map(str, report["lengths"]):
         rows = []
@@ -206,7 +206,7 @@ def _summary(report: Mapping[str, Any]) -> str:
 
 
 def _in_all(seconds: float | None) -> str:
-    """What a run took; nothing for a report that does not say."""
+    """Return what a run took; nothing for a report that does not say."""
     if seconds is None:
         return ""
     return f"; in {seconds / 60:,.0f} min" if seconds >= 120 else f"; in {seconds:,.0f} s"

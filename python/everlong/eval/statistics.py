@@ -22,7 +22,7 @@ class Rate:
 
 
 def rate(outcomes: Iterable[bool]) -> Rate:
-    """Count outcomes. No outcome at all gives a rate of 0 with the interval [0, 1]."""
+    """Count outcomes. Without any outcome the rate is 0 with the interval [0, 1]."""
     counted = list(outcomes)
     right, n = sum(counted), len(counted)
     low, high = wilson_interval(right, n)
@@ -30,7 +30,7 @@ def rate(outcomes: Iterable[bool]) -> Rate:
 
 
 def wilson_interval(right: float, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Score interval of a binomial proportion (Wilson 1927); z = 1.96 gives 95 %."""
+    """Return the score interval of a binomial proportion (Wilson 1927); z = 1.96 gives 95 %."""
     if not 0 <= right <= n:
         raise ValueError(f"{right} right of {n}")
     if n == 0:
@@ -44,10 +44,10 @@ def wilson_interval(right: float, n: int, z: float = 1.959963984540054) -> tuple
 
 
 def mean_interval(scores: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean of scores in [0, 1]: Wilson's, of the mean as if it were a share of right answers.
+    """Return the 95 % interval of the mean of scores in [0, 1]: Wilson's, as if the mean were a share of right answers.
 
-    No scores in [0, 1] with that mean are spread further than zeros and ones. What they vary among themselves is no
-    measure: many zeros and one small score hardly do, and a bootstrap of them is narrower than that of zeros alone.
+    Zeros and ones are the widest spread of scores with that mean. The variance of the scores themselves is no measure:
+    many zeros and one small score hardly vary, and their bootstrap is narrower than the interval of zeros alone.
     """
     if not scores:
         raise ValueError("the interval of nothing")
@@ -57,7 +57,7 @@ def mean_interval(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
-    """Mean and standard error of the mean; the error of fewer than two values is infinite."""
+    """Return mean and standard error of the mean; the error of fewer than two values is infinite."""
     counted = list(values)
     n = len(counted)
     if n == 0:
@@ -70,7 +70,7 @@ def mean_and_stderr(values: Iterable[float]) -> tuple[float, float]:
 
 
 def with_stderr(measure: str, values: Iterable[float]) -> dict[str, float]:
-    """The mean by the name of the measure, its standard error by "... stderr"; 0 where there is one value alone."""
+    """Return the mean by the measure's name, and its standard error by "... stderr"; 0 for a single value."""
     mean, stderr = mean_and_stderr(values)
     return {measure: mean, f"{measure} stderr": stderr if math.isfinite(stderr) else 0.0}
 
@@ -78,7 +78,7 @@ def with_stderr(measure: str, values: Iterable[float]) -> dict[str, float]:
 def figures_of(
     found: Mapping[tuple[str, int], Sequence[object]], measures: Iterable[str]
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """By method and size, as text, `with_stderr` of each measure, which is an attribute of what was found."""
+    """Return by method and size, as text, `with_stderr` of each measure, which is an attribute of what was found."""
     figures: dict[str, dict[str, dict[str, float]]] = {}
     for (method, size), ones in found.items():
         own = figures.setdefault(method, {}).setdefault(str(size), {})
@@ -88,7 +88,7 @@ def figures_of(
 
 
 def auc(right: npt.ArrayLike, wrong: npt.ArrayLike) -> float:
-    """The chance that one of the right is higher than one of the wrong; equal ones count half. 0.5 without either."""
+    """Return the chance that a right one is higher than a wrong one; ties count half. 0.5 where one kind is missing."""
     rows, columns = np.asarray(right, dtype=np.float64)[:, None], np.asarray(wrong, dtype=np.float64)
     if rows.size == 0 or columns.size == 0:
         return 0.5

@@ -1,8 +1,8 @@
 """Suites of tasks, asked of everlong and of baselines, over one text that is read once.
 
-The text with everything that is planted in it (`everlong.eval.plan`) is read into one memory, which is forked at every
-length; every question is then asked of every baseline at its length and remembered by none. Reading goes on where it
-stopped, and so do the questions: every answer is a line of `answers.jsonl` as soon as it is given.
+The text with everything planted in it (`everlong.eval.plan`) is read into one memory, which is forked at every length.
+Every question is then asked of every baseline at its length; none remembers it. Reading goes on where it stopped, and
+so do the questions: every answer is a line of `answers.jsonl` as soon as it is given.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ DEFAULT_BASELINES = (
     "minilm",
     "gold",
 )
-# A first look: what it can do, what a user would do without it, and chance.
+# A first look: what everlong can do, what a user would do without it, and chance.
 QUICK_BASELINES = ("everlong", "bm25", "random", "gold")
 QUICK_LENGTH = 8_192
 
 FILE = "answers.jsonl"  # in the folder of a run
-# Of a Question; what is planted is compared as text.
+# Fields of a Question that decide a reply; what is planted is compared as text.
 _DECIDING_A_REPLY = ("text", "answers", "candidates", "max_new_tokens", "sources")
 
 
@@ -91,10 +91,10 @@ def run_suite(
 ) -> dict[str, Any]:
     """Read and ask what `out` does not have yet; return the report as plain values (`everlong.eval.report`).
 
-    `model` is a name or path to load, or (model, tokenizer). Of the default baselines those whose package is missing
-    or which have no room in the model's window are left out and told to `log`; one that was named raises
-    MissingPackageError or ValueError. Raises ValueError for unknown names and too little text, CapacityError for too
-    little disk or RAM, before anything is read.
+    `model` is a name or path to load, or (model, tokenizer). A default baseline is left out, and `log` told, where its
+    package is missing or it has no room in the model's window. A named baseline raises MissingPackageError or
+    ValueError instead. Raises ValueError for unknown names and too little text, and CapacityError for too little disk
+    or RAM, before anything is read.
     """
     from everlong.models import dtype_name, resolve
 
@@ -143,7 +143,7 @@ def run_suite(
 
 
 def _digest(questions: Sequence[Asked]) -> str:
-    """Of what decides a reply and its score: other questions under the same names are another run."""
+    """Return a digest of what decides a reply and its score: other questions under the same names are another run."""
     return digest([[asked.id, *(getattr(asked.question, name) for name in _DECIDING_A_REPLY)] for asked in questions])
 
 
@@ -176,7 +176,7 @@ class _Run:
             for length, texts in plan.read_at.items():
                 for part in plan.texts[done:texts]:
                     if mm.stream_tokens >= part.end:
-                        continue  # by an earlier run
+                        continue  # read by an earlier run
                     begin, started = mm.stream_tokens, time.perf_counter()
                     try:
                         report = mm.read(part.text, source=part.source, progress=progress)
@@ -247,9 +247,9 @@ class _Run:
 
 
 def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:
-    """ValueError unless a memory holds these texts: other books in the same folder plant the same questions elsewhere.
+    """Raise ValueError unless a memory holds these texts.
 
-    What an earlier everlong planted may be other text, too.
+    Other books in the same folder, or an earlier release of everlong, plant the same questions elsewhere.
     """
     with Memory.open(folder, read_only=True) as memory:
         tokens = memory.core.stream_end(0)

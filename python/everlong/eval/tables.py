@@ -1,4 +1,4 @@
-"""What an evaluation reports: tables, a row a method and a column a figure, and the one printer of them."""
+"""What an evaluation reports: tables, with a row for each method and a column for each figure, and their printer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rates = Mapping[str, float]  # by column, and where it has an interval by "colum
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Cells as they are shown: figures with their errors."""
+    """A table with its cells as they are shown: figures with their errors."""
 
     title: str  # "" without one
     columns: Sequence[str]  # the first one says what rows are
@@ -24,19 +24,19 @@ class Table:
 
 
 class Report:
-    """What was measured; its dataclass is its JSON."""
+    """The result of a measurement. Its dataclass is its JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # type: ignore[call-overload,no-any-return]  # each report is a dataclass
 
     def tables(self) -> Iterator[Table | str]:
-        """In their order, with lines between them."""
+        """Yield tables in their order, with lines between them."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class Reports(Report):
-    """Several by their names, which is their JSON."""
+    """Several reports by their names, which is their JSON."""
 
     named: dict[str, Report]
 
@@ -62,20 +62,20 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def keep_report(said: Mapping[str, Any], file: pathlib.Path | None) -> None:
-    """As JSON, where there is to be a file."""
+    """Write it as JSON, where a file is named."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(said) + "\n", encoding="utf-8")
 
 
 def rates_table(title: str, by: str, columns: Sequence[str], rows: Mapping[str, Rates]) -> Table:
-    """Of rates with their intervals, a row for each way of deciding; `by` says what the rows are."""
+    """Return a table of rates with their intervals, a row for each way of deciding; `by` says what the rows are."""
     cells = [[name, *(_rate(found, column) for column in columns)] for name, found in rows.items()]
     return Table(title, (by, *columns), cells)
 
 
 def with_error(found: Mapping[str, Any], measure: str, *, times: float = 1.0, sign: str = "") -> str:
-    """A figure and its standard error, which is under "... stderr"; or so many of these."""
+    """Return a figure and its standard error (under "... stderr"), multiplied by `times`."""
     return f"{found[measure]:{sign}.3f} ±{times * found[f'{measure} stderr']:.3f}"
 
 

@@ -1,6 +1,6 @@
-"""Long-lived slots behind the sinks: local anchors and tombstones, kept un-rotated.
+"""Long-lived slots behind the sinks: anchors and tombstones, kept un-rotated.
 
-Which tokens they are and where they stand is the Memory OS's business (cpp/include/everlong/os/residency.h).
+The Memory OS decides which tokens they are and where they stand (cpp/include/everlong/os/residency.h).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import torch
 
 @dataclasses.dataclass(frozen=True)
 class AnchorMasters:
-    """k, v fp32 [L, Hkv, slots, D], un-rotated, oldest first: whenever a slot moves it is rotated from here, so that
-    rounding never adds up. A value: every change makes another one."""
+    """k, v fp32 [L, Hkv, slots, D], un-rotated, oldest first. A value: every change makes another one.
+
+    A slot that moves is rotated from here, so that rounding never adds up.
+    """
 
     tombstone_k: torch.Tensor
     tombstone_v: torch.Tensor
@@ -39,7 +41,7 @@ class AnchorMasters:
         return torch.cat([self.tombstone_v, self.anchor_v], dim=2)
 
     def with_anchor(self, k: torch.Tensor, v: torch.Tensor, *, dropped: int) -> AnchorMasters:
-        """Without the oldest `dropped` anchor slots, and with those of tokens k, v [L, Hkv, n, D]."""
+        """Return it without the oldest `dropped` anchor slots, and with those of tokens k, v [L, Hkv, n, D]."""
         return dataclasses.replace(
             self,
             anchor_k=torch.cat([self.anchor_k[:, :, dropped:], k], dim=2),
@@ -47,7 +49,7 @@ class AnchorMasters:
         )
 
     def with_tombstone(self, k: torch.Tensor, v: torch.Tensor) -> AnchorMasters:
-        """With one more slot: the mean of tokens k, v [L, Hkv, n, D]."""
+        """Return it with one more slot: the mean of tokens k, v [L, Hkv, n, D]."""
         return dataclasses.replace(
             self,
             tombstone_k=torch.cat([self.tombstone_k, k.mean(dim=2, keepdim=True)], dim=2),
@@ -55,7 +57,7 @@ class AnchorMasters:
         )
 
     def with_merged(self, first: int, tokens: int, next_tokens: int) -> AnchorMasters:
-        """With tombstone `first`, of `tokens` tokens, and the next as one: their mean, weighted by tokens."""
+        """Return it with tombstone `first`, of `tokens` tokens, and the next as one: their mean, weighted by tokens."""
 
         def merge(x: torch.Tensor) -> torch.Tensor:
             mean = (x[:, :, first] * tokens + x[:, :, first + 1] * next_tokens) / (tokens + next_tokens)
@@ -66,12 +68,12 @@ class AnchorMasters:
     # --- as named tensors, for a file
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """On the CPU; nothing of kinds that have no slots."""
+        """Return named tensors on the CPU, without kinds that have no slots."""
         return {name: x.cpu().contiguous() for name, x in self._by_name().items() if x.numel() > 0}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> AnchorMasters | None:
-        """What `tensors()` gave, among others; None where that was nothing."""
+        """Read what `tensors()` returned out of a file's tensors; None where nothing is there."""
         kept = {field.name: tensors[field.name] for field in dataclasses.fields(cls) if field.name in tensors}
         if not kept:
             return None

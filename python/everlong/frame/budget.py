@@ -13,13 +13,13 @@ from everlong.models.attach import ServedModel
 class FrameBytes:
     """Upper bounds, in bytes.
 
-    On top come what a forward itself computes, the block or span that is being archived or dropped, and, while a
-    question is asked that leaves no trace, a copy of the zones that it changes.
+    They leave out what a forward itself computes, and the block or span that is being archived or dropped. They leave
+    out, too, the copy of the zones that a question changes, while one is asked that leaves no trace.
     """
 
     slots: int  # the buffers of the full-attention layers, made once
-    long_lived: int  # copies of sinks, anchor zone and kept tokens that serve whenever the front is laid anew
-    own_layers: int  # sliding windows and linear attention, the widest of them twice: an update makes it anew
+    long_lived: int  # copies of sinks, anchor zone and kept tokens, used whenever the front is laid anew
+    own_layers: int  # sliding windows and linear attention; the widest counts twice, because an update makes it anew
 
     @property
     def total(self) -> int:
@@ -27,10 +27,10 @@ class FrameBytes:
 
 
 def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
-    """What a frame of this config needs for this model, during reading too."""
+    """Return what a frame of this config needs for this model, also while reading."""
     slot = served.kv_token_bytes + 4 * served.rope.rotary_dim  # K and V, cos and sin
     numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
-    # Masters are fp32; while the zone changes, the old ones stand beside the new.
+    # Masters are fp32. While the zone changes, the old ones stand beside the new.
     zone = config.frame.anchor_zone_tokens * (slot + 2 * 4 * numbers)
     return FrameBytes(
         slots=config.frame.tokens * slot,
@@ -40,7 +40,7 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
 
 
 def require_budget(served: ServedModel, config: MemoryConfig) -> None:
-    """CapacityError, saying what is needed and what would fit, unless the frame keeps within `frame.bytes`."""
+    """Raise CapacityError, saying what is needed and what would fit, where the frame exceeds `frame.bytes`."""
     if config.frame.bytes is None:
         return
     need = frame_bytes(served, config)

@@ -6,8 +6,8 @@ Zones of one buffer, P = sinks + anchor zone + kept zone + recalled zone, when a
     ... unused ... | sinks | tombstones | anchors | kept | recalled | rolling ...      rolling begins at slot P
                    begin                                            P            end
 
-so that what the model attends to is always one slice [begin, end), however full the zones are. These are the buffers of
-the layers with full attention. The others keep transformers' own cache layers beside them (own_layers.py).
+So the model always attends to one slice [begin, end), however full the zones are. These are the buffers of the layers
+with full attention. The other layers keep transformers' own cache layers beside them (own_layers.py).
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from everlong.models.rope import NO_ROPE, RopeTable
 
 
 class ResidentLayer(CacheLayerMixin):
-    """One full-attention layer's window into the buffers of a ResidentCache."""
+    """One full-attention layer's view of the buffers of a ResidentCache."""
 
     is_sliding = False
 
     def __init__(self, cache: ResidentCache, layer: int) -> None:
         super().__init__()
-        # Weak: the buffers of a closed MemoryModel go at once, and wait for no garbage collection.
+        # Weak: a closed MemoryModel frees its buffers at once, without waiting for garbage collection.
         self._cache: ResidentCache = weakref.proxy(cache)
         self._k = cache.k[layer]
         self._v = cache.v[layer]
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Nothing to do: the buffers exist."""
+        """Do nothing: the buffers exist."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write k, v [1, Hkv, q, D] behind the newest slot; return all that attention sees [1, Hkv, length + q, D]."""
+        """Write k, v [1, Hkv, q, D] behind the newest slot. Return all that attention sees [1, Hkv, length + q, D]."""
         cache = self._cache
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
@@ -108,19 +108,19 @@ _OF_A_FRAME = "this cache is a memory's frame: model.generate(..., custom_genera
 class ResidentCache(Cache):
     """KV of the frame, batch 1. `commit` advances the end after a forward; nothing else grows it.
 
-    To transformers it says how long it is. What would change it behind the back of its memory raises EverlongError and
-    says what to do instead; a forward writes to it inside of `forward` alone.
+    It tells transformers its length. A call that would change it without the memory's knowledge raises EverlongError,
+    which says what to do instead. A forward writes to it inside `forward` alone.
     """
 
     def __init__(
         self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int, kept_tokens: int = 0
     ) -> None:
-        """front_tokens: P, the slots before rolling; sink_tokens of them are the sinks', kept_tokens kept ones."""
+        """front_tokens: P, the slots before rolling; sink_tokens and kept_tokens of them are sinks' and kept ones."""
         shape = (served.layers, served.kv_heads, frame_tokens, served.head_dim)
         self.k = torch.zeros(shape, dtype=served.dtype, device=served.device)  # rotated keys [L, Hkv, F, D]
         self.v = torch.zeros(shape, dtype=served.dtype, device=served.device)
         half = served.rope.rotary_dim // 2
-        # The rotation that each slot's key carries, exactly as it was applied: what un-rotates it at archive.
+        # The rotation of each slot's key, exactly as it was applied. Archiving undoes it.
         self.cos = torch.ones(frame_tokens, half, dtype=torch.float32, device=served.device)
         self.sin = torch.zeros(frame_tokens, half, dtype=torch.float32, device=served.device)
         self.rope = served.rope
@@ -133,8 +133,8 @@ class ResidentCache(Cache):
         self.recalled = 0  # slots before rolling
         self._in_forward = False
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
-        # Sinks never turn: one copy of them, as they were first written, serves whenever the front is laid anew. So do
-        # the anchor zone's slots until they move.
+        # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
+        # zone's slots have one until they move.
         self._sinks: SlotSnapshot | None = None
         self._anchor_slots = self.snapshot(0, 0)
         # The kept zone's slots are written from their masters whenever the front is laid.
@@ -148,7 +148,7 @@ class ResidentCache(Cache):
 
     @contextlib.contextmanager
     def forward(self) -> Iterator[None]:
-        """Inside, the model's forward may write behind the newest slot."""
+        """Context manager: within it the model's forward may write behind the newest slot."""
         self._in_forward = True
         try:
             yield
@@ -181,16 +181,16 @@ class ResidentCache(Cache):
             raise EverlongError(_OF_A_FRAME + "mm.frame.forward computes ids or soft tokens behind it")
 
     def get_seq_length(self, layer_idx: int | None = None) -> int:
-        """Slots that the next token attends to; of a layer with a state of its own the tokens that it has seen."""
+        """Return the slots that the next token attends to; for a layer with own state, the tokens that it has seen."""
         return self.length if layer_idx is None else int(super().get_seq_length(layer_idx))
 
     def crop(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise EverlongError(
-            _OF_A_FRAME + "`with mm.frame.branch():` takes back what came inside, as remember=False does"
+            _OF_A_FRAME + "`with mm.frame.branch():` undoes what was added inside, as remember=False does"
         )
 
     def reset(self) -> NoReturn:
-        raise EverlongError(_OF_A_FRAME + "an empty one is another MemoryModel's")
+        raise EverlongError(_OF_A_FRAME + "for an empty one make another MemoryModel")
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> NoReturn:
         raise EverlongError(_OF_A_FRAME + "it is one stream: no beams")
@@ -217,18 +217,18 @@ class ResidentCache(Cache):
         return slice(first, first + self.anchors.tombstone_k.shape[2])
 
     def nbytes(self) -> int:
-        """Bytes of the buffers; constant from construction on. `frame/budget.py` counts what is beside them too."""
+        """Return the bytes of the buffers, constant from construction on. `frame/budget.py` counts the rest, too."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
 
     def commit(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        """A forward wrote cos.shape[0] tokens: remember the rotation it used, cos, sin [tokens, rotary_dim / 2]."""
+        """Note that a forward wrote cos.shape[0] tokens, with this rotation: cos, sin [tokens, rotary_dim / 2]."""
         last = self.end + cos.shape[0]
         self.cos[self.end : last] = cos
         self.sin[self.end : last] = sin
         self.end = last
 
     def slot_of(self, stream_token: int, rolling_begin: int) -> int:
-        """The slot of a resident token of the stream: a sink, or in rolling."""
+        """Return the slot of a resident token of the stream: a sink, or one in rolling."""
         if stream_token >= rolling_begin:
             return self.rolling_slot + stream_token - rolling_begin
         return self.begin + stream_token
@@ -245,8 +245,8 @@ class ResidentCache(Cache):
     ) -> None:
         """Write the payload of a block to `out`, uint8 [bytes] on the cache's device.
 
-        With `refused`, which `require_archived` reads later, without waiting for the device, where one table serves all
-        layers.
+        `refused` is for `require_archived` to read later. With it, where one table serves all layers, nothing waits for
+        the device.
         """
         parts = self._parts()
         if refused is not None and len(parts) > 1:
@@ -271,11 +271,11 @@ class ResidentCache(Cache):
             torch.cat(self._page_by_page(payloads, tokens, page_tokens, codec), out=out)
 
     def require_archived(self, refused: torch.Tensor, first_slot: int, *, page_tokens: int, codec: str) -> None:
-        """Raise for what `archive` refused; of a copy on the host."""
+        """Raise for what `archive` refused. `refused` is a copy on the host."""
         ops.require_archived(refused, self.k.shape, first_slot, page_tokens, codec)
 
     def evict(self, tokens: int, delta: int) -> None:
-        """Drop rolling's oldest tokens; the rest moves up and turns by `delta` positions."""
+        """Drop rolling's oldest tokens. The rest moves up and turns by `delta` positions."""
         rest = self.rolling_slots - tokens
         for part in self._parts():
             ops.shift_kv_(
@@ -294,12 +294,12 @@ class ResidentCache(Cache):
         self.end = self.rolling_slot + rest
 
     def open_recalled(self, tokens: int) -> int:
-        """Make room for `tokens` recalled ones behind all that stays; return the first recalled slot."""
+        """Make room for `tokens` recalled ones behind all that stays. Return the first recalled slot."""
         self.recalled = tokens
         return self.lay_front()
 
     def unrotated(self, first_slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """k, v fp32 [L, Hkv, tokens, D] of consecutive slots, without their rotation."""
+        """Return k, v fp32 [L, Hkv, tokens, D] of consecutive slots, without their rotation."""
         last = first_slot + tokens
         keys, values = [], []
         for part in self._parts():
@@ -312,7 +312,7 @@ class ResidentCache(Cache):
         return torch.cat(keys), torch.cat(values)
 
     def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
-        """The anchor zone holds these, each rotated to its position as the model counts, once the front is laid."""
+        """Put these into the anchor zone, each rotated to its position as the model counts, once the front is laid."""
         where = torch.tensor(positions, dtype=torch.int64, device="cpu")
         masters = (anchors.k, anchors.v)
         keys, values = [], []
@@ -331,7 +331,7 @@ class ResidentCache(Cache):
         self._anchor_slots = SlotSnapshot(0, torch.cat(keys), torch.cat(values), *phase)
 
     def keep(self, slots: Mapping[int, int], held: Sequence[int]) -> list[int]:
-        """The kept zone holds these tokens of the stream; what is new of them, the result, is taken from its slot."""
+        """Hold these tokens of the stream in the kept zone. Take new ones from their slots, and return them."""
         new = self.kept.hold(held)
         if not new:
             return new
@@ -357,9 +357,7 @@ class ResidentCache(Cache):
         return new
 
     def show_kept(self, shown: Sequence[int], first_position: int) -> None:
-        """Of the tokens that are held these stand in the zone, from a position as the model counts, once the front is
-        laid.
-        """
+        """Show these held tokens, once the front is laid, from `first_position` on as the model counts."""
         self.kept_shown, self._kept_position = tuple(shown), first_position
 
     def _lay_kept(self, first_slot: int) -> None:
@@ -386,7 +384,7 @@ class ResidentCache(Cache):
             )
 
     def lay_front(self) -> int:
-        """Sinks, anchor zone and kept tokens right before what is recalled; returns the first recalled slot."""
+        """Lay sinks, anchor zone and kept tokens right before what is recalled. Return the first recalled slot."""
         if self._sinks is None:  # then nothing else stands before rolling yet
             self._sinks = self.snapshot(self.begin, self.rolling_slot - self.begin)
         first_recalled = self.rolling_slot - self.recalled
@@ -399,6 +397,7 @@ class ResidentCache(Cache):
         return first_recalled
 
     def layout(self) -> Layout:
+        """Return what stands where, for `put_back`."""
         return Layout(
             self.begin,
             self.end,
@@ -411,7 +410,7 @@ class ResidentCache(Cache):
         )
 
     def put_back(self, layout: Layout) -> None:
-        """As `layout` was taken; what was written since is for the caller to put back."""
+        """Put a layout back. The caller puts back what was written to the buffers since."""
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
         self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
         self.kept, self.kept_shown = layout.kept, layout.kept_shown
@@ -440,16 +439,16 @@ class ResidentCache(Cache):
             layers_before += part.k.shape[0]
 
     def cool(self, first_slot: int, tokens: int, temperature: float) -> None:
-        """Divide the keys of consecutive recalled slots by an attention temperature; they are never archived again."""
+        """Divide the keys of consecutive recalled slots by an attention temperature. These are never archived again."""
         if temperature != 1:
             self.k[:, :, first_slot : first_slot + tokens] /= temperature
 
     def _parts(self) -> list[_Part]:
-        """The layers that rotate their keys and those that do not, where there are any."""
+        """Return the layers that rotate their keys and those that do not, where there are any."""
         return self._by_table(self.k, self.v, self.cos, self.sin)
 
     def _masters(self) -> list[_Part]:
-        """The same of the kept zone's masters."""
+        """Return the same of the kept zone's masters."""
         return self._by_table(self.kept.k, self.kept.v, self.kept.cos, self.kept.sin)
 
     def _by_table(self, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> list[_Part]:
@@ -464,7 +463,7 @@ class ResidentCache(Cache):
     def _page_by_page(
         self, payloads: list[torch.Tensor], tokens: int, page_tokens: int, codec: str
     ) -> list[torch.Tensor]:
-        """The pieces of a block's payload out of those of its parts, in order: a page holds all layers."""
+        """Put a block's payload together from its parts': a page holds all layers. Return the pieces in order."""
         lengths = [min(page_tokens, tokens - first) for first in range(0, tokens, page_tokens)]
         pages = []
         for part, payload in zip(self._parts(), payloads, strict=True):
@@ -473,7 +472,7 @@ class ResidentCache(Cache):
         return [piece for page in zip(*pages, strict=True) for piece in page]
 
     def _bytes(self, tokens: int, page_tokens: int, codec: str, layers: int) -> int:
-        """Bytes of `layers` layers of one page."""
+        """Return the bytes of `layers` layers of one page."""
         _, kv_heads, _, head_dim = self.k.shape
         return ops.payload_bytes(tokens, page_tokens, layers, kv_heads, head_dim, codec)
 
@@ -496,5 +495,5 @@ class ResidentCache(Cache):
 
 
 def _both_of_a_pair(half: torch.Tensor, rope: RopeTable) -> torch.Tensor:
-    """cos or sin [tokens, rotary_dim] as a model has it, from one number a pair."""
+    """Return cos or sin [tokens, rotary_dim] as a model has it, from one number a pair."""
     return half.repeat_interleave(2, dim=-1) if rope.interleaved else torch.cat([half, half], dim=-1)

@@ -1,7 +1,7 @@
-"""A frame's checkpoint: where it stood, and what of it is in no archive. Kept with its memory, written and read here.
+"""A frame's checkpoint: where it stood, and what of it is in no archive. It is kept with the memory.
 
-On disk it is the JSON text of the manifest's attribute `frame` and, of keys and values, the memory's own file
-`frame.safetensors` (docs/format.md). The file counts only if it is the one that the text was written with.
+On disk it is the JSON text of the manifest's attribute `frame`. Keys and values are in the memory's own file
+`frame.safetensors` (docs/format.md). The file counts only if the text was written with it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CRC = "state_crc32"  # in the text: zlib's CRC-32 of the file
 
 @dataclasses.dataclass(frozen=True)
 class AnchorZone:
-    """Which tokens of the stream stand behind the sinks, oldest first (cpp/include/everlong/os/residency.h)."""
+    """The tokens of the stream that stand behind the sinks, oldest first (cpp/include/everlong/os/residency.h)."""
 
-    tombstones: tuple[tuple[int, int, int], ...]  # first token, one past the last, how many it stands for
+    tombstones: tuple[tuple[int, int, int], ...]  # first token, one past the last, number of tokens it stands for
     anchors: tuple[tuple[int, int], ...]  # first token, one past the last
     topics: tuple[int, ...]  # first tokens of topics whose anchors are not all in the zone yet
 
@@ -38,7 +38,10 @@ class AnchorZone:
 
     @classmethod
     def parse(cls, zone: object) -> AnchorZone:
-        """Of what JSON or the Memory OS has for it; KeyError for a part that is missing, TypeError for an unfit one."""
+        """Read what JSON or the Memory OS has for it.
+
+        KeyError for a missing field, TypeError for one of the wrong kind.
+        """
         if not isinstance(zone, dict):
             raise _unfit("anchor_zone", zone, "an object")
         return cls(
@@ -50,19 +53,19 @@ class AnchorZone:
 
 @dataclasses.dataclass(frozen=True)
 class KeptZone:
-    """Which tokens of closed blocks are kept (cpp/include/everlong/os/kept_zone.h)."""
+    """The tokens of closed blocks that are kept (cpp/include/everlong/os/kept_zone.h)."""
 
-    until: int  # those before it stood in the zone, the others in rolling still
+    until: int  # tokens before it stood in the zone, the others still in rolling
     blocks: tuple[tuple[int, int, int, tuple[int, ...]], ...]  # first token, one past the last, rung, best first
 
     @property
     def held(self) -> list[int]:
-        """What stood in the zone, in order of time."""
+        """The tokens that stood in the zone, in order of time."""
         return sorted(token for *_, tokens in self.blocks for token in tokens if token < self.until)
 
     @classmethod
     def parse(cls, zone: object) -> KeptZone | None:
-        """Of what JSON or the Memory OS has for it; None for an empty zone, and where that is none."""
+        """Read what JSON or the Memory OS has for it; None for an empty zone, and where there is none."""
         until, rows = (zone.get("until"), zone.get("blocks")) if isinstance(zone, dict) else (None, None)
         if not _is_int64(until) or not isinstance(rows, list):
             return None
@@ -87,7 +90,7 @@ class RecallCounts:
 
     @classmethod
     def parse(cls, counts: object) -> RecallCounts | None:
-        """Of what JSON or the Memory OS has for it; None where that is none: the policy then begins to count anew."""
+        """Read what JSON or the Memory OS has for it; None where there is none: the policy then counts anew."""
         if not isinstance(counts, dict):
             return None
         recent, periodic = counts.get("since_recent"), counts.get("since_periodic")
@@ -103,25 +106,26 @@ class KvState:
 
     own: Mapping[str, torch.Tensor]  # of the layers that are not archived, by the names that OwnLayers gives
     anchors: AnchorMasters | None  # of the anchor zone; None: it has no slots
-    kept: KeptRows | None = None  # of the zone "kept"; None: it has none
+    kept: KeptRows | None = None  # of the kept zone; None: there is none
 
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Where a frame stood. None: not known, of a memory that has no checkpoint or one of an earlier everlong."""
+    """Where a frame stood. None: unknown, because the memory has no checkpoint or one of an earlier everlong."""
 
     stream_end: int | None = None
     rolling_from: int | None = None  # the first token of the rolling zone
     read_until: int | None = None
     next_position: int | None = None  # of the frame: where its next token would have stood
     anchor_zone: AnchorZone | None = None
-    kept: KeptZone | None = None  # None: nothing is
+    kept: KeptZone | None = None  # None: no tokens are kept
     recall_counts: RecallCounts | None = None
     cooldown_until: int = 0
-    state: KvState | None = None  # of a frame of text there is none
+    state: KvState | None = None  # None for a frame of text
 
     @classmethod
     def of(cls, os: _core.MemoryOs, state: KvState | None) -> Checkpoint:
+        """Return where a frame stands, by its Memory OS and its state."""
         return cls(
             stream_end=os.stream_end,
             rolling_from=os.rolling[0],
@@ -135,7 +139,7 @@ class Checkpoint:
         )
 
     def still_true(self, stream_end: int) -> Checkpoint:
-        """What of it holds for a stream that ends there: all, or its zones where blocks were archived since."""
+        """Return what of it holds for a stream that ends there: all, or its zones where blocks were archived since."""
         if self.stream_end == stream_end:
             return self
         state = None if self.state is None else KvState({}, self.state.anchors, self.state.kept)
@@ -143,8 +147,8 @@ class Checkpoint:
 
 
 def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:
-    """Keep it in a memory that can be written, in place of what is there."""
-    # The text's members are the record's fields, by name and in order, but for the state, and a zone that is empty.
+    """Keep it in a writable memory, in place of the last one."""
+    # The text's members are the record's fields, by name and in order, without the state and without an empty zone.
     fields = dataclasses.asdict(dataclasses.replace(checkpoint, state=None))
     del fields["state"]
     if checkpoint.kept is None:
@@ -157,10 +161,10 @@ def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(core: _core.Memory) -> Checkpoint:
-    """The memory's last checkpoint; of keys and values that are not there any more, or not whole, nothing.
+    """Return the memory's last checkpoint, without keys and values that are gone or damaged.
 
     Counts that no frame could have had are left out. Anything else that no frame could have written is refused:
-    json.JSONDecodeError, KeyError, TypeError, or what safetensors raises for a file that is none.
+    json.JSONDecodeError, KeyError, TypeError, or what safetensors raises for a file that is not one of its own.
     """
     fields = json.loads(core.manifest().attributes.get(_ATTRIBUTE, "{}"))
     if not isinstance(fields, dict):
@@ -169,7 +173,7 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
     state = _state(safetensors.torch.load(file)) if file is not None and zlib.crc32(file) == fields[_CRC] else None
     zone = None if fields.get("anchor_zone") is None else AnchorZone.parse(fields["anchor_zone"])
     if zone is not None and zone.has_slots and (state is None or state.anchors is None):
-        zone = None  # its keys and values are gone; of topics that are still to leave there are none yet
+        zone = None  # its keys and values are gone; no topics are still to leave
     kept = KeptZone.parse(fields.get("kept"))
     if kept is not None and len(kept.held) != (0 if state is None or state.kept is None else state.kept.k.shape[2]):
         kept = None
@@ -218,7 +222,7 @@ def _integers(values: object, name: str) -> list[int]:
 
 
 def _rows(zone: Mapping[str, Any], part: str, width: int) -> list[list[int]]:
-    """The lists of `width` integers that a part of the zone is."""
+    """Return one field of the zone: lists of `width` integers."""
     rows, name = zone[part], f"anchor_zone.{part}"
     if not isinstance(rows, list) or not all(isinstance(row, list | tuple) and len(row) == width for row in rows):
         raise _unfit(name, rows, f"a list of lists of {width}")

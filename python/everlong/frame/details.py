@@ -1,6 +1,6 @@
 """Detail Tokens on their way into a frame: `<MEM_START>` D `<MEM_END>` of a block, as soft tokens.
 
-What they are and who writes them: parts/writer. Where they stand is the Memory OS's business.
+parts/writer says what they are and makes them. The Memory OS decides where they stand.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SoftBlock:
 
     @property
     def place(self) -> tuple[int, int, int, int, int]:
-        """As `MemoryOs.recall` has it."""
+        """The block's place, as `MemoryOs.recall` takes it."""
         return self.block.id, self.block.stream, self.block.begin, self.block.end, len(self.embeds)
 
 
 def soft_tokens(blocks: Sequence[SoftBlock], soft_id: int) -> Tokens:
-    """All of theirs, one after the other; `soft_id` stands for each where ids are kept."""
+    """Return the soft tokens of all blocks, one block after the other. `soft_id` stands for each where ids are kept."""
     embeds = torch.cat([block.embeds for block in blocks])
     return Tokens(torch.full((len(embeds),), soft_id, dtype=torch.int64, device="cpu"), embeds)
 
@@ -48,8 +48,10 @@ class DetailTokens:
         tensor: str,
         marks: tuple[Sequence[int], Sequence[int]] | None = None,
     ) -> None:
-        """`tensor`: which of a block's tensors they are. `marks`: ids between which a trained writer's D were read, all
-        blocks together, as they are to be again; without them each block stands between marks of its own.
+        """`tensor` is the name of the blocks' tensor that holds them.
+
+        `marks` are ids that a trained writer's Detail Tokens were read between, all blocks together, and are read
+        between again. Without them each block stands between marks of its own.
         """
         self._core = core
         self._tensor = tensor
@@ -57,7 +59,7 @@ class DetailTokens:
         self._around = None if marks is None else tuple(_embedded(model, ids) for ids in marks)
 
     def of(self, blocks: Iterable[int]) -> dict[int, SoftBlock]:
-        """By block, in their order, each once; those that have none are not among them."""
+        """Return soft tokens by block, in the order given, each block once. Blocks that have none are left out."""
         found: dict[int, SoftBlock] = {}
         for block in dict.fromkeys(blocks):
             details = self._details(block)
@@ -71,25 +73,25 @@ class DetailTokens:
         return found
 
     def has(self, block: int) -> bool:
-        """Whether that block has some; MemoryNotFoundError where there is no such block (any more)."""
+        """Return whether that block has some. Raise MemoryNotFoundError where there is no such block, or no more."""
         dtype, shape = self._core.block_tensor_shapes(block).get(self._tensor, ("", ()))
         return are_details(dtype, shape, self._start.shape[1])
 
     def _details(self, block: int) -> torch.Tensor | None:
-        """[n, hidden size] fp32."""
+        """Return a block's Detail Tokens [n, hidden size] fp32; None where it has none."""
         if not self.has(block):
             return None
         return torch.from_numpy(self._core.block_tensor(block, self._tensor).astype(np.float32))
 
 
 def _bracket(model: Any, mark: Sequence[int]) -> torch.Tensor:
-    """[1, hidden size] fp32: the embedding of a mark's token, or the mean of those that spell it."""
+    """Return [1, hidden size] fp32: the embedding of a mark's token, or the mean of the tokens that spell it."""
     return _embedded(model, mark).mean(dim=0, keepdim=True)
 
 
 @torch.no_grad()
 def _embedded(model: Any, mark: Sequence[int]) -> torch.Tensor:
-    """[n, hidden size] fp32 of a mark's tokens."""
+    """Return [n, hidden size] fp32 of a mark's tokens."""
     table = model.get_input_embeddings()
     rows: torch.Tensor = table(torch.tensor(mark, dtype=torch.int64, device=table.weight.device)).float()
     return rows.cpu()

@@ -1,7 +1,7 @@
-"""A stream before a model: runs the model on what is resident and executes what the Memory OS decides. Decides nothing.
+"""A stream before a model: it runs the model and executes what the Memory OS decides. It decides nothing.
 
-It knows tensors alone: token ids or soft tokens in, logits and hidden states out. What is resident is a subclass's
-affair: keys and values that are archived and spliced (kv_frame.py), or the text alone, which is read again
+It takes and gives tensors alone: token ids or soft tokens in, logits and hidden states out. Subclasses hold what is
+resident: keys and values that are archived and restored (kv_frame.py), or text alone, which is read again
 (text_frame.py).
 """
 
@@ -47,37 +47,36 @@ _LOGGER = logging.getLogger("everlong")
 
 @dataclasses.dataclass(frozen=True)
 class Recalled:
-    """What is to come back: pages, first to last, the attention temperature of each, and which of them matter most."""
+    """What is to come back: pages, first to last, their attention temperatures, and which of them matter most."""
 
     pages: Sequence[_core.PageRef] = ()
     temperatures: Sequence[float] = ()  # empty: all 1
-    best: Sequence[_core.PageRef] = ()  # those of the most relevant group; empty: the last one is
-    blocks: Sequence[
-        int
-    ] = ()  # that come as Detail Tokens before the pages, where the frame has details; first to last
+    best: Sequence[_core.PageRef] = ()  # pages of the most relevant group; empty: the last group
+    # Blocks that come as Detail Tokens before the pages, first to last, where the frame has details.
+    blocks: Sequence[int] = ()
 
 
-# While text goes through a frame that holds what is in no archive, so many tokens apart that is kept. A process that
-# comes after one that died reads at most twice as many again.
+# Interval, in tokens, at which a frame saves what is in no archive while it reads a text. After a process died, the
+# next one reads at most twice as many tokens again.
 CHECKPOINT_TOKENS = 8192
 
 _NO_TOPICS = np.zeros(0, dtype=np.float32)
 
-# Blocks of a conversation that are looked for: questions and answers.
+# The most blocks of a conversation, questions and answers, that are looked up.
 _MOST_TURNS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Forward:
-    """What the model made of the tokens that were put into a frame."""
+    """What the model computed for the tokens that were put into a frame."""
 
-    logits: torch.Tensor  # [1, V] of the last one, or [n, V]
-    hidden: Mapping[int, torch.Tensor]  # by layer, [n, hidden size] of every one; none but for what was asked for
+    logits: torch.Tensor  # [1, V] of the last token, or [n, V] of all
+    hidden: Mapping[int, torch.Tensor]  # by layer, [n, hidden size] of every token; only the layers that were asked for
 
 
 RecallPages = Callable[[_core.Recall], Recalled]
 Actions = Sequence[_core.Archive | _core.Trim | _core.Evict | _core.Recall]
-Page = tuple[int, int]  # block, and which of its pages
+Page = tuple[int, int]  # block, and its page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +89,19 @@ class _Asked:
 
 @dataclasses.dataclass(frozen=True)
 class _Progress:
-    """What a checkpoint has to say anew once it has changed."""
+    """What a checkpoint holds; a new one is due when any of it has changed."""
 
     stream_end: int
     archived_until: int
     read_until: int
     recall_counts: object
     cooldown_until: int
-    kept: object  # a question alone may move who is kept
+    kept: object  # a question alone may move the kept tokens
 
 
 @contextlib.contextmanager
 def _plain_tensors() -> Iterator[None]:
-    """Inside, tensors come without gradients and can be written to later, in inference mode and out of it."""
+    """Context manager: its tensors have no gradients and can be written to later, in inference mode and out of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -110,10 +109,10 @@ def _plain_tensors() -> Iterator[None]:
 class Frame(abc.ABC):
     """One stream of one model over one memory. Not thread-safe.
 
-    What `extend` gets is computed in chunks that fit, archived block by block and evicted as the Memory OS says. The
-    Memory OS counts on all that it decides being done, so each step of a frame comes to its end: the first Ctrl-C waits
-    for that, and a block that the memory refuses is left out of it while the rest is done. A step that does not come to
-    its end all the same breaks the frame: every later call raises BrokenFrameError, and nothing of it is saved.
+    What `extend` gets is computed in chunks that fit. It is archived block by block and evicted as the Memory OS says.
+    The Memory OS counts on all that it decides being done, so a step of a frame always runs to its end. The first
+    Ctrl-C waits for that. A block that the memory refuses is left out, and the rest is done. A step that fails all the
+    same breaks the frame: every later call raises BrokenFrameError, and nothing of the frame is saved.
     """
 
     served: Served
@@ -125,18 +124,18 @@ class Frame(abc.ABC):
         tokenizer: Any,
         parts: Parts | None = None,
     ) -> None:
-        """A subclass calls `_resume` once it can take what comes back. `parts`: what takes part, at work."""
+        """Take the parts at work as `parts`. A subclass calls `_resume` once it can take what comes back."""
         self.memory = memory
         self.config = config
         self.parts = parts or Parts()
         self.os = _core.MemoryOs(self.parts.configure(config.os_config()))
-        self._topics_until: int | None = None  # as far as they were heard of the text that is being read
+        self._topics_until: int | None = None  # up to where topics of the text being read were scored
         if memory.core.read_only:
             self.os.stop_archiving()
         self.source = ""
         self.tags: tuple[str, ...] = ()
-        self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # further ones of a block, of its ids [n]
-        self.archived_at: float | None = None  # of blocks from now on, in seconds since 1970; None: when that is
+        self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # more tags for a block, by its ids [n]
+        self.archived_at: float | None = None  # time of the next blocks, in seconds since 1970; None: now
         self.archived_blocks = 0
         self.observers = Observers()
         self._boundaries = TextBoundaries(tokenizer)
@@ -144,15 +143,14 @@ class Frame(abc.ABC):
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._soft_id = soft_id(tokenizer)
         self._last_id: int | None = None
-        self._noted: _Progress | None = None  # what the memory's checkpoint stands for
-        self._due: Checkpoint | None = None  # to be kept once the archive has come as far
-        self._due_after = CHECKPOINT_TOKENS  # where the stream stood for it, or will stand at least for the next one
+        self._noted: _Progress | None = None  # what the memory's checkpoint holds
+        self._due: Checkpoint | None = None  # kept once the archive has come as far
+        self._due_after = CHECKPOINT_TOKENS  # where the stream stood for `_due`; else the earliest place of the next
         self._unarchived_ids: list[int] = []  # token ids of [os.open_from, os.stream_end)
-        # And their hidden states, of the layers that somebody wants; of those that tombstones are made of, all of
-        # rolling's.
+        # Their hidden states, of the layers that are read; layers that tombstones are made from cover all of rolling.
         self._unarchived_hidden = HiddenRows()
-        self.branched_at: int | None = None  # inside of `branch`: where the stream stood before
-        self._on_their_way = BlocksOnTheirWay()  # some between two chunks of a text, none else
+        self.branched_at: int | None = None  # inside `branch`: where the stream stood before
+        self._on_their_way = BlocksOnTheirWay()  # empty but between two chunks of a text
         self._broken = False
         self._in_step = False
 
@@ -161,30 +159,31 @@ class Frame(abc.ABC):
     @property
     @abc.abstractmethod
     def resident_tokens(self) -> int:
-        """That the next token attends to."""
+        """How many tokens the next token attends to."""
 
     @property
     @abc.abstractmethod
     def bytes(self) -> FrameBytes:
-        """What the frame takes on the device at most, while reading too."""
+        """The most that the frame takes on the device, also while reading."""
 
     @abc.abstractmethod
     def _compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
-        """Put chunk [n] behind the newest token; logits [1, V] of the last one, or [n, V]; any where not `needed`.
+        """Put chunk [n] behind the newest token. Return logits [1, V] of the last token, or [n, V].
 
-        What fails leaves no token of it behind, or breaks the frame.
+        The logits may be anything where they are not `needed`. A failure leaves no token of the chunk behind, or breaks
+        the frame.
         """
 
     @property
     def _stores_beside(self) -> bool:
-        """Whether storing a block costs less while something else is computed."""
+        """Whether it is cheaper to store a block while something else is computed."""
         return False
 
     @abc.abstractmethod
     def _payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
-        """The bytes that are archived of a span; `rolling_begin` is the stream's token at the rolling zone's start.
+        """Take a snapshot of a span. Return a call that waits for the bytes to archive.
 
-        The snapshot is taken in this call; the result, which any thread may call, once, waits for it.
+        `rolling_begin` is the token of the stream where the rolling zone starts. Any thread may call the result, once.
         """
 
     @abc.abstractmethod
@@ -192,21 +191,21 @@ class Frame(abc.ABC):
         """Drop rolling's oldest tokens, and keep what is to stay of them."""
 
     def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
-        """The best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
+        """Return the best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
         raise NotImplementedError
 
     def _chosen_tensors(
         self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """What is stored with a block of the tokens that were chosen of it."""
+        """Return what is stored with a block of the tokens that were chosen in it."""
         return {}
 
     def _kept_payloads(self, pages: Sequence[_core.PageRef]) -> Mapping[int, KeptPayload]:
-        """By block of these pages, of which no more than the chosen tokens shall come back."""
+        """Return kept payloads by block, for the blocks of these pages that come back as their chosen tokens alone."""
         return {}
 
     def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
-        """Of what is to come back the pages that shall, and the blocks that shall be Detail Tokens, first to last."""
+        """Return the pages that come back as they are, and the blocks that come as Detail Tokens, first to last."""
         return recalled.pages, {}
 
     @abc.abstractmethod
@@ -218,42 +217,42 @@ class Frame(abc.ABC):
         kept: Mapping[int, KeptPayload],
         soft: Mapping[int, SoftBlock],
     ) -> None:
-        """Fill the recalled zone, and with nothing where there are no placements.
+        """Fill the recalled zone. Without placements, empty it.
 
-        `kept` as `_kept_payloads` has it, `soft` as `_as_details` has.
+        `kept` as `_kept_payloads` returns it, `soft` as `_as_details` does.
         """
 
     @abc.abstractmethod
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
-        """In a new process: bring sinks and the newest tokens of an archived stream back.
+        """Bring sinks and the newest tokens of an archived stream back, in a new process.
 
-        `last`: what of the last checkpoint holds for this stream. What lies between `stream_end` and `archived_until`
-        is about to be read again.
+        `last` is what of the last checkpoint holds for this stream. The tokens between `stream_end` and
+        `archived_until` are about to be read again.
         """
 
     @abc.abstractmethod
     def _remember(self) -> Callable[[], None]:
-        """Keep what is resident from now on; the result, called once, puts it back."""
+        """Keep what is resident now. Return a call that puts it back, to be called once."""
 
     @property
     def _keeps_state(self) -> bool:
-        """Whether the frame holds what is in no archive: layers with a state of their own, an anchor zone."""
+        """Whether the frame holds what is in no archive: layers with own state, an anchor zone, kept tokens."""
         return False
 
     def _is_whole(self, last: Checkpoint) -> bool:
-        """Whether that has all of what a frame held that had read something."""
+        """Return whether the checkpoint has all that a frame held after reading something."""
         return True
 
     def _state(self) -> KvState | None:
-        """A copy of what of the frame is in no archive, for a checkpoint."""
+        """Return a copy, for a checkpoint, of what is in no archive."""
         return None
 
     @abc.abstractmethod
     def _detach(self) -> None:
-        """Take what listens off the model."""
+        """Take the frame's hooks off the model."""
 
     def detach(self) -> None:
-        """Take what listens off the model, end the threads of blocks and observers, and no more."""
+        """Take the frame's hooks off the model, and end the threads of blocks and observers. Archive nothing."""
         self._detach()
         self._on_their_way.close()
         self.observers.close()
@@ -261,7 +260,7 @@ class Frame(abc.ABC):
     # --- life
 
     def close(self) -> None:
-        """Archive what is not archived yet, note where the frame stands, and take the hook off the model.
+        """Archive what is not archived yet, note where the frame stands, and take its hooks off the model.
 
         Of a broken frame nothing is kept but what was archived before.
         """
@@ -271,17 +270,17 @@ class Frame(abc.ABC):
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
             elif not self.memory.core.read_only:
                 self.end_of_text()
-                # Where nothing was added, what stood is left to stand: another config may have taken less of it back.
+                # Where nothing was added the old note stays: this config may have brought back less of what it names.
                 if self._progress() != self._noted:
                     self._note()
-                else:  # parts learn of questions, too
+                else:  # parts learn from questions, too
                     self.parts.keep_state(self.memory.core)
         finally:
             self.detach()
 
     @property
     def text_begin(self) -> int:
-        """Which token of the stream the first of the next text is."""
+        """Which token of the stream the next text begins with."""
         return self.os.stream_end or len(self._start)
 
     @property
@@ -295,19 +294,19 @@ class Frame(abc.ABC):
         return self._broken
 
     def require_whole(self) -> None:
-        """BrokenFrameError, and MemoryBusyError to whoever is called in the middle of a step, such as an observer."""
+        """Raise BrokenFrameError in a broken frame, and MemoryBusyError in the middle of a step, as in an observer."""
         if self._in_step:
-            raise MemoryBusyError("a step of this frame is under way: ask again once the call that takes it goes on")
+            raise MemoryBusyError("a step of this frame is under way: call again once it is done")
         if self._broken:
             raise BrokenFrameError(
-                "an earlier error cut a step of this frame short, and what it holds is not what it should be: close "
-                "this MemoryModel (mm), then make another over its folder, or over mm.memory where that is in RAM; all "
-                "that was archived is in it"
+                "an earlier error cut a step of this frame short, and its content is wrong: close this MemoryModel "
+                "(mm), then make another over its folder, or over mm.memory for a memory in RAM; it has all that was "
+                "archived"
             )
 
     @contextlib.contextmanager
     def _step(self) -> Iterator[None]:
-        """Around what has to be done whole; an exception out of it breaks the frame."""
+        """Wrap work that must be done whole. An exception out of it breaks the frame."""
         self.require_whole()
         with interrupts_between_steps(), _plain_tensors():
             self._broken = self._in_step = True
@@ -320,7 +319,7 @@ class Frame(abc.ABC):
             self._broken = False
 
     def checkpoint(self) -> None:
-        """Archive what is not archived yet, and note where the frame stands: a later process goes on from there."""
+        """Archive what is not archived yet, and note where the frame stands. A later process goes on from there."""
         self.end_of_text()
         self._note()
 
@@ -335,13 +334,13 @@ class Frame(abc.ABC):
         self._due, self._due_after = None, self.os.stream_end + CHECKPOINT_TOKENS
 
     def _note_on_the_way(self) -> None:
-        """Keep what a later process could not have otherwise, if this one dies before its text ends."""
+        """Save what a later process could not get otherwise, if this one dies before its text ends."""
         if not self._keeps_state or not self.os.archiving or self.memory.path is None:
             return
         if self._due is None and self.os.stream_end >= self._due_after:
             self._due = Checkpoint.of(self.os, self._state())
             self._due_after = self.os.stream_end
-        # Never ahead of what is durable.
+        # Never save more than the archive holds durably.
         if self._due is not None and self._due_after <= self.os.archived_until:
             if refusals := self._let_arrive():
                 raise refusals[0]
@@ -351,14 +350,14 @@ class Frame(abc.ABC):
             self._due, self._due_after = None, self._due_after + CHECKPOINT_TOKENS
 
     def _resume(self) -> None:
-        """Go on where the archived stream ends: sinks and the newest tokens come back into the frame."""
+        """Go on where the archived stream ends: bring sinks and the newest tokens back into the frame."""
         core, stream = self.memory.core, self.os.stream
         if layers := {*self._observed_layers, *self.parts.layers_of_what_is_heard()}:
-            HiddenTap(self.served.model, layers)  # what cannot be listened to is refused now
+            HiddenTap(self.served.model, layers)  # layers that cannot be read are refused now
         self.parts.load_state(core)
         end = core.stream_end(stream)
         last = load_checkpoint(core)
-        # Its newest text was forgotten: other text gets those places, which this checkpoint must not be taken to mean.
+        # The checkpoint's newest text was forgotten: it must go, before other text gets those places.
         outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
         if end == 0:
             if outdated:
@@ -375,7 +374,7 @@ class Frame(abc.ABC):
         if len(behind) > 0:
             started = time.monotonic()
             _LOGGER.warning(
-                "reading %d tokens again: what their process knew of them, but for the archive, is lost", len(behind)
+                "reading %d tokens again: their process died, and the frame's state after them is lost", len(behind)
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
             self._topics_until = None
@@ -389,9 +388,9 @@ class Frame(abc.ABC):
             self._last_id = int(core.token_ids(stream, end - 1, end)[0])
 
     def _ids_behind(self, last: Checkpoint, end: int) -> torch.Tensor:
-        """Ids [n] of the archived tokens before `end` that a frame which stood at `last` has to read again.
+        """Return ids [n] of the archived tokens before `end` that a frame which stood at `last` has to read again.
 
-        None where it holds nothing but what is archived, where there are too many of them, or where they or what that
+        There are none where the frame holds only what is archived, where they are too many, or where they or what the
         frame held were forgotten.
         """
         core, stream, nothing = self.memory.core, self.os.stream, torch.zeros(0, dtype=torch.int64, device="cpu")
@@ -406,11 +405,11 @@ class Frame(abc.ABC):
         except MemoryNotFoundError:
             return nothing
         behind = torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
-        # What stands before every text is not read but put there, as the tokenizer has it now.
+        # The tokens before every text are put there, not read, as the tokenizer has them now.
         return behind if begin > 0 or torch.equal(behind[: len(self._start)], self._start) else nothing
 
     def _resident_again(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
-        """What the Memory OS brings back: sinks, then the newest tokens."""
+        """Return what the Memory OS brings back: sinks, then the newest tokens."""
         zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts
         return self.os.resume(
             stream_end,
@@ -425,7 +424,7 @@ class Frame(abc.ABC):
         )
 
     def _own_pages(self) -> list[_core.PageRef]:
-        """Of the stream, in order of time."""
+        """Return the stream's pages in order of time."""
         return [page for page in self.memory.core.pages() if page.stream == self.os.stream]
 
     # --- computing
@@ -440,7 +439,7 @@ class Frame(abc.ABC):
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """`forward` of ids [n] for its logits alone: [1, V] of the last one, or with `logits` [n, V] of all."""
+        """Run `forward` on ids [n]. Return its logits alone: [1, V] of the last, or with `logits` [n, V] of all."""
         return self.forward(
             ids, origin, keep_all=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
         ).logits
@@ -460,26 +459,27 @@ class Frame(abc.ABC):
     ) -> Forward:
         """Put ids [n], n >= 1, at the end of the stream, or soft tokens: inputs_embeds [n, hidden size].
 
-        Soft tokens are computed, archived and evicted as others are, in the model's dtype. Where a memory keeps token
-        ids, `ids` stand for them, without these a special token of the tokenizer.
+        Soft tokens are computed, archived and evicted like others, in the model's dtype. Where a memory keeps token
+        ids, `ids` stand for them; without `ids`, a special token of the tokenizer does.
 
-        An empty stream begins with what the tokenizer puts before every text; `ids` are without it, but for a prompt
-        that brings it (a chat template that was rendered by the caller). Logits are of the last token, or with
-        `keep_all` of all; of what is read (`origin` "read") without them they may be empty. `hidden_layers` are counted
-        as `HiddenTap` does; a frame of text alone computes for them what it would only have noted. `recall` answers the
-        RecallActions that the policy raises on the way; without it they are passed over.
+        An empty stream begins with what the tokenizer puts before every text. `ids` come without it, except a prompt
+        from a chat template that the caller rendered. Logits are of the last token, or with `keep_all` of all. Where
+        text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as `HiddenTap`
+        does. A frame of text alone computes for them what it would otherwise only note. `recall` answers the
+        RecallActions that the policy raises on the way; without it they are passed over. CapacityError where the frame
+        is full.
         """
         self.require_whole()
         given = self._tokens_of(ids, inputs_embeds)
         brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
-        # Ids are read in one run with what stands before them, soft tokens behind it.
+        # Ids are read in one run with what stands before them. Soft tokens follow in a run of their own.
         runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
         limit = chunk_tokens or self.config.frame.chunk_tokens
         rows: list[torch.Tensor] = []
         kept = HiddenRows()
         begun = False
-        # While a text is read nobody asks for its newest block: the next chunk is computed while that is stored.
+        # While a text is read nobody asks for its newest block. So the next chunk is computed while it is stored.
         beside = origin == "read" and recall is None and self._stores_beside and self.config.frame.kept_tokens == 0
         left = sum(map(len, runs))
         for run in runs:
@@ -491,7 +491,7 @@ class Frame(abc.ABC):
                 chunk = run[done : done + min(limit, room)]
                 done += len(chunk)
                 left -= len(chunk)
-                # Of a prompt the last row is asked for, as of each token that is generated.
+                # The last row is needed for a prompt, and for each token that is generated.
                 needed = keep_all or (origin != "read" and left == 0)
                 if not keep_all:
                     rows.clear()  # a text that is read has many chunks
@@ -520,16 +520,16 @@ class Frame(abc.ABC):
         return Forward(logits, kept.span(len(given), len(given)))
 
     def _adapted(self, origin: str) -> contextlib.AbstractContextManager[None]:
-        """Around a forward of tokens that came so: what parts attach, where it has something to help with."""
+        """Attach, around a forward of tokens with this origin, what parts have for it, where something was recalled."""
         if origin == "read" or self.os.recalled_tokens == 0:
             return contextlib.nullcontext()
         return self.parts.answering(self)
 
     @contextlib.contextmanager
     def _heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
-        """Around a forward; the result then tells how much its newest token attends to each tombstone, as scores.
+        """Wrap a forward. The result returns scores for how its newest token attends to each tombstone.
 
-        None where they are not `heeded`, or the frame has none to heed.
+        There are no scores where tombstones are not `heeded`, or where the frame has none.
         """
         yield lambda hidden: ()
 
@@ -542,7 +542,7 @@ class Frame(abc.ABC):
 
     @property
     def _observed_layers(self) -> tuple[int, ...]:
-        """Whose hidden states are kept until a block is archived, or tokens leave; none of what nobody reads."""
+        """Layers whose hidden states are kept until a block is archived, or tokens leave. All of them are read."""
         wanted: set[int] = set()
         if self.os.archiving:
             wanted |= {*self.observers.hidden_layers, *self.parts.layers_until_archived()}
@@ -558,12 +558,12 @@ class Frame(abc.ABC):
         keep_all: bool,
         needed: bool,
     ) -> Mapping[int, torch.Tensor]:
-        """`_compute`, its logits behind `rows`; the chunk's hidden states [n, hidden size] for caller and observers."""
+        """`_compute` the chunk and add its logits to `rows`. Return its hidden states [n, hidden size] by layer."""
         layers = {*hidden_layers, *self._observed_layers}
         if not layers:
             rows.append(self._compute(chunk, keep_all=keep_all, needed=needed))
             return {}
-        # Layers that use the keys of others may compute no more tokens than logits are asked for.
+        # Layers that use other layers' keys may compute only the tokens whose logits are asked for.
         config = self.served.model.config.get_text_config(decoder=True)
         all_rows = keep_all or bool(getattr(config, "num_kv_shared_layers", 0))
         with HiddenTap(self.served.model, layers) as tap:
@@ -572,7 +572,7 @@ class Frame(abc.ABC):
         return {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
 
     def _boundaries_of(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
-        """Where blocks may end in this chunk; a prompt begins where a turn of the conversation ended."""
+        """Return where blocks may end in this chunk. A prompt begins where a turn of the conversation ended."""
         before, self._last_id = self._last_id, int(chunk[-1])
         if not self.os.archiving:
             return []
@@ -580,26 +580,26 @@ class Frame(abc.ABC):
         return [(0, "turn"), *found] if turn else found
 
     def _topics_of(self, ends: Any, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
-        """How probable it is that topics end in a chunk that is read."""
-        begins = self._topics_until != self.os.stream_end  # a text begins, or something else stood in between
+        """Return how probably topics end in a chunk that is read."""
+        begins = self._topics_until != self.os.stream_end  # a text begins, or something else came in between
         wanted = {layer: hidden[layer] for layer in needs_of(ends).hidden_layers}
         found: npt.NDArray[np.float32] = ends.chunk(ids, wanted, begins=begins)
         self._topics_until = self.os.stream_end + len(found)
         return found
 
     def end_of_text(self) -> None:
-        """Archive what is not archived yet, as a last block; then all that was archived is durable."""
+        """Archive what is not archived yet, as a last block. Then all that was archived is durable."""
         self._topics_until = None
         self._decide(lambda: self.os.end_of_text(), None)
         if not self.memory.core.read_only:
             self.memory.core.flush()
 
     def begin_prompt(self, recall: RecallPages | None) -> None:
-        """A question is about to be read."""
+        """Tell the Memory OS that a question is about to be read."""
         self._decide(lambda: self.os.begin_prompt(), recall)
 
     def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
-        """What a control token says."""
+        """Tell the Memory OS what a control token says."""
         self._decide(lambda: self.os.raise_signal(signal), recall)
 
     # --- executing the Memory OS
@@ -607,15 +607,15 @@ class Frame(abc.ABC):
     def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
         """Have the Memory OS decide, and do it in order, as one step.
 
-        What it asks back follows; `recall` answers that, None passes it over.
-        What the memory refuses to archive is lost to it: the rest is done, then that error is raised.
+        What it asks back follows: `recall` answers that, None passes it over. What the memory refuses to archive is
+        lost to it. The rest is done, then that error is raised.
         """
         with self._step():
             asked = self._do(decision())
         self._bring(asked, recall)
 
     def _do(self, actions: Actions, *, beside: bool = False) -> _Asked:
-        """Archive, trim and evict, in order; what is asked back comes after that.
+        """Archive, trim and evict, in order. Return what is asked back, which comes after that.
 
         `beside`: blocks of `actions` may still be on their way at the end, until the next call.
         """
@@ -632,7 +632,7 @@ class Frame(abc.ABC):
                 refusals.append(error)
                 return []
 
-        chosen: list[int] | None = None  # of the block that was just archived: they are stored with it
+        chosen: list[int] | None = None  # of the block that was just archived; stored with it
         for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
                 trim = follows if isinstance(follows, _core.Trim) else None
@@ -641,7 +641,7 @@ class Frame(abc.ABC):
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
                     refusals.append(error)
-                    chosen = []  # of what is in no archive nothing is kept
+                    chosen = []  # nothing is kept of what is in no archive
             elif isinstance(action, _core.Trim):
                 if chosen is None:
                     chosen = self._chosen_before(action) or choose(action)
@@ -660,7 +660,7 @@ class Frame(abc.ABC):
         return _Asked(asked, refusals[0] if refusals else None)
 
     def _bring(self, asked: _Asked, recall: RecallPages | None) -> None:
-        """Answer RecallActions, or say why the step before them failed."""
+        """Answer RecallActions, or raise why the step before them failed."""
         if isinstance(asked.refusal, torch.OutOfMemoryError):
             raise _of_the_device(asked.refusal) from asked.refusal
         if asked.refusal is not None:
@@ -670,7 +670,7 @@ class Frame(abc.ABC):
                 self.bring_back(recall(action))
 
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
-        """What the process that archived a block chose of it; None where that is not known."""
+        """Return the tokens that an earlier process chose of a block; None where they are not known."""
         core = self.memory.core
         (page, *_) = core.pages_of(self.os.stream, trim.begin, trim.begin + 1)
         chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
@@ -685,9 +685,9 @@ class Frame(abc.ABC):
         choose: Callable[[_core.Trim], list[int]],
         refusals: list[BaseException] | None,
     ) -> list[int] | None:
-        """The snapshot for the archive, then the choice of what is kept of the block, which is stored with it.
+        """Take the snapshot for the archive, then choose what is kept of the block, which is stored with it.
 
-        With `refusals` it is stored beside what follows; what the memory refused of blocks before it is added there.
+        With `refusals` it is stored while what follows goes on. Errors of refused earlier blocks are added there.
         """
         told = self._ids_of_block(action.begin, action.end)
         ids = told.numpy().astype(np.int32)
@@ -704,7 +704,7 @@ class Frame(abc.ABC):
             end=action.end,
             sink_tokens=action.sink_tokens,
             source=self.source,
-            # As exactly as a datetime can say it, so that filters may name it.
+            # Rounded to what a datetime can hold, so that filters may name it.
             created_at=round(time.time(), 6) if self.archived_at is None else self.archived_at,
             tags=(*self.tags, *self._told_tags(told)),
             token_ids=ids,
@@ -726,30 +726,30 @@ class Frame(abc.ABC):
         return chosen
 
     def _let_arrive(self) -> list[BaseException]:
-        """All blocks that are on their way are in the memory from now on, but those that the result tells of."""
+        """Wait until all blocks on their way are in the memory. Return the errors of those that were refused."""
         refusals = self._on_their_way.arrive()
         for error in refusals:
             _LOGGER.warning("archiving a block failed: %r", error)
         return refusals
 
     def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:
-        """What the tagger says; a block that is read again for another model has its tags."""
+        """Return the tagger's tags. A block that is read again for another model has its tags already."""
         return () if self.tagger is None or self.archived_at is not None else self.tagger(ids)
 
     def _ids_of_block(self, begin: int, end: int) -> torch.Tensor:
-        """int64 [n] on the CPU, of a block that was just closed."""
+        """Return ids int64 [n] on the CPU, of a block that was just closed."""
         first = len(self._unarchived_ids) - (self.os.stream_end - begin)
         if first < 0:  # it began before the process that reads it again
             return torch.from_numpy(self.memory.core.token_ids(self.os.stream, begin, end).astype(np.int64))
         return torch.tensor(self._unarchived_ids[first : first + end - begin], dtype=torch.int64, device="cpu")
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
-        """Have every block that is archived from now on told to `on_block`, until the result is closed.
+        """Call `on_block` for every block that is archived from now on, until the result is closed.
 
-        With hidden states of `hidden_layers` (as `HiddenTap` counts them), which the frame then keeps until a block is
-        archived; what lay in it before this call has none. See `Observers` for order, threads and errors.
+        It gets hidden states of `hidden_layers` (counted as `HiddenTap` does), which the frame keeps until a block is
+        archived. Tokens that were in the frame before have none. See `Observers` for order, threads and errors.
         """
-        HiddenTap(self.served.model, hidden_layers)  # what cannot be listened to is refused now
+        HiddenTap(self.served.model, hidden_layers)  # layers that cannot be read are refused now
         return self.observers.add(on_block, hidden_layers, background=background)
 
     def recall(
@@ -758,20 +758,19 @@ class Frame(abc.ABC):
         temperatures: Sequence[float] = (),
         best: Sequence[_core.PageRef] = (),
     ) -> None:
-        """Replace the recalled zone by these pages, first to last; where that fails, by nothing.
+        """Replace the recalled zone by these pages, first to last. Where that fails the zone is empty.
 
-        What left the window of a conversation for the question under way stands before them (MemoryOs.conversation).
-        Keys of a page with an attention temperature of its own are divided by it, for what is read from now on. Where
-        one run of tokens is read again (`answer.recall_mode` "auto"), it is the one with a page of `best`, else the
-        last.
+        For the question under way, what left the conversation's window stands before them (MemoryOs.conversation). The
+        keys of a page are divided by its attention temperature, for what is read from now on. `answer.recall_mode`
+        "auto" reads one run of tokens again: the one with a page of `best`, else the last.
         """
         self.bring_back(Recalled(pages, temperatures, best))
 
     def bring_back(self, recalled: Recalled) -> None:
-        """`recall` of all that is to come back; where blocks come as Detail Tokens, these stand before the pages.
+        """Do as `recall`, for all that is to come back. Blocks that come as Detail Tokens stand before the pages.
 
-        With `answer.recall_mode` "detail" no page of a block that has them comes; where no block is named, those blocks
-        do.
+        With `answer.recall_mode` "detail" a block that has Detail Tokens never comes as pages. Where no block is named,
+        the named pages' blocks come as Detail Tokens.
         """
         temperature: Mapping[Page, float] = (
             dict(zip(map(identity, recalled.pages), recalled.temperatures, strict=True))
@@ -797,7 +796,7 @@ class Frame(abc.ABC):
     def _of_whole_blocks(
         self, pages: Sequence[_core.PageRef], temperature: Mapping[Page, float], kept: Mapping[int, KeptPayload]
     ) -> tuple[Sequence[_core.PageRef], Mapping[Page, float]]:
-        """With all pages of a block of `kept` where the last of them is named: its chosen tokens stand in them all."""
+        """Replace pages of blocks in `kept` by all pages of the block: its chosen tokens lie in all of them."""
         if not kept:
             return pages, temperature
         core = self.memory.core
@@ -816,7 +815,7 @@ class Frame(abc.ABC):
         return out[::-1], by_page
 
     def _conversation(self) -> Sequence[_core.PageRef]:
-        """Its pages, in order of time; those that were forgotten are none."""
+        """Return the conversation's pages in order of time, without those that were forgotten."""
         begin, end = self.os.conversation
         if begin >= end:
             return []
@@ -824,6 +823,7 @@ class Frame(abc.ABC):
         return [page for page in newest if page.begin >= begin]
 
     def clear_recalled(self) -> None:
+        """Empty the recalled zone. Errors as `require_whole` raises them."""
         with self._step():
             self._empty_recalled()
 
@@ -833,7 +833,7 @@ class Frame(abc.ABC):
             self._place([], {}, [], {}, {})
 
     def newest_tokens(self, count: int) -> torch.Tensor:
-        """ids [n] int64 of the newest archived tokens, `count` at most; none where they were forgotten or refused."""
+        """Return ids [n] int64 of the newest `count` archived tokens; none where they were forgotten or refused."""
         end = self.os.archived_until
         try:
             ids = self.memory.core.token_ids(self.os.stream, max(0, end - count), end)
@@ -842,7 +842,7 @@ class Frame(abc.ABC):
         return torch.from_numpy(ids.astype(np.int64))
 
     def _token_ids(self, placements: Sequence[_core.Placement]) -> torch.Tensor:
-        """ids [n] of placed tokens, as the memory has them."""
+        """Return ids [n] of placed tokens, as the memory has them."""
         core = self.memory.core
         spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
         ids = [core.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
@@ -852,7 +852,7 @@ class Frame(abc.ABC):
 
     @contextlib.contextmanager
     def branch(self, *, traced: bool = True) -> Iterator[None]:
-        """Inside, nothing is archived; afterwards frame and Memory OS are what they were. Branches nest.
+        """Archive nothing inside. Afterwards frame and Memory OS are what they were. Branches nest.
 
         What was decided inside stays in the Memory OS's trace, marked, unless `traced` is False. A frame that broke
         inside is whole again.
@@ -878,6 +878,7 @@ class Frame(abc.ABC):
 
 
 def identity(page: _core.PageRef) -> Page:
+    """Return what tells the page from others of its memory."""
     return page.block, page.page
 
 

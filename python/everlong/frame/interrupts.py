@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextlib.contextmanager
 def interrupts_between_steps() -> Iterator[Callable[[], None]]:
-    """Inside, the first Ctrl-C waits for the next call of the function given, which raises KeyboardInterrupt.
+    """Context manager: the first Ctrl-C waits for a call of the function it gives, which raises KeyboardInterrupt.
 
-    A second one does not wait. Outside the main thread, where Python delivers no signals, and where somebody else
-    handles Ctrl-C, nothing changes.
+    A second Ctrl-C does not wait. Nothing changes outside the main thread, where Python delivers no signals, and where
+    other code handles Ctrl-C.
     """
     ours = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if ours else None

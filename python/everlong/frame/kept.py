@@ -1,6 +1,6 @@
-"""The masters of the zone "kept": chosen tokens of closed blocks, un-rotated, a row a token.
+"""Masters of the kept zone: chosen tokens of closed blocks, un-rotated, a row per token.
 
-Which tokens they are and where they stand is the Memory OS's business (cpp/include/everlong/os/kept_zone.h).
+The Memory OS decides which tokens they are and where they stand (cpp/include/everlong/os/kept_zone.h).
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ class KeptRows:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, torch.Tensor]) -> KeptRows | None:
-        """What `tensors()` gave, among others; None where it is not there whole."""
+        """Read what `tensors()` returned out of a file's tensors; None where it is not all there."""
         k, v = map(tensors.get, _NAMES)
         return cls(k, v) if k is not None and v is not None and k.shape == v.shape and k.ndim == 4 else None
 
     @staticmethod
     def owns(name: str) -> bool:
-        """Whether a tensor of that name in a file is one of these."""
+        """Return whether a file's tensor of that name is one of these."""
         return name in _NAMES
 
 
 class KeptMasters:
-    """N rows of k, v [L, Hkv, N, D] in the model's dtype, each of a token or free.
+    """N rows of k, v [L, Hkv, N, D] in the model's dtype. Each belongs to a token or is free.
 
-    Whenever a token moves it is rotated from here, so that it was rounded once to be taken and once to be put back,
-    however often that is. cos, sin [N, rotary_dim / 2] are those of no rotation, for `ops.gather_kv_`.
+    A token that moves is rotated from here. So it is rounded once when it is taken and once when it is put
+    back, however often it moves.
+
+    cos, sin [N, rotary_dim / 2] are those of no rotation, for `ops.gather_kv_`.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class KeptMasters:
         self._free = list(range(rows))
 
     def copy(self) -> KeptMasters:
-        """One that changes by itself."""
+        """Return a copy that changes by itself."""
         other = copy.copy(self)
         other.k, other.v = self.k.clone(), self.v.clone()
         other._row, other._free = dict(self._row), list(self._free)
@@ -67,15 +69,15 @@ class KeptMasters:
 
     @property
     def tokens(self) -> set[int]:
-        """Of the stream, that have a row."""
+        """Tokens of the stream that have a row."""
         return set(self._row)
 
     def rows_of(self, tokens: Iterable[int]) -> torch.Tensor:
-        """int64 [n] on the CPU; KeyError for a token that has none."""
+        """Return the tokens' rows, int64 [n] on the CPU. Raise KeyError for a token that has none."""
         return torch.tensor([self._row[token] for token in tokens], dtype=torch.int64, device="cpu")
 
     def hold(self, tokens: Sequence[int]) -> list[int]:
-        """From now on these have rows; the result, in order, are those whose rows are still to be written."""
+        """Give rows to these tokens and to no others. Return, in order, the tokens without written rows."""
         wanted = set(tokens)
         for token in [token for token in self._row if token not in wanted]:
             self._free.append(self._row.pop(token))
@@ -85,12 +87,12 @@ class KeptMasters:
         return new
 
     def in_order(self) -> KeptRows:
-        """A copy on the CPU, in order of time."""
+        """Return a copy on the CPU, in order of time."""
         rows = self.rows_of(sorted(self._row)).to(self.k.device)
         return KeptRows(self.k[:, :, rows].cpu().contiguous(), self.v[:, :, rows].cpu().contiguous())
 
     def write(self, tokens: Sequence[int], rows: KeptRows) -> None:
-        """These tokens' rows of k, v [L, Hkv, n, D]; tokens that are not held are passed over."""
+        """Write these tokens' rows of k, v [L, Hkv, n, D]. Tokens without a row are passed over."""
         at = [index for index, token in enumerate(tokens) if token in self._row]
         own = self.rows_of(tokens[index] for index in at).to(self.k.device)
         self.k[:, :, own] = rows.k[:, :, at].to(self.k)

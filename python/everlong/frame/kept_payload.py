@@ -1,7 +1,7 @@
-"""A block's payload "kept": which of its tokens were chosen, and their keys and values, a tenth of the whole or less.
+"""A block's payload "kept": its chosen tokens, and their keys and values; a tenth of the whole payload or less.
 
-They are two tensors of the block (docs/format.md): the tokens, of every block that was trimmed, and the payload, of
-those that were archived with `answer.recall_mode="kept"` or with a writer, which has a payload of its own.
+They are two tensors of the block (docs/format.md). Every block that was trimmed has the tokens. Blocks that were
+archived with `answer.recall_mode="kept"` or with a writer have the payload, a writer's one of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.kept import TOKENS, payload_name
 
-_MOST_BYTES = 48 << 20  # of what a block may carry
+_MOST_BYTES = 48 << 20  # the most that a block may carry
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -25,10 +25,10 @@ class KeptPayload:
     """The chosen tokens of one block."""
 
     tokens: Sequence[int]  # of the stream, ascending
-    payload: npt.NDArray[np.uint8]  # their keys and values in that order, laid out as those of a block
+    payload: npt.NDArray[np.uint8]  # keys and values in that order, laid out like a block's
 
     def place_of(self, token: int) -> int:
-        """Which of them it is."""
+        """Return which of the chosen tokens it is."""
         return int(np.searchsorted(self.tokens, token))
 
 
@@ -38,7 +38,7 @@ def tensors_of(
     payload: npt.NDArray[np.uint8] | None = None,
     writer: str | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """As they are stored with a block that begins there; chosen: the best first. `writer` as `payload_name` has it."""
+    """Return the tensors to store with a block. `chosen`: the best first; `writer` as in `payload_name`."""
     tensors: dict[str, npt.NDArray[Any]] = {TOKENS: (np.asarray(chosen, dtype=np.int64) - begin).astype(np.int32)}
     if payload is not None and len(payload) <= _MOST_BYTES:
         tensors[payload_name(writer)] = payload
@@ -46,7 +46,7 @@ def tensors_of(
 
 
 def chosen_in(tensors: Mapping[str, npt.NDArray[Any]], begin: int, end: int) -> list[int] | None:
-    """The chosen tokens of the block [begin, end), the best first; None where it was not trimmed."""
+    """Return the chosen tokens of the block [begin, end), the best first; None where it was not trimmed."""
     offsets = tensors.get(TOKENS)
     if offsets is None or offsets.dtype != np.int32 or offsets.ndim != 1:
         return None
@@ -57,9 +57,9 @@ def chosen_in(tensors: Mapping[str, npt.NDArray[Any]], begin: int, end: int) -> 
 def kept_payload(
     core: _core.Memory, block: int, writer: str | None, block_bytes: Callable[[int], int]
 ) -> KeptPayload | None:
-    """Of a block, by that writer; None where it has none, or is not there (any more).
+    """Return a block's payload of that writer; None where it has none, or where there is no such block (any more).
 
-    `block_bytes` of a number of tokens: what they take.
+    `block_bytes` returns the bytes of a number of tokens.
     """
     try:
         found = core.block(block)

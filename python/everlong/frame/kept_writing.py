@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that are kept of a block: who writes them, and how they are stored with it."""
+"""Keys and values of a block's kept tokens: how they are made and how they are stored with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from everlong.models.rope import NO_ROPE
 
 
 def kept_rows(part: Any, span: Span) -> Rows:
-    """Keys and values [L, Hkv, N, D] of a span's chosen tokens, as the part writes them; without one their own."""
+    """Return keys and values [L, Hkv, N, D] of a span's chosen tokens: the part's, or without a part their own."""
     k, v = span.kv()
     if part is not None:
         rows: Rows = part.leaving(span, (k, v))
@@ -27,7 +27,7 @@ def kept_rows(part: Any, span: Span) -> Rows:
 
 
 def kept_bytes(rows: Rows, *, page_tokens: int, codec: str) -> npt.NDArray[np.uint8]:
-    """Their payload, laid out as that of a block."""
+    """Return their payload, laid out like a block's."""
     k, v = rows
     return ops.encode_kv(k.contiguous(), v.contiguous(), page_tokens, codec).cpu().numpy()
 
@@ -42,9 +42,10 @@ def plain_rows(
     codec: str,
     dtype: torch.dtype,
 ) -> KeptRows:
-    """Keys and values, un-rotated, on the CPU, of pages that stand one behind the other in a payload.
+    """Decode the pages of a payload, one after the other. Return keys and values, un-rotated, on the CPU.
 
-    lengths: tokens of each page; shape: layers, KV heads, head_dim; `bytes_of` a page of so many tokens.
+    lengths: tokens of each page; shape: layers, KV heads, head_dim; `bytes_of` returns the bytes of a page by its
+    tokens.
     """
     layers, heads, dim = shape
     table = torch.zeros(len(lengths), 6, dtype=torch.int64, device="cpu")

@@ -1,4 +1,4 @@
-"""A frame of keys and values: what leaves it is archived un-rotated, what comes back is spliced or read again."""
+"""A frame of keys and values: what leaves it is archived un-rotated; what comes back is restored or read again."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from everlong.models.packing import open_mask, packs
 from everlong.models.releases import cache_argument
 from everlong.models.tokens import Tokens
 
-# Of a key in 16 bits before it leaves: rounding alike each time, turns add up to some 0.02 to 0.03 % of the key each
-# (Llama's shape, bf16), and what is archived has them.
+# The most turns of a 16-bit key before it leaves. Each turn rounds alike; so many add up to some 0.02 to 0.03 % of the
+# key each (Llama's shape, bf16), and the archived key keeps that error.
 _MOST_TURNS = 16
 
-# front: all before rolling; kept: the masters of what is kept, which change in place
+# front: all slots before rolling; kept: the masters of kept tokens, which change in place
 _Zone = Literal["front", "rolling", "kept"]
 
 
@@ -52,27 +52,27 @@ class Run:
     """Tokens of an archived page, and where they go."""
 
     page: _core.PageRef
-    first_token: int  # of the page
+    first_token: int  # the first token, counted in the page
     tokens: int
-    slot: int  # of the first one
-    position: int  # of the first one in the frame
+    slot: int  # slot of the first token
+    position: int  # position of the first token in the frame
 
 
 @dataclasses.dataclass(frozen=True)
 class _Batch:
     """Pages on their way from the memory into a cache."""
 
-    table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` has it
+    table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` reads it
     staged: _core.StagingBuffer
-    reads: _core.PendingReads  # that fill it
+    reads: _core.PendingReads  # reads that fill the buffer
 
 
 class KvFrame(Frame):
-    """The slots of a ResidentCache before a model whose attention reads them."""
+    """A frame of keys and values: the slots of a ResidentCache that the model attends to."""
 
     served: ServedModel
 
-    @torch.inference_mode(False)  # whose buffers could be written in that mode alone
+    @torch.inference_mode(False)  # buffers made in inference mode could be written in that mode alone
     def __init__(
         self,
         served: ServedModel,
@@ -85,7 +85,7 @@ class KvFrame(Frame):
         if served.dtype.itemsize == 2 and config.frame.rolling_tokens > _MOST_TURNS * config.frame.evict_tokens:
             warnings.warn(
                 f"frame.evict_tokens={config.frame.evict_tokens}: every eviction turns the keys that stay, and rounds "
-                f"them in 16 bits; {config.frame.rolling_tokens // _MOST_TURNS} or more keep that small",
+                f"them to 16 bits; with {config.frame.rolling_tokens // _MOST_TURNS} or more the error stays small",
                 stacklevel=2,
             )
         super().__init__(memory, config, tokenizer, parts)
@@ -100,10 +100,10 @@ class KvFrame(Frame):
         )
         largest_page = memory.core.page_bytes(config.archive.page_tokens)
         self._transfer = PayloadTransfer(served.device, largest_page, self._block_bytes(config.archive.block_tokens))
-        # Inside a branch: what stood in a zone before its first change.
+        # Inside a branch: a copy of each zone from before its first change.
         self._saved: dict[_Zone, SlotSnapshot | None] | None = None
         self._phase = PhaseTap(served)
-        weakref.finalize(self, self._phase.close)  # of a frame that nobody closed
+        weakref.finalize(self, self._phase.close)  # for a frame that nobody closed
         try:
             self._resume()
         except BaseException:
@@ -145,7 +145,7 @@ class KvFrame(Frame):
         try:
             return self._forward_at(self.os.next_position(), chunk, keep_all=keep_all)
         except BaseException:
-            # What it wrote lies behind the newest slot. Only layers with a state of their own may have gone half-way.
+            # What it wrote lies behind the newest slot and does not count. Only layers with own state may be half done.
             self._broken = bool(self.cache.own) or self.cache.end != end
             raise
 
@@ -220,7 +220,7 @@ class KvFrame(Frame):
         self.cache.evict(action.tokens, action.delta)
 
     def _keep_anchors(self, action: _core.Evict, rolling_begin: int) -> None:
-        """Take from what is about to leave what the anchor zone holds from now on."""
+        """Take what the anchor zone holds from now on, before it leaves."""
         cache = self.cache
         self._keep_before_change("front")
         anchors = cache.anchors
@@ -235,16 +235,16 @@ class KvFrame(Frame):
         self._set_anchors(anchors, action.anchor_positions)
 
     def _tombstone(self, keep: _core.Keep, k: torch.Tensor, v: torch.Tensor) -> Rows:
-        """Rows whose mean stands for a span of k, v [L, Hkv, n, D]: all, or the one that a part makes of them.
+        """Return rows whose mean stands for a span of k, v [L, Hkv, n, D]: all, or the one row that a part makes.
 
-        None is made of tokens whose states are not known: an earlier process read them.
+        A part makes none of tokens that an earlier process read: their states are not known.
         """
         part = self.parts.mourner
         if part is not None:
             tokens = keep.end - keep.begin
             hidden = self._unarchived_hidden.span(self.os.stream_end - keep.begin, tokens)
             if hidden.keys() >= set(needs_of(part).hidden_layers):
-                # Nothing of the ids of tokens that were archived long ago is at hand: places alone count here.
+                # The ids of tokens that were archived long ago are not at hand. The part uses places alone here.
                 ids = torch.zeros(tokens, dtype=torch.int64, device="cpu")
                 rows: Rows = part.leaving(Span(keep.begin, ids, hidden, lambda: (k, v)), (k, v))
                 return rows
@@ -255,7 +255,7 @@ class KvFrame(Frame):
 
     def _chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
         tokens = action.end - action.begin
-        # Sinks, with which a first block begins, are not in rolling's slots.
+        # The first block begins with sinks, which are not in rolling's slots.
         in_rolling = max(action.begin, rolling_begin)
         block = Span(
             begin=action.begin,
@@ -266,7 +266,7 @@ class KvFrame(Frame):
         return best_tokens(worth_of(self.parts.last("worth"), block), action.begin, action.runs, action.tokens)
 
     def _rows_of_block(self, begin: int, in_rolling: int, end: int, rolling_begin: int) -> Rows:
-        """k, v [L, Hkv, end - begin, D] fp32, un-rotated."""
+        """Return k, v [L, Hkv, end - begin, D] fp32, un-rotated."""
         cache = self.cache
         runs = [(begin, in_rolling), (in_rolling, end)]
         rows = [
@@ -275,7 +275,7 @@ class KvFrame(Frame):
         return torch.cat([k for k, _ in rows], dim=2), torch.cat([v for _, v in rows], dim=2)
 
     def _keep_chosen(self, rolling_begin: int) -> bool:
-        """Take from what is about to leave what the kept zone holds from now on; whether anything changes there."""
+        """Take what the kept zone holds from now on, before it leaves. Return whether anything changed there."""
         held = self.os.kept_held
         if self.cache.kept.tokens == set(held):
             return False
@@ -287,7 +287,7 @@ class KvFrame(Frame):
         return True
 
     def _take_written(self, new: Sequence[int]) -> None:
-        """Of tokens that were just taken what the writer stored with their blocks; else they stay as they were read."""
+        """Use what the writer stored for tokens that were just taken. Tokens without it stay as they were read."""
         core, part = self.memory.core, self.parts.keeper
         while part is not None and new:
             try:
@@ -326,7 +326,7 @@ class KvFrame(Frame):
         part = self.parts.keeper
         if self.config.answer.recall_mode != "kept" and part is None:
             return tensors_of(action.begin, chosen)
-        first = max(action.begin, rolling_begin)  # before it are sinks, which nobody chooses
+        first = max(action.begin, rolling_begin)  # before it are sinks, which are never chosen
         hidden = self._unarchived_hidden.span(self.os.stream_end - first, action.end - first)
         if part is not None and not hidden.keys() >= set(needs_of(part).hidden_layers):
             return tensors_of(action.begin, chosen)  # the payload is made in the background
@@ -379,7 +379,7 @@ class KvFrame(Frame):
             self._cool(restored, slot, temperature)
         if of_details:
             tokens = soft_tokens([soft[placement.page.block] for placement in placements[computed]], self._soft_id)
-            with self.parts.answering(self):  # what reads D learned to do so beside it
+            with self.parts.answering(self):  # what reads Detail Tokens was trained beside this
                 self._compute_recalled(tokens, placements[computed.start].position, first_computed)
         elif placements[computed]:
             tokens = Tokens(self._token_ids(placements[computed]))
@@ -393,7 +393,7 @@ class KvFrame(Frame):
             slot += placement.tokens
 
     def _read_anew(self, placements: Sequence[_core.Placement], best: Sequence[_core.PageRef]) -> slice:
-        """Which of the placements are read again; the others are restored."""
+        """Return which of the placements are read again. The others are restored."""
         everything, nothing = slice(0, len(placements)), slice(len(placements), len(placements))
         if self.config.answer.recall_mode != "auto":
             return everything if self.config.answer.recall_mode == "text" else nothing
@@ -408,10 +408,10 @@ class KvFrame(Frame):
 
     @torch.no_grad()
     def _compute_recalled(self, tokens: Tokens, position: int, first_slot: int) -> None:
-        """Compute the KV of recalled or soft tokens from a frame position on, behind what stands before `first_slot`.
+        """Compute the KV of recalled or soft tokens from a frame position on, over what stands before `first_slot`.
 
-        Layers that are not archived begin with them: their state is of the newest text, which stands behind them. It is
-        put back afterwards, and what was recalled leaves no mark on it.
+        Layers that are not archived hold the state of the newest text, which stands behind these tokens. So they start
+        empty here. Their state is put back afterwards, and what was recalled does not change it.
         """
         cache, limit = self.cache, self.config.frame.chunk_tokens
         own, end = cache.own.snapshot(), cache.end
@@ -431,7 +431,7 @@ class KvFrame(Frame):
         first_slot: int,
         kept: Mapping[int, KeptPayload] = MappingProxyType({}),
     ) -> None:
-        """Read what is placed and write it to consecutive slots: of a block of `kept` its payload, else the pages."""
+        """Restore what is placed to consecutive slots: the payload of a block in `kept`, the pages of any other."""
         runs: list[Run] = []
         slot = first_slot
         of_kept: dict[int, list[Run]] = {}
@@ -461,9 +461,9 @@ class KvFrame(Frame):
         self.cache.write_pages(payload, table, page_tokens=page_tokens, codec=self.config.archive.codec)
 
     def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
-        """Read runs from the memory and write them to their slots of a cache: a batch while the next is read.
+        """Read runs from the memory and write them to their slots of a cache, one batch while the next is read.
 
-        MemoryNotFoundError where a page is not there (any more).
+        Raise MemoryNotFoundError where a page is not there (any more).
         """
         being_read: _Batch | None = None
         for batch in self._batches(runs):
@@ -519,7 +519,7 @@ class KvFrame(Frame):
     def _come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         state, stood_at = last.state, last.next_position
         placements = self._resident_again(stream_end, last, archived_until)
-        # Of a stream that nothing has left yet there may be more: the next tokens take the slots that wait for them.
+        # Sinks of a stream that nothing has left may grow: the next tokens take the slots that are free for them.
         sinks = self.os.sinks if self.os.evicted else self.config.frame.sink_tokens
         self.cache.begin = self.cache.rolling_slot - sinks
         self.cache.end = self.cache.begin + sum(p.tokens for p in placements)
@@ -591,6 +591,6 @@ class KvFrame(Frame):
 
 
 def _goes_on(first: _core.Placement, second: _core.Placement) -> bool:
-    """Whether the second run of tokens goes on where the first one ends, or behind an anchor that stands in between."""
+    """Return whether the second run of tokens follows the first directly, or with an anchor in between."""
     follows = second.page.begin == first.page.end or identity(second.page) == identity(first.page)
     return first.page.stream == second.page.stream and follows

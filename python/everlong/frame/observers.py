@@ -1,4 +1,4 @@
-"""Who wants what was archived: called for every block, in the order of archiving."""
+"""Observers of the archive: called for every block, in the order of archiving."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 
 _LOGGER = logging.getLogger("everlong")
 
-# on_block(block, span, ids, hidden): the block's id in the memory, its tokens of the stream [begin, end), their ids
-# [n] int64 on the CPU, and hidden states [n, hidden size] by layer, as `HiddenTap` counts them, where the model
-# computes. The tensors may be kept, and must not be changed: others get them too.
+# on_block(block, span, ids, hidden): the block's id in the memory, its tokens of the stream [begin, end), their ids [n]
+# int64 on the CPU, and hidden states [n, hidden size] by layer, on the model's device. Layers are counted as
+# `HiddenTap` counts them. An observer may keep the tensors, and must not change them: others get them too.
 OnBlock = Callable[[int, tuple[int, int], torch.Tensor, Mapping[int, torch.Tensor]], None]
 
-# Blocks that wait for observers in the background, at most; archiving waits beyond that.
+# At most so many blocks wait for observers in the background. Beyond that, archiving waits.
 _MOST_WAITING = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observation:
-    """A registered observer. A context manager: at its end, or after `close`, it is told nothing more."""
+    """A registered observer, and a context manager. After its end, or after `close`, it is told nothing more."""
 
     on_block: OnBlock
     hidden_layers: tuple[int, ...]
@@ -32,7 +32,7 @@ class Observation:
     _observers: Observers
 
     def close(self) -> None:
-        """Twice does nothing. A call that is under way in the background goes on."""
+        """Stop telling it of blocks. A call under way in the background goes on. Calling it twice does nothing."""
         self._observers.remove(self)
 
     def __enter__(self) -> Observation:
@@ -45,9 +45,9 @@ class Observation:
 class Observers:
     """The observers of one frame, in the order of their registration.
 
-    One in the background is called by a thread that all of those share, off the path of reading, still block after
-    block. What an observer raises neither hurts the frame nor keeps a block out of the memory: it is logged, and
-    `settle` raises the first. Used by the frame's thread alone.
+    All observers in the background share one thread, off the path of reading, and are called block after block. An
+    observer's error neither hurts the frame nor keeps a block out of the memory. It is logged, and `settle` raises the
+    first one. For the frame's thread alone.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class Observers:
 
     @property
     def hidden_layers(self) -> tuple[int, ...]:
-        """That anyone wants."""
+        """The layers that any observer wants."""
         return tuple(sorted({layer for one in self._registered for layer in one.hidden_layers}))
 
     def tell(self, block: int, span: tuple[int, int], ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> None:
-        """A block was archived."""
+        """Tell the observers that a block was archived."""
         for one in tuple(self._registered):
             wanted = {layer: hidden[layer] for layer in one.hidden_layers if layer in hidden}
             call = functools.partial(self._call, one, block, span, ids, wanted)
@@ -85,7 +85,7 @@ class Observers:
             self._waiting = [*(future for future in self._waiting if not future.done()), told]
 
     def settle(self) -> None:
-        """Return once all were told of all that is archived; raises what the first that failed raised, once."""
+        """Return once all observers were told of all archived blocks. Raise, once, the first error of an observer."""
         concurrent.futures.wait(self._waiting)
         self._waiting.clear()
         if self._failed:

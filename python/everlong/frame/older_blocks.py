@@ -1,4 +1,4 @@
-"""Blocks that were archived without what is stored with a block now: they are read again, in the background."""
+"""Archived blocks that lack tensors which are stored with a block now. They are read again, in the background."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Hidden, Needs, Tensors
 from everlong.models.shallow import shallow_states
 
-# Before a block, for the states of its first tokens; what stood there when it was read was longer.
+# Tokens read before a block, for the states of its first tokens. More stood there when it was first read.
 _CONTEXT_TOKENS = 256
 
-# As the hook `block` of a part.
+# Like the hook `block` of a part.
 MakesTensors = Callable[[int, tuple[int, int], torch.Tensor, Hidden], Tensors]
 
 
 class OlderBlocks:
-    """Reads such blocks again, as far into the model as somebody looks, and puts what he makes of them to them."""
+    """Reads such blocks again, as deep into the model as the states are needed, and stores the tensors with them."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class OlderBlocks:
         needs: Callable[[], Needs],
         without: Callable[[], Iterable[int]],
     ) -> None:
-        """`needs`: what `make` needs, as it is then. `without`: which blocks lack the tensors, by id."""
+        """`needs` returns what `make` needs then; `without` returns the ids of the blocks that lack the tensors."""
         self._core, self._model = core, model
         self._make, self._needs, self._without = make, needs, without
 
     def fill(self, closed: Callable[[], bool]) -> None:
-        """Block after block, until it is `closed`."""
+        """Make the tensors block after block, until `closed()`."""
         for block in self._without():
             if closed():
                 return
@@ -53,7 +53,7 @@ class OlderBlocks:
                 continue
 
     def _ids(self, block: _core.BlockInfo, *, behind_context: bool) -> tuple[torch.Tensor, int]:
-        """Ids of the block behind those of its context, and how many these are."""
+        """Return ids of the block after those of its context, and how many of these there are."""
         before = min(block.begin, _CONTEXT_TOKENS) if behind_context else 0
         try:
             ids = self._core.token_ids(block.stream, block.begin - before, block.end)

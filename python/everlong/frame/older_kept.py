@@ -1,6 +1,6 @@
-"""Payloads of chosen tokens for blocks that were archived without: their keys and values come out of the archive.
+"""Payloads of kept tokens for blocks that were archived without one. Keys and values come from the archive.
 
-Which tokens, is what was chosen when the block was archived; of one that was not trimmed then it is chosen now.
+The tokens are those that were chosen when the block was archived. If it was not trimmed then, they are chosen now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from everlong.memory.kept import TOKENS, payload_name
 
 
 class OlderKept:
-    """What a background makes of such blocks (frame/older_blocks.py). Of one thread at a time."""
+    """Makes these payloads in the background (frame/older_blocks.py). For one thread at a time."""
 
     def __init__(self, core: _core.Memory, config: MemoryConfig, parts: Parts) -> None:
         self._core, self._config = core, config
@@ -32,13 +32,13 @@ class OlderKept:
         self._chooses = True
 
     def needs(self) -> Needs:
-        """States of whom: the chooser's only where something is still to be chosen."""
+        """Return what `tensors` needs: states for the chooser only where something is still to be chosen."""
         layers = set(needs_of(self._keeper).hidden_layers)
         layers |= set(needs_of(self._chooser).hidden_layers if self._chooses else ())
         return Needs(hidden_layers=tuple(sorted(layers)))
 
     def missing(self) -> list[int]:
-        """Ids of the blocks that have none of this writer's, in order of archiving."""
+        """Return the ids of the blocks that have no payload of this writer, in order of archiving."""
         blocks = [block for block in self._core.blocks() if self._first(block) < block.end and self._lacks(block.id)]
         self._chooses = not all(self._chosen(block) for block in blocks)
         return [block.id for block in blocks]
@@ -46,16 +46,16 @@ class OlderKept:
     def _lacks(self, block: int) -> bool:
         try:
             return self._name not in self._core.block_tensor_shapes(block)
-        except MemoryNotFoundError:  # forgotten meanwhile: nothing is to be made
+        except MemoryNotFoundError:  # forgotten meanwhile: there is nothing to make
             return False
 
     def _first(self, block: _core.BlockInfo) -> int:
-        """Before it are sinks, which nobody chooses."""
+        """Return the block's first token that is no sink. Sinks are never chosen."""
         return max(block.begin, self._config.frame.sink_tokens)
 
     @torch.no_grad()
     def tensors(self, block_id: int, _: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
-        """As the hook `block` of a part makes them."""
+        """Make a block's tensors, as the hook `block` of a part does."""
         block = self._core.block(block_id)
         first = self._first(block)
         ids, hidden = ids[first - block.begin :], {layer: rows[first - block.begin :] for layer, rows in hidden.items()}
@@ -80,7 +80,7 @@ class OlderKept:
         return best_tokens(worth_of(self._chooser, span), span.begin, [(span.begin, span.begin + tokens)], count)
 
     def _rows(self, block: _core.BlockInfo) -> tuple[torch.Tensor, torch.Tensor]:
-        """k, v [L, Hkv, n, D] fp32, un-rotated, as the archive has them."""
+        """Return k, v [L, Hkv, n, D] fp32, un-rotated, as the archive has them."""
         core, page_tokens = self._core, self._config.archive.page_tokens
         pages = core.pages_of(block.stream, block.begin, block.end)
         lengths = [page.end - page.begin for page in pages]

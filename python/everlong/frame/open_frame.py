@@ -1,4 +1,4 @@
-"""The frame of a model, by how it is served."""
+"""Opens the frame of a model, by how the model is served."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everlong.models.text_model import TextModel
 def open_frame(
     served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any, parts: Parts
 ) -> Frame:
-    """Over the memory's stream, where it ended; `Frame.detach` takes it off the model again."""
+    """Open a frame over the memory's stream, where it ended. `Frame.detach` takes its hooks off the model again."""
     if isinstance(served, TextModel):
         return TextFrame(served, memory, config, tokenizer, parts)
     return KvFrame(served, memory, config, tokenizer, parts)

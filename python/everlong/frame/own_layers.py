@@ -1,7 +1,7 @@
 """The cache layers that are not archived: sliding windows and linear attention, each with a state of its own.
 
 They are transformers' own cache layers and see the whole stream in order, whatever the frame drops or recalls. A
-sliding window's keys turn with the frame when it is re-based; a linear-attention state knows no positions.
+sliding window's keys turn with the frame when its positions move. A linear-attention state knows no positions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Snapshot = dict[int, dict[str, Any]]
 
 
 class OwnLayers:
-    """The layers by their index in the model; `tables` says how those with a window rotate their keys.
+    """The layers by their index in the model. `tables` says how those with a window rotate their keys.
 
     Layers that use another layer's keys have a place among them, and no state.
     """
@@ -35,22 +35,22 @@ class OwnLayers:
         return len(self._stateful) > 0
 
     def turn(self, delta: int) -> None:
-        """The frame's positions moved by `delta`: what the windows hold moves along."""
+        """Turn what the windows hold: the frame's positions moved by `delta`."""
         for index, table in self._tables.items():
             layer = self.layers[index]
             if layer.is_initialized:
                 layer.keys = turn_keys(layer.keys, table, delta)
 
     def snapshot(self) -> Snapshot:
-        """The state, to be put back. A window's tensors are never written in place, by transformers or by `turn`."""
+        """Return the state, to be put back. Neither transformers nor `turn` writes a window's tensors in place."""
         return {index: self._state(layer) for index, layer in self._stateful.items()}
 
     def empty(self) -> None:
-        """As if they had seen no token yet."""
+        """Reset them, as if they had seen no token yet."""
         self.restore(self._empty)
 
     def restore(self, saved: Snapshot) -> None:
-        """Put a snapshot back; it may be put back again later."""
+        """Put a snapshot back. It may be put back again later."""
         for index, layer in self._stateful.items():
             layer.__dict__.clear()
             layer.__dict__.update(saved[index] if _is_window(layer) else copy.deepcopy(saved[index]))
@@ -62,7 +62,7 @@ class OwnLayers:
     # --- as named tensors, for a file
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """A copy of all state that the layers hold, on the CPU; nothing for layers that have seen no token yet."""
+        """Return a copy of all state that the layers hold, on the CPU; none for layers that saw no token yet."""
         out: dict[str, torch.Tensor] = {}
         for index, layer in self._stateful.items():
             if _is_window(layer):
@@ -78,10 +78,11 @@ class OwnLayers:
         return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in out.items()}
 
     def load(self, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> None:
-        """Fill new, empty layers with what `tensors` gave.
+        """Fill new, empty layers with what `tensors` returned.
 
-        The model may have been loaded in another dtype since then: what is made of its activations (keys and values of
-        windows, states of convolutions) becomes of this `dtype`; recurrent states keep theirs, as they are summed in.
+        The model may have been loaded in another dtype since then. State made of activations (keys and values of
+        windows, states of convolutions) takes this `dtype`. Recurrent states keep theirs, because they are summed in
+        it.
         """
         for index, layer in self._stateful.items():
             own = {name: t.to(device) for name, t in tensors.items() if name.startswith(f"{index}.")}

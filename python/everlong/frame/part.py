@@ -1,13 +1,13 @@
-"""What takes part in reading, recalling and answering: the one protocol between the core and whatever is learned.
+"""The protocol of parts: what is learned, or a rule, that takes part in reading, recalling and answering.
 
-A part is a frozen dataclass of settings (`PartSettings`), whose `load` gives an object with hooks: methods of the names
-below, each a moment of the two designs. An object has the hooks that it needs, and no others; one that has no settings
-of its own stands in `MemoryConfig(parts=(...))` itself. The core composes parts in the order in which they are given
-(frame/parts.py), and asks none of them by name. Where only one can be obeyed, the last one given is.
+A part is a frozen dataclass of settings (`PartSettings`). Its `load` returns an object with hooks: methods of the names
+below. An object has only the hooks that it needs. A part without settings puts that object itself into
+`MemoryConfig(parts=(...))`. The core calls the parts in the order in which they are given (frame/parts.py), and asks
+none of them by name. Where only one can be obeyed, the last one is.
 
-Shapes: T tokens, D the head's dimension, `hidden` the hidden states [T, hidden size] by layer, as `HiddenTap` counts
-layers, where the model computes. Unless a hook says otherwise it is called by the frame's thread, on the path of
-reading or answering: what takes long is not for it.
+Shapes: T tokens; D the head's dimension; `hidden` the hidden states [T, hidden size] by layer, on the model's device.
+Layers are counted as `HiddenTap` counts them. Unless a hook says otherwise, the frame's thread calls it, and reading or
+answering waits for it: a hook must be fast.
 """
 
 from __future__ import annotations
@@ -40,60 +40,60 @@ Head = tuple[int, int]  # layer, as `ServedModel.archived` counts them, and quer
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a part at work has to be given, beside what everyone gets."""
+    """What a part needs, beside what every part gets."""
 
-    hidden_layers: Sequence[int] = ()  # whose states `chunk`, `block`, `worth`, `leaving` and `token` read
-    question_layers: Sequence[int] = ()  # whose states `asked` reads
-    kinds: Sequence[str] = ()  # parts of the index that `asked` is for: it is asked where `search.index` has one
-    heads: Sequence[Head] = ()  # whose attention to tombstones `token` reads
-    mean_query: bool = False  # a search compares the mean of the question's queries, too
-    # What `leaving` answers for: the tokens that are kept of a block, the one slot of a span that leaves.
+    hidden_layers: Sequence[int] = ()  # layers whose states `chunk`, `block`, `worth`, `leaving` and `token` read
+    question_layers: Sequence[int] = ()  # layers whose states `asked` reads
+    kinds: Sequence[str] = ()  # index parts that `asked` is for; it is called where `search.index` has one of them
+    heads: Sequence[Head] = ()  # heads whose attention to tombstones `token` reads
+    mean_query: bool = False  # a search also compares the mean of the question's queries
+    # What `leaving` makes: rows of the tokens that are kept of a block, or the one slot of a span that leaves.
     leaving: frozenset[Literal["kept", "tombstone"]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Span:
-    """Tokens of the stream that were read, and are all in the frame still."""
+    """Tokens of the stream that were read and are all still in the frame."""
 
-    begin: int  # the first one
-    ids: torch.Tensor  # int64 [T] on the CPU; zeros of a span that leaves, whose block was archived long ago
-    # Of the layers that the part needs, all or none: those of a block that began in an earlier process are not known.
+    begin: int  # the first token
+    ids: torch.Tensor  # int64 [T] on the CPU; zeros for a span that leaves, because its block was archived long ago
+    # The layers that the part needs: all of them, or none where an earlier process read the block's beginning.
     hidden: Hidden
-    kv: Callable[[], Rows]  # makes them
-    chosen: torch.Tensor | None = None  # int64 [N] ascending: places in the span of the tokens that are kept of it
+    kv: Callable[[], Rows]  # computes them
+    chosen: torch.Tensor | None = None  # int64 [N] ascending: which tokens of the span are kept
 
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """The newest words of a question or of its answer."""
+    """A question and as much of its answer as there is so far."""
 
-    ids: Sequence[int]  # of question and answer so far
+    ids: Sequence[int]  # all tokens of the question and of the answer so far
     answered: int  # tokens of the answer among them; 0: the question is about to be read
     where: Where  # what may come back
-    config: MemoryConfig  # as it is now
+    config: MemoryConfig  # the current settings
     stream: int
-    stream_end: int  # where the stream stands
-    resident_from: int  # from this token of the stream on all is in the frame
-    branched_at: int | None  # as an event of the trace has it
+    stream_end: int  # how many tokens the stream has
+    resident_from: int  # all tokens of the stream from this one on are in the frame
+    branched_at: int | None  # as in an event of the trace
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """Something to bring back for a question."""
+    """Something that a part proposes to recall for a question."""
 
-    score: float  # the logarithm of how likely the answer is in it, as fused scores are (index/fusion.h)
-    page: _core.PageRef  # the one that was found
+    score: float  # the logarithm of the probability that it holds the answer, as in fused scores (index/fusion.h)
+    page: _core.PageRef  # the page that was found
     found_by: tuple[str, ...]
-    span: tuple[int, int] | None = None  # tokens of the page's block, whose pages come back; None: the page alone
-    as_details: bool = False  # the page's whole block comes, as its Detail Tokens
+    span: tuple[int, int] | None = None  # tokens of the page's block whose pages come back; None: the page alone
+    as_details: bool = False  # recall the page's whole block, as its Detail Tokens
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vectors:
-    """A question, and which vectors of blocks say how near their words are to it."""
+    """A question's vectors, and the tensor of each block to compare them with."""
 
-    query: npt.NDArray[np.float32]  # [T, dimension] of the question's tokens: the norm of a row is what it weighs
-    tensor: str  # of a block [vectors, dimension]: pages in order, one for every `group_tokens` tokens of a page
+    query: npt.NDArray[np.float32]  # [T, dimension] of the question's tokens; the norm of a row is its weight
+    tensor: str  # of a block [vectors, dimension]: pages in order, a vector for every `group_tokens` tokens
     group_tokens: int
 
 
@@ -102,129 +102,131 @@ class Finds:
     """What a part does for a question."""
 
     query: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # further arguments of `core.search`
-    vectors: Vectors | None = None  # what sentences of the text that came back are compared with
-    walk: _core.Walk | None = None  # with which the search goes on from what it found
-    added: Sequence[tuple[_core.PageRef, float]] = ()  # what scores of pages gain
+    vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
+    walk: _core.Walk | None = None  # how the search goes on from the pages that it found
+    added: Sequence[tuple[_core.PageRef, float]] = ()  # what is added to scores of pages
     offers: Sequence[Offer] = ()
 
 
 class Question(Protocol):
-    """A question that is searched for; what parts before this one, and the index, do for it is known."""
+    """A question that is being searched for. It holds what the index and earlier parts did for it."""
 
-    config: MemoryConfig  # as it is now
+    config: MemoryConfig  # the current settings
     where: Where  # what may come back
     prompt: Prompt
-    ids: npt.NDArray[np.int32]  # [T] of the question's tokens that are searched by
-    whole: Hidden  # states as `asked` gets them, but of all of the question's tokens, where those are its rarest alone
+    ids: npt.NDArray[np.int32]  # [T] of the question's tokens that the search uses
+    whole: Hidden  # states as `asked` gets them, but of all of the question's tokens; `asked` may get its rarest alone
 
     def first(self) -> _core.SearchResult:
-        """The first places that a search names, one by one, before anybody changes their scores."""
+        """Return the first places of a search, one by one, before any part changes their scores."""
 
     def search(self, groups: int, added: Sequence[tuple[_core.PageRef, float]] = ()) -> _core.SearchResult:
-        """So many places, with what was added to the scores so far and with `added`, whatever they take."""
+        """Return `groups` places, whatever their size. Scores include all that was added so far, and `added`."""
 
 
 class AtWork(Protocol):
-    """All hooks. An object has some of them.
-
-    The core reads the attributes below, where they are there.
-    """
+    """All hooks. An object has some of them, and any of the attributes below, which the core reads."""
 
     needs: Needs
-    settings: Any  # set anew where settings change that may do so from one question to the next
+    settings: Any  # set anew when settings change that may change between two questions
     id: str  # tells what this part writes from what another training of it wrote
-    threshold: float  # of `chunk`, from which probability on a block may end; of `token`, from which score on it wakes
-    lookahead: int  # of `chunk`: how many tokens behind a place are read before it has a probability
-    recalls_span: (
-        bool  # of `token`: whether what a tombstone stands for comes back, else the newest tokens' queries search
-    )
-    details: DetailTokens  # how the blocks' Detail Tokens that this part writes come back into the frame
+    threshold: float  # of `chunk`: the least probability that ends a block; of `token`: the least score that wakes
+    lookahead: int  # of `chunk`: how many tokens after a place are read before its probability is known
+    recalls_span: bool  # of `token`: a woken tombstone's span comes back; False: the newest tokens' queries search
+    details: DetailTokens  # how the Detail Tokens that this part writes come back into the frame
 
     # --- a text is read
 
     def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
-        """A chunk of a text was read: how probable it is [n] that a topic ended `lookahead` tokens before each token.
+        """A chunk of a text was read. Return how probably [n] a topic ended `lookahead` tokens before each token.
 
-        `begins`: another text than the last one's. Cost: reading takes as much longer for every chunk.
+        `begins`: the chunk starts another text than the last chunk's. Cost: reading waits for it at every chunk.
         """
 
     def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
-        """A block [begin, end) of the stream is closed: what is stored with it, in its own commit, by name.
+        """A block [begin, end) of the stream is closed. Return, by name, the tensors to store in its commit.
 
-        `block`: its id; None for one that is about to get it. A forgotten block takes its tensors along, a fork of the
-        memory has them. By the frame's thread as a block is archived, and by one in the background for older blocks
-        (`lacks`), both at once. Cost: reading takes as much longer for every block; an error refuses the block.
+        `block`: its id; None where it has none yet. A forgotten block takes its tensors along, and a fork of the memory
+        has them. The frame's thread calls this when a block is archived, a thread in the background for older blocks
+        (`lacks`); both may run at once. Cost: reading waits for it at every block. An error refuses the block.
         """
 
     def lacks(self, core: _core.Memory) -> Sequence[int]:
-        """Ids of blocks that were archived without what `block` stores: it is made for them in the background, by a
-        forward of each as deep as `needs.hidden_layers`. Asked once, as a memory is opened.
+        """Return ids of blocks archived without what `block` stores. Called once, when a memory is opened.
+
+        The background makes it for them, by a forward of each block as deep as `needs.hidden_layers`.
         """
 
     def worth(self, span: Span) -> torch.Tensor:
-        """A block is closed: how much each of its tokens [T] is worth to keep, the larger the better, on any device.
+        """A block is closed. Return how much each of its tokens [T] is worth to keep, on any device.
 
-        Of tokens that are worth alike the newer one is kept. Called by a thread in the background, too. Cost: as
+        More is better. Of tokens with equal worth the newer is kept. A thread in the background calls it, too. Cost: as
         `block`.
         """
 
     def leaving(self, span: Span, kv: Rows) -> Rows:
-        """A span leaves the frame: what stays of it. Keys and values of its `chosen` tokens [L, Hkv, N, D] fp32,
-        un-rotated, or of the one slot that stands for it (N = 1) where nothing is chosen. Threads and cost as `worth`.
+        """A span leaves the frame. Return the keys and values of what stays of it, fp32, un-rotated.
+
+        These are its `chosen` tokens [L, Hkv, N, D], or where none are chosen its one slot (N is 1). Threads, cost: as
+        `worth`.
         """
 
     # --- a question is asked and answered
 
     def ahead(self, said: Said) -> None:
-        """A question is about to be read, or a token was generated: what may be needed next may be brought near.
+        """A question is about to be read, or a token was generated: prepare what may be needed next.
 
-        Cost: every token waits for it; what takes time is for a thread of the part's own.
+        Cost: every token waits for it. Slow work belongs in a thread of the part's own.
         """
 
     def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
-        """Whether anything is to come back for a question that the frame might hold the answer to.
+        """Return whether to recall anything for a question. The frame might hold the answer already.
 
-        `read()` reads the prompt behind what the frame holds, without a trace: its logits [V]. It costs a forward.
+        `read()` costs a forward: it reads the prompt behind the frame without a trace and returns its logits [V].
         """
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
-        """A question is searched for: what this part finds, and what it adds to the search; hidden [T, hidden size] of
-        the question's tokens, on the CPU. Cost: the first token of the answer waits for it.
+        """A question is searched for. Return what this part finds, and what it adds to the search.
+
+        `hidden` [T, hidden size]: the question's tokens, on the CPU. Cost: the answer's first token waits for it.
         """
 
     def came_back(self, pages: Sequence[_core.PageRef]) -> None:
         """These pages are about to come back."""
 
     def answering(self, frame: Any) -> AbstractContextManager[None]:
-        """What is attached to the model while it reads a question and answers behind what came back.
+        """Return what is attached to the model while it reads a question and answers from what came back.
 
-        Entered and left around every forward. A turn that is to be remembered is read again without it.
+        It is entered and left around every forward. A turn that is to be remembered is read again without it.
         """
 
     def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
-        """Token `step` of the stream was generated: does it ask for something. A score for each tombstone, of its
-        attention [heads, tombstones] fp32 on the CPU, the shares of `needs.heads`; from `threshold` on one wakes. Cost:
-        every token waits for it, and for the attention of those heads to be computed once more.
+        """Token `step` of the stream was generated. Return a score for each tombstone; from `threshold` on it wakes.
+
+        `attention` [heads, tombstones], fp32 on the CPU: the shares of `needs.heads`. Cost: every token waits for it,
+        and for computing the attention of those heads once more.
         """
 
     # --- its life
 
     def state(self) -> bytes:
-        """What it has to know again when the memory is opened again; kept in the memory's own files, which a fork and
-        an export have, too. Asked at every checkpoint, and kept where it changed.
+        """Return what the part must know again when the memory is opened again.
+
+        It is kept in the memory's own files, so forks and exports have it. Asked at every checkpoint, kept where it
+        changed.
         """
 
     def load_state(self, state: bytes) -> None:
-        """What `state` gave, of the newest checkpoint; not called where there is none."""
+        """Take what `state` returned at the newest checkpoint. Not called where there is none."""
 
     def settle(self) -> None:
-        """Return once all is done that was left to a thread."""
+        """Return once all work that was left to threads is done."""
 
     def events(self) -> list[dict[str, Any]]:
-        """What it did, as lines of `MemoryModel.trace`, in the order of the stream."""
+        """Return what it did, as lines of `MemoryModel.trace`, in the order of the stream."""
 
     def close(self) -> None:
-        """End its threads. Twice does nothing."""
+        """End its threads. Calling it twice does nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,39 +238,40 @@ class Opening:
     served: Served
     pack: Pack | None  # what was trained for the model
     core: _core.Memory
-    path: Any  # the memory's folder; None: it is in RAM
+    path: Any  # the memory's folder; None: the memory is in RAM
     config: MemoryConfig
 
 
 class PartSettings(Settings):
-    """Settings of a part: a frozen dataclass, with the part's name as its group.
+    """Settings of a part: a frozen dataclass. The part's name is its group.
 
     class Newest(PartSettings, group="newest"): ...
     """
 
-    entries: ClassVar[tuple[str, ...]] = ()  # of the pack, without which there is nothing to load
-    optional: ClassVar[bool] = False  # where there is nothing to load, it is passed over
+    entries: ClassVar[tuple[str, ...]] = ()  # entries of the pack that the part cannot be loaded without
+    optional: ClassVar[bool] = False  # True: the part is passed over where there is nothing to load
 
     @property
     def name(self) -> str:
+        """The part's name."""
         return self.group
 
     def check(self, config: MemoryConfig) -> None:
-        """ValueError where the other settings leave this part nothing to do."""
+        """Raise ValueError where the other settings leave this part nothing to do."""
 
     def without_keys(self) -> Self | None:
-        """This part in a memory of text alone; None: it has nothing to do there, and is passed over."""
+        """Return this part for a memory of text alone; None: it is passed over. ValueError where it needs keys."""
         if self.optional:
             return None
         raise ValueError(f"{self.name} needs the model's keys and states, and a memory of text alone has none")
 
     def missing(self, pack: Pack | None) -> str | None:
-        """The one sentence that says what to train; None where nothing is missing."""
+        """Return one sentence that says what to train; None where nothing is missing."""
         there = () if pack is None else pack.parts
         if all(entry in there for entry in self.entries):
             return None
         return f"{self.name}: nothing was trained for this model; `everlong train {self.name}` makes it"
 
     def load(self, opening: Opening) -> Any:
-        """The object with the hooks; None: there is nothing to do."""
+        """Return the object with the hooks; None: there is nothing to do."""
         return None

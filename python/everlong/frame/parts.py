@@ -1,4 +1,4 @@
-"""The parts of one frame at work, composed: each of their hooks is called here, and none of them by name."""
+"""The parts of one frame, composed. Their hooks are called here, by what they do and never by a part's name."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _OF_FILES = frozenset(string.ascii_lowercase + string.digits + "_")
 
 
 class Parts:
-    """In the order in which they were given; where only one can be obeyed, the last one is."""
+    """The parts of one frame, in the order in which they were given. Where only one can be obeyed, the last one is."""
 
     def __init__(self, at_work: Mapping[str, Any] | None = None) -> None:
-        """`at_work`: objects with hooks (frame/part.py), by the part's name."""
+        """Take objects with hooks (frame/part.py), by the part's name."""
         self._at_work = dict(at_work or {})
-        self._kept: dict[str, bytes] = {}  # of each part, what the memory has
+        self._kept: dict[str, bytes] = {}  # the state of each part, as the memory has it
 
     @classmethod
     def loaded(cls, parts: Sequence[Any], opening: Opening) -> Parts:
-        """Of settings; a part without settings of its own is the object with hooks itself."""
+        """Load parts from their settings. A part without settings of its own is the object with hooks itself."""
         at_work: dict[str, Any] = {}
-        for one in parts:  # a loop: what warns names the caller's line by counting calls
+        for one in parts:  # a loop, because warnings name the caller's line by counting calls
             loaded = one.load(opening) if hasattr(one, "load") else one
             if loaded is not None:
                 at_work[name_of(one)] = loaded
         return cls(at_work)
 
     def having(self, hook: str) -> list[Any]:
-        """Those that have it."""
+        """Return the parts that have the hook."""
         return [one for one in self._at_work.values() if hasattr(one, hook)]
 
     def last(self, hook: str) -> Any:
-        """The one that is obeyed; None where none has it."""
+        """Return the part whose hook is obeyed; None where no part has it."""
         return next(reversed(self.having(hook)), None)
 
     def _leaving(self, what: str) -> Any:
@@ -56,24 +56,24 @@ class Parts:
 
     @property
     def keeper(self) -> Any:
-        """Who writes the keys and values of tokens that are kept; None: they are the tokens' own."""
+        """The part that writes keys and values of kept tokens; None: they stay as they were read."""
         return self._leaving("kept")
 
     @property
     def mourner(self) -> Any:
-        """Who makes the slot of a span that leaves; None: it is the mean of its tokens."""
+        """The part that makes the one slot of a span that leaves; None: the slot is the mean of its tokens."""
         return self._leaving("tombstone")
 
     @property
     def details(self) -> DetailTokens | None:
-        """How blocks come back as Detail Tokens."""
+        """How blocks come back as Detail Tokens; None where no part writes them."""
         one = self.last("details")
         return None if one is None else one.details
 
     # --- a text is read
 
     def configure(self, os_config: _core.MemoryOsConfig) -> _core.MemoryOsConfig:
-        """What parts have to say to the Memory OS."""
+        """Set what parts decide of the Memory OS's config, and return it."""
         if (ends := self.last("chunk")) is not None:
             os_config.topic_threshold, os_config.topic_lookahead = ends.threshold, ends.lookahead
         if (wakes := self.last("token")) is not None:
@@ -81,21 +81,21 @@ class Parts:
         return os_config
 
     def layers_until_archived(self) -> set[int]:
-        """Whose states are kept of tokens that are in no block yet."""
+        """Return the layers whose states are kept of tokens that are in no block yet."""
         of_blocks = [*self.having("block"), *self.having("worth"), *([] if self.keeper is None else [self.keeper])]
         return {layer for one in of_blocks for layer in needs_of(one).hidden_layers}
 
     def layers_until_they_leave(self) -> set[int]:
-        """Whose states are kept of all that is in the frame, whether it is archived or not."""
+        """Return the layers whose states are kept of all tokens in the frame, archived or not."""
         return set() if self.mourner is None else set(needs_of(self.mourner).hidden_layers)
 
     def layers_of_what_is_heard(self) -> set[int]:
-        """Whose states are read of a chunk, or of a token that was generated, and not kept."""
+        """Return the layers whose states are read at every chunk or generated token, and not kept."""
         heard = [self.last("chunk"), self.last("token")]
         return {layer for one in heard for layer in needs_of(one).hidden_layers}
 
     def tensors(self, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> dict[str, npt.NDArray[Any]]:
-        """What is stored with a block; of a part that lacks states of it, as of one that was read without, nothing."""
+        """Return the tensors to store with a block. A part that lacks states of the block stores nothing."""
         made: dict[str, npt.NDArray[Any]] = {}
         for one in self.having("block"):
             layers = needs_of(one).hidden_layers
@@ -108,7 +108,7 @@ class Parts:
     # --- a question is asked and answered
 
     def ahead(self, said: Callable[[], Said]) -> None:
-        """`said` makes what they are told, where there is someone to tell."""
+        """Call the hook `ahead` of the parts that have it. `said` makes its argument, where a part wants it."""
         for one in self.having("ahead"):
             one.ahead(said())
 
@@ -118,7 +118,7 @@ class Parts:
 
     @contextlib.contextmanager
     def answering(self, frame: Any) -> Iterator[None]:
-        """Inside, what was trained to read what came back is attached to the model."""
+        """Context manager: attach to the model what was trained to read what came back."""
         one = self.last("answering")
         with contextlib.nullcontext() if one is None else one.answering(frame):
             yield
@@ -126,7 +126,7 @@ class Parts:
     # --- their life
 
     def keep_state(self, core: _core.Memory) -> None:
-        """Into the memory's own files, where it is not what they have."""
+        """Write the parts' state into the memory's own files where it changed."""
         for name, one in self._at_work.items():
             state = one.state() if hasattr(one, "state") else None
             if state is not None and self._kept.get(name) != state:
@@ -134,7 +134,7 @@ class Parts:
                 self._kept[name] = state
 
     def load_state(self, core: _core.Memory) -> None:
-        """Out of them; a file that is not whole is as none."""
+        """Read the parts' state from the memory's own files. A file that is damaged counts as none."""
         for name, one in self._at_work.items():
             kept = core.file(_file(name)) if hasattr(one, "load_state") else None
             if kept is None:
@@ -146,7 +146,7 @@ class Parts:
                 _LOGGER.warning("what the part %s knew is damaged in the memory's folder: it begins anew", name)
 
     def told(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A trace of the Memory OS with what parts did, each behind what was decided up to there."""
+        """Return a trace of the Memory OS with the parts' events in it, each after what was decided up to there."""
         own = sorted((event for one in self.having("events") for event in one.events()), key=_place)
         merged: list[dict[str, Any]] = []
         for event in events:
@@ -156,14 +156,14 @@ class Parts:
         return merged + own
 
     def change_settings(self, parts: Sequence[Any]) -> None:
-        """The settings of parts that may change from one question to the next are these from now on."""
+        """Use these settings of parts from now on, for parts that may change between two questions."""
         for one in parts:
             at_work = self._at_work.get(name_of(one))
             if at_work is not None and hasattr(at_work, "settings"):
                 at_work.settings = one
 
     def get(self, name: str) -> Any:
-        """A part at work by its name, for who looks at it; None where there is none. The core asks for none."""
+        """Return a part at work by its name, to look at it; None where there is none. The core asks for none."""
         return self._at_work.get(name)
 
     def settle(self) -> None:
@@ -176,7 +176,7 @@ class Parts:
 
 
 def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
-    """Those that a pack has something for; ValueError, which says what to train, for one that cannot do without."""
+    """Return the parts that a pack has something for. ValueError says what to train for one that is not optional."""
     found = []
     for one in parts:
         missing = one.missing(pack) if hasattr(one, "missing") else None
@@ -188,21 +188,22 @@ def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
 
 
 def needs_of(one: Any) -> Needs:
-    """Of a part at work."""
+    """Return the needs of a part at work."""
     needs: Needs = getattr(one, "needs", _NOTHING)
     return needs
 
 
 def best_first(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers, those with the highest score first."""
     return sorted(offers, key=lambda offer: -offer.score)
 
 
 def _place(event: Mapping[str, Any]) -> int:
-    """Where the stream stood; of what was not remembered, where that began."""
+    """Return where the stream stood; for an event that was not remembered, where its branch began."""
     branched = event.get("branched_at")
     return int(event["stream_position"] if branched is None else branched)
 
 
 def _file(name: str) -> str:
-    """What of a name the name of a file cannot have stands there by its number."""
+    """Return a part's name as a file's name: characters that cannot stand there become numbers."""
     return f"part.{''.join(one if one in _OF_FILES else f'.{ord(one):x}.' for one in name)}.bin"

@@ -1,4 +1,4 @@
-"""Listening to the rotation that a model gives its keys."""
+"""Reads the rotation that a model gives its keys."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class _Unheard:
     """The hook of a copy."""
 
     def __call__(self, *call: object, **named: object) -> None:
-        """Changes nothing."""
+        """Do nothing."""
 
 
 class _Hook:
-    """What is hung on a module; a copy of that module, in memory or in a file, is nobody's."""
+    """A hook on a module. A copy of that module, in memory or in a file, gets one that does nothing."""
 
     def __init__(self, heard: Callable[..., None]) -> None:
         self._heard = heard
@@ -33,7 +33,7 @@ class _Hook:
 
 
 class PhaseTap:
-    """Keeps cos and sin of the newest forward, exactly as the archived layers applied them; `close` takes its hook off.
+    """Keeps cos and sin of the newest forward, exactly as the archived layers applied them. `close` takes its hook off.
 
     A context manager, too. Each thread has its own newest forward: several frames may share a model, each in a thread.
     """

@@ -1,4 +1,4 @@
-"""Whether disk and RAM at hand hold what is going to be read; said before anything is read."""
+"""Checks that disk and RAM can hold what is going to be read, before anything is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
 from everlong.frame.serve import default_config, serve
 
-# RAM beside model and payload: index and token ids.
+# RAM for a token's index and ids, beside model and payload.
 _RAM_TOKEN_BYTES = 1_024
 _SHARE_OF_DISK = 1.05  # catalog and rounding of records
 
@@ -20,7 +20,7 @@ _SHARE_OF_DISK = 1.05  # catalog and rounding of records
 def check_room(
     model: Any, config: MemoryConfig | None, tokens: int, folder: pathlib.Path | None, advice: str = "fewer tokens"
 ) -> None:
-    """Raise CapacityError, saying what `tokens` tokens would need, when disk or RAM at hand are too small.
+    """Raise CapacityError where disk or RAM are too small for `tokens` tokens. It says what they would need.
 
     `folder` is that of the memory, which may be there already; without one the memory is in RAM. `advice` is what to
     ask for instead.
@@ -49,7 +49,7 @@ def check_room(
 
 
 def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advice: str) -> None:
-    """Of a memory in RAM: its index and its payload share `archive.host_bytes`, by default half of what is free."""
+    """Check a memory in RAM: its index and its payload share `archive.host_bytes`, by default half of what is free."""
     budget = config.archive.host_bytes if config.archive.host_bytes is not None else _core.free_memory_bytes() // 2
     ram = payload + tokens * _RAM_TOKEN_BYTES
     if 0 < budget < ram:
@@ -60,8 +60,8 @@ def _check_ram(model: Any, config: MemoryConfig, tokens: int, payload: int, advi
 
 
 def _payload_bytes(model: Any, config: MemoryConfig, tokens: int) -> int:
-    """Of the layers that are archived; of a memory of text alone none are."""
-    # A layer's size is no frame's.
+    """Return the bytes of the layers that are archived; 0 for a memory of text alone."""
+    # A layer's size does not depend on the frame.
     most = default_config(model, text_alone=config.answer.recall_mode == "text").frame.tokens
     served = serve(model, config.changed(frame={"tokens": min(config.frame.tokens, most)}))
     if served.keyed is None:

@@ -1,4 +1,4 @@
-"""How a model is served: by its keys and values, or, where these cannot be spliced, by text alone."""
+"""How a model is served: by keys and values, or by text alone where these cannot be spliced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everlong.models.text_model import TextModel, text_model
 
 
 class TextAloneError(UnsupportedModelError):
-    """A model that is served by text alone, and was not asked for so; `reason` says what is in the way."""
+    """The model can be served by text alone only, and that was not asked for. `reason` says what is in the way."""
 
     def __init__(self, reason: str, window: int) -> None:
         given = window if window < FrameConfig().tokens else ""
@@ -32,9 +32,9 @@ class TextAloneError(UnsupportedModelError):
 
 
 def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
-    """MemoryConfig(), scaled down to a model whose window is smaller.
+    """Return MemoryConfig(), scaled down for a model with a smaller window.
 
-    Raises UnsupportedModelError where the model's config names no window, but for a memory of text alone.
+    Raise UnsupportedModelError where the model's config names no window, except for a memory of text alone.
     """
     try:
         window = trained_window(model)
@@ -46,17 +46,17 @@ def default_config(model: Any, *, text_alone: bool = False) -> MemoryConfig:
 
 
 def configured(model: Any, settings: Sequence[str], *, text_alone: bool = False) -> MemoryConfig:
-    """The default of a model with settings `name=value`; ValueError as `MemoryConfig.with_settings` has it."""
+    """Return the model's default config with settings `name=value`. ValueError as in `MemoryConfig.with_settings`."""
     text_alone = text_alone or MemoryConfig().with_settings(settings).answer.recall_mode == "text"
     return default_config(model, text_alone=text_alone).with_settings(settings)
 
 
 def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> ServedModel | TextModel:
-    """A model's anatomy, measured: for keys and values unless the memory is `text_alone`, or it must be.
+    """Measure a model, and return how it is served: by keys and values, or by text alone.
 
-    It must be where the model's keys and values cannot be spliced and `answer.recall_mode` is "text". With another one
-    such a model is refused: UnsupportedModelError says why, and whether text alone would do. ValueError for a frame
-    larger than its window, CapacityError for one over its byte budget.
+    By text alone where the memory is `text_alone`, or where keys and values cannot be spliced and `answer.recall_mode`
+    is "text". With another mode such a model is refused: UnsupportedModelError says why, and whether text alone would
+    do. ValueError for a frame larger than the model's window, CapacityError for one over its byte budget.
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile(model) wraps it; a memory computes without the compiler
     require_plain(model)
@@ -74,15 +74,15 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
     return served
 
 
-# Parts that compute the same in training; transformers makes new ones, in that mode, where a vocabulary grows.
+# Modules that compute the same in training. transformers makes new ones in that mode where a vocabulary grows.
 _ALIKE = (torch.nn.Linear, torch.nn.Embedding)
 
 
 def require_plain(model: Any) -> None:
-    """Raise UnsupportedModelError where any part of it is in training mode, or was compiled in place.
+    """Raise UnsupportedModelError where a module is in training mode, or was compiled in place.
 
-    Dropout makes other keys than those that are asked for, and a checkpointed layer keeps none at all; what was
-    compiled does not call the hooks by which its rotations and queries are heard.
+    Dropout makes other keys than those that are asked for. A checkpointed layer keeps no keys at all. A compiled module
+    does not call the hooks that take its rotations and queries.
     """
     name = model.config.model_type
     for path, module in model.named_modules():
@@ -91,8 +91,8 @@ def require_plain(model: Any) -> None:
             raise UnsupportedModelError(f"{name}: {what} is in training mode; model.eval() works")
         if _is_compiled(module):
             raise UnsupportedModelError(
-                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does the one that "
-                "torch.compile(model) returns, which leaves it so: a memory computes without the compiler"
+                f"{name}: {what} was compiled in place; the model as it was loaded works, and so does what "
+                "torch.compile(model) returns, because that leaves the model as it is"
             )
 
 
@@ -104,7 +104,7 @@ def _is_compiled(module: torch.nn.Module) -> bool:
 
 @torch.inference_mode(False)
 def _make_buffers_plain(model: Any) -> None:
-    """Let what was made in inference mode be written out of it: some rotary embeddings do so in every forward."""
+    """Make buffers from inference mode writable outside of it: some rotary embeddings write theirs in every forward."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             if buffer.is_inference():
@@ -112,7 +112,7 @@ def _make_buffers_plain(model: Any) -> None:
 
 
 def _with_what_works(error: UnsupportedModelError, model: Any, frame_tokens: int) -> UnsupportedModelError:
-    """The refusal, and that text alone works, where it does."""
+    """Return the refusal, with the advice that text alone works, where it does."""
     window = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or frame_tokens
     try:
         text_model(model, min(frame_tokens, window))

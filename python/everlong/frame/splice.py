@@ -1,7 +1,7 @@
-"""The doctor's short form, at attach: does a model read on over keys and values that were archived and moved?
+"""The doctor's short form, at attach: can a model go on over keys and values that were archived and moved?
 
-`attach` has measured how keys turn. Here a few tokens go through a frame, the archive and back to other positions, and
-what the model then says of the tokens behind them is compared with a plain forward.
+`attach` has measured how keys turn. Here a few tokens go through a frame, into the archive and back to other positions.
+Then the model's logits for the tokens behind them are compared with a plain forward's.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from everlong.models.trial import spread, trial_ids
 
 _ARCHIVED_TOKENS, _TAIL_TOKENS = 24, 8
 _MOVED = 37  # positions
-# Of logits: what rounding may do to them, of their spread; and how far they may be off, of what the text before them
-# does to them. Keys in the wrong place, or of another text, do as much as the text itself.
+# Of logits: how much of their spread rounding may take; and how far they may be off, as a share of what the text before
+# them changes. Keys in the wrong place, or of another text, change as much as the text itself.
 _ROUNDING, _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}, 0.5
 _ROUNDING_16_BIT = 0.05
 
-_Way = tuple[str, torch.dtype, str, int]  # to compute: attention, number format, device, first position
+_Way = tuple[str, torch.dtype, str, int]  # how it computes: attention, number format, device, first position
 _passed: weakref.WeakKeyDictionary[Any, set[_Way]] = weakref.WeakKeyDictionary()
 
 
 def require_splice(served: ServedModel) -> None:
-    """Raise UnsupportedModelError where logits behind what was archived, restored and moved are not a plain forward's.
+    """Raise UnsupportedModelError where logits over archived, restored and moved keys differ from a plain forward's.
 
     A model is asked once for each way that it computes. Its weights and hooks are left as they were.
     """
@@ -41,7 +41,7 @@ def require_splice(served: ServedModel) -> None:
     if way in passed:
         return
     error = splice_error(served)
-    if not error <= _TOLERANCE:  # NaN is none
+    if not error <= _TOLERANCE:  # NaN is not
         raise UnsupportedModelError(
             f"{served.model.config.model_type}: read over keys and values that were archived and moved by {_MOVED} "
             f"positions, its logits are off by {error:.1e} from a plain forward's; a model whose attention depends on "
@@ -52,9 +52,9 @@ def require_splice(served: ServedModel) -> None:
 
 @torch.no_grad()
 def splice_error(served: ServedModel) -> float:
-    """How far the logits are off a plain forward's: 0 not at all, about 1 as far as without any text before them.
+    """Return how far the logits are off: 0 not at all, about 1 as far as without any text before them.
 
-    The norm of the difference, over the norm of what the text does to them and of what rounding may.
+    It is the norm of the difference, divided by the norm of what the text does to them plus what rounding may do.
     """
     ids = trial_ids(served.model, _ARCHIVED_TOKENS + _TAIL_TOKENS)
     plain = _plain(served, ids, 0)
@@ -65,7 +65,7 @@ def splice_error(served: ServedModel) -> float:
 
 
 def _plain(served: ServedModel, ids: torch.Tensor, first: int) -> torch.Tensor:
-    """Logits [tail, V] of the last tokens, without a cache."""
+    """Return logits [tail, V] of the last tokens, without a cache."""
     out = served.model(
         input_ids=ids[None],
         position_ids=_positions(served, first, len(ids)),
@@ -77,7 +77,7 @@ def _plain(served: ServedModel, ids: torch.Tensor, first: int) -> torch.Tensor:
 
 
 def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.Tensor:
-    """Logits [tail, V] of the tail, over the tokens before it, which come out of the archive and stand further on."""
+    """Return logits [tail, V] of the tail, over earlier tokens that come out of the archive and stand further on."""
     text, tail = ids[:_ARCHIVED_TOKENS], ids[_ARCHIVED_TOKENS:]
     writer = ResidentCache(served, frame_tokens=len(text), sink_tokens=0, front_tokens=0)
     with PhaseTap(served) as phase:

@@ -1,4 +1,4 @@
-"""Listening to a model while it reads: its un-rotated queries, its hidden states."""
+"""Reads a model's un-rotated queries and hidden states while it computes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from everlong.models.rope import RopeTable
 
 
 class QueryTap:
-    """Context manager: keeps the un-rotated q of some layers, over all forwards inside it, then takes its hooks off.
+    """Context manager: keep the un-rotated q of some layers, over all forwards inside it.
 
-    Forwards of the thread that entered it, that is: others may use the model meanwhile.
-    A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its attention multiplies with.
+    It reads forwards of the thread that entered it: others may use the model meanwhile. At its end it takes its hooks
+    off. A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its attention multiplies with.
     """
 
     def __init__(self, served: ServedModel, layers: Iterable[int]) -> None:
@@ -52,17 +52,17 @@ class QueryTap:
         return keep
 
     def queries(self, layer: int) -> torch.Tensor:
-        """q [tokens, Hq, D] fp32 of every token seen, un-rotated."""
+        """Return q [tokens, Hq, D] fp32 of every token seen, un-rotated."""
         return torch.cat(self._kept[layer])
 
 
 class HiddenTap:
-    """Context manager: keeps hidden states of some layers, over all forwards inside it, then takes its hooks off.
+    """Context manager: keep hidden states of some layers, over all forwards inside it.
 
-    Forwards of the thread that entered it, that is: others may use the model meanwhile. Layers count as transformers'
-    `output_hidden_states` does: 0 is what the first layer gets, i what layer i - 1 gives, and the last one, as many as
-    the model has layers, is behind the final norm. A negative layer counts from there. ValueError for one there is not;
-    UnsupportedModelError where the model's layers cannot be found.
+    It reads forwards of the thread that entered it: others may use the model meanwhile. At its end it takes its hooks
+    off. Layers count as in transformers' `output_hidden_states`. 0 is what the first layer gets, and i is what layer i
+    - 1 gives. The last one, as many as the model has layers, is behind the final norm. A negative layer counts from
+    there. ValueError for a layer that does not exist; UnsupportedModelError where the model's layers cannot be found.
     """
 
     def __init__(self, model: Any, layers: Iterable[int]) -> None:
@@ -96,7 +96,7 @@ class HiddenTap:
         self._hooks.clear()
 
     def hidden(self, layer: int) -> torch.Tensor:
-        """[tokens, hidden size] of every token seen, in the model's dtype."""
+        """Return [tokens, hidden size] of every token seen, in the model's dtype."""
         return torch.cat(self._kept[self._place[layer]])
 
     def _first(self, module: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class HiddenTap:
 
     def _keeper(self, place: int) -> Callable[[torch.nn.Module, object, Any], None]:
         def keep(module: torch.nn.Module, args: object, output: Any) -> None:
-            # A layer gives a tensor or a tuple that begins with it, a decoder an output that does.
+            # A layer gives a tensor or a tuple that begins with it. A decoder gives an output that begins with it.
             self._keep(place, output if isinstance(output, torch.Tensor) else output[0])
 
         return keep
@@ -116,18 +116,18 @@ class HiddenTap:
 
 @dataclasses.dataclass(frozen=True)
 class HiddenRows:
-    """Hidden states of a run of tokens that grows at its end; a layer may lack some of them."""
+    """Hidden states of a run of tokens that grows at its end. A layer may lack some of them."""
 
     chunks: tuple[tuple[int, Mapping[int, torch.Tensor]], ...] = ()  # tokens, and [tokens, hidden size] by layer
 
     def added(self, tokens: int, hidden: Mapping[int, torch.Tensor], layers: Sequence[int]) -> HiddenRows:
-        """With so many tokens more, and of `hidden` these layers."""
+        """Return it with so many tokens more, and these layers of `hidden`."""
         if not self.chunks and not layers:
             return self
         return HiddenRows((*self.chunks, (tokens, {layer: hidden[layer] for layer in layers})))
 
     def newest(self, count: int) -> HiddenRows:
-        """Of the newest tokens alone."""
+        """Return it with the newest tokens alone."""
         chunks: list[tuple[int, Mapping[int, torch.Tensor]]] = []
         for tokens, hidden in reversed(self.chunks):
             if count <= 0:
@@ -138,9 +138,9 @@ class HiddenRows:
         return HiddenRows(tuple(reversed(chunks)))
 
     def span(self, back: int, count: int) -> dict[int, torch.Tensor]:
-        """By layer, [count, hidden size] of the tokens that begin `back` before the end; of layers that have them all.
+        """Return [count, hidden size] by layer, of the tokens from `back` before the end on.
 
-        An empty run of tokens has none.
+        Layers that lack some of them are left out. An empty run of tokens has no layers.
         """
         chunks = self.newest(back).chunks
         layers = set.intersection(*(set(hidden) for _, hidden in chunks)) if chunks else set()
@@ -150,12 +150,12 @@ class HiddenRows:
 
 
 def side_by_side(hidden: Mapping[int, torch.Tensor], layers: Sequence[int]) -> torch.Tensor:
-    """[n, layers * hidden size] of hidden states [n, hidden size] by layer."""
+    """Return hidden states [n, hidden size] by layer as [n, layers * hidden size]."""
     return torch.cat([hidden[layer] for layer in layers], dim=-1)
 
 
 def rotate_queries(rope: RopeTable, q: torch.Tensor, distance: int) -> torch.Tensor:
-    """q [T, H, D] as if every key stood `distance` positions before it; better than un-rotated."""
+    """Rotate q [T, H, D] as if every key stood `distance` positions before it. This is better than un-rotated."""
     if rope.rotary_dim == 0:
         return q
     rows = q.transpose(0, 1)[None].contiguous()

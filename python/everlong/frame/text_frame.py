@@ -1,4 +1,4 @@
-"""A frame of text: what leaves it is archived as token ids, what comes back is read again before the newest text."""
+"""A frame of text: what leaves it is archived as token ids; what comes back is read again before the newest text."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from everlong.models.tokens import Tokens
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Soft:
-    """A soft token, which is no other one's equal."""
+    """A soft token. It equals no other one."""
 
     embed: torch.Tensor  # [hidden size]
-    id: int  # that stands for it
+    id: int  # the id that stands for it
 
 
 _Token = int | _Soft
@@ -37,9 +37,9 @@ _Token = int | _Soft
 class TextFrame(Frame):
     """Sinks, recalled and rolling as one text, which the model reads as far as an answer needs it.
 
-    Text that is only read costs no forward. The model's cache stays as long as the text that it has seen goes on; where
-    that changed before its end (another recall, an eviction), the text is read from its beginning. Soft tokens are read
-    as they are while they are resident; what comes back of them is the ids that stand for them.
+    Text that is only read costs no forward. The model's cache stays as long as text is only added to what it has seen.
+    A recall or an eviction changes the text before its end: then it is read from its beginning. Soft tokens are read as
+    they are while they are resident. Recalled, they come back as the ids that stand for them.
     """
 
     served: TextModel
@@ -78,7 +78,7 @@ class TextFrame(Frame):
         new: list[_Token] = list(chunk.ids.tolist())
         if chunk.embeds is not None:
             new = [_Soft(embed, token) for embed, token in zip(chunk.embeds, chunk.ids.tolist(), strict=True)]
-        # What has left the frame takes its sinks along where they were forgotten: none are added any more.
+        # Once tokens were evicted none become sinks any more, even where sinks were forgotten.
         first = 0 if self.os.evicted else max(0, min(len(chunk), self.config.frame.sink_tokens - self.os.sinks))
         self._sinks += new[:first]
         self._rolling += new[first:]
@@ -93,7 +93,7 @@ class TextFrame(Frame):
             raise
 
     def _read(self, keep: int) -> torch.Tensor:
-        """Logits [keep, V] of the newest tokens."""
+        """Return the logits [keep, V] of the newest tokens."""
         text, seen = self._resident(), self._seen
         if len(text) - len(seen) < keep or text[: len(seen)] != seen:
             seen, self._cache = [], None
@@ -135,7 +135,7 @@ class TextFrame(Frame):
         self._sinks, self._rolling = ids[: self.os.sinks], ids[self.os.sinks :]
 
     def _detach(self) -> None:
-        """Nothing listens."""
+        """Do nothing: this frame has no hooks on the model."""
 
     def _remember(self) -> Callable[[], None]:
         kept = list(self._sinks), list(self._recalled), list(self._rolling)

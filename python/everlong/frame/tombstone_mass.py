@@ -1,7 +1,7 @@
-"""How much the newest tokens attend to tombstones, by chosen heads: what a part says that a tombstone wakes by.
+"""How much chosen heads attend from the newest tokens to tombstones. A part wakes tombstones by it.
 
-The queries come from the tap that questions are searched by; the model's own attention is left as it is. A model that
-caps its scores, or has sinks of its own in the softmax, attends by a little less than is said here.
+The queries come from the tap that a question's search uses. The model's own attention stays as it is. A model that caps
+its scores, or has sinks of its own in the softmax, attends a little less than the figures here.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ Key = TypeVar("Key")
 
 
 class TombstoneMass:
-    """The attention of some heads of a model."""
+    """The attention of some heads of a model to tombstones."""
 
     def __init__(self, served: ServedModel, heads: Sequence[Head]) -> None:
         self._served = served
         self._heads = list(heads)
-        # Places in `heads`: of layers that share a rotation, and of heads that read the same keys.
+        # Places in `heads` by group: layers that share a rotation, and heads that read the same keys.
         self._rotations = _grouped(self._heads, lambda head: head[0] < served.rotated)
         of_a_key = served.query_heads // served.kv_heads
         self._keys = _grouped(self._heads, lambda head: (head[0], head[1] // of_a_key))
 
     def tap(self) -> QueryTap:
-        """To be entered around the forward."""
+        """Return the tap to enter around the forward."""
         return QueryTap(self._served, (layer for layer, _ in self._heads))
 
     @torch.no_grad()
     def of(self, tap: QueryTap, cache: ResidentCache, first_position: int, newest: int | None = None) -> torch.Tensor:
-        """Mass [T, heads, tombstones] fp32 on the CPU, of the newest T tokens, which the tap has and the cache too.
+        """Return the mass [T, heads, tombstones], fp32 on the CPU, of the newest T tokens, which tap and cache have.
 
-        Mass of a head on a slot: the share of its softmax over all that the token sees. `first_position`: where the
-        first token that the tap has stands, as the model counts. `newest`: T; None: all that the tap has.
+        The mass of a head on a slot is the slot's share of its softmax over all that the token sees. `first_position`:
+        of the first token that the tap has, as the model counts. `newest`: T; None: all that the tap has.
         """
         layers = {layer: tap.queries(layer) for layer in {layer for layer, _ in self._heads}}
         q = torch.stack([layers[layer][:, head] for layer, head in self._heads])  # [heads, tokens, D]
@@ -64,7 +64,7 @@ class TombstoneMass:
 
 
 def _grouped(heads: Sequence[Head], key: Callable[[Head], Key]) -> dict[Key, list[int]]:
-    """Places of heads, by what `key` says of them."""
+    """Group places of heads by `key`."""
     groups: dict[Key, list[int]] = {}
     for place, head in enumerate(heads):
         groups.setdefault(key(head), []).append(place)
@@ -72,11 +72,11 @@ def _grouped(heads: Sequence[Head], key: Callable[[Head], Key]) -> dict[Key, lis
 
 
 def _turned(rope: RopeTable, q: torch.Tensor, first_position: int) -> torch.Tensor:
-    """q [H, T, D] at positions first_position, first_position + 1 ..., as the model rotates them."""
+    """Rotate q [H, T, D] to positions first_position, first_position + 1 ..., as the model does."""
     if rope.rotary_dim == 0:
         return q
     rows = q[None].contiguous()
     positions = torch.arange(first_position, first_position + q.shape[1], device=q.device)
-    # A query has the attention scaling m once, a key in the frame the other time.
+    # The attention scaling m stands once in a query, the other time in a key of the frame.
     turned, _ = ops.rerotate_kv(rows, rows, positions, rope.inv_freq, rope.attention_scaling, rope.interleaved)
     return turned[0]

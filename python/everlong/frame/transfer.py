@@ -1,4 +1,4 @@
-"""Payload bytes on their way between a memory, which is on the host, and the device that the model computes on."""
+"""Moves payload bytes between a memory, which is on the host, and the device that the model computes on."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ import everlong.ops as ops
 BATCH_BYTES = 32 << 20  # pages are read, copied and decoded in batches of about this size, one while the next is read
 _BATCHES = 4  # in the pool at once
 _BLOCKS = 2  # likewise: one is archived while the last one is being written
-_ALIGNED = 256  # bytes that kernels want their buffers at multiples of
+_ALIGNED = 256  # kernels want buffers at multiples of so many bytes
 _PAYLOADS = 2  # of a batch, on the device: one is copied there while the last one is decoded
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Archived = _core.StagingBuffer | Bytes
-# Writes a payload, and what it refuses of it (ops.archive_kv); where that is None it raises at once.
+# Writes a payload, and what it refuses of it (ops.archive_kv). Without a place for the latter it raises at once.
 Encode = Callable[[torch.Tensor, torch.Tensor | None], object]
-RequireArchived = Callable[[torch.Tensor], object]  # raises for what was refused, of a copy on the host
+RequireArchived = Callable[[torch.Tensor], object]  # raises for what was refused, from a copy on the host
 
 
 class PayloadTransfer:
     """Staging buffers and their way to the device and back. Where the device is the host nothing is copied.
 
-    The buffer that is filled is the payload then. On a GPU buffers are pinned, and copies run beside the stream that
-    computes: one to the device waits for what used its place there last, one to the host for what wrote its source,
-    neither for anything else. No call here waits for the GPU, but what `archive` returns does. `copies=True` copies on
-    the host too, by a worker thread. Of one thread at a time.
+    There the filled buffer is the payload. On a GPU buffers are pinned, and copies run beside the stream that computes.
+    A copy to the device waits for the last use of its place there; a copy to the host waits for what wrote its source.
+    No call here waits for the GPU, except what `archive` returns. `copies=True` copies on the host too, by a worker
+    thread. For one thread at a time.
     """
 
     def __init__(
@@ -42,20 +42,20 @@ class PayloadTransfer:
         self.copies = device.type != "cpu" if copies is None else copies
         self.batch_bytes = max(BATCH_BYTES, largest_page)
         index = None if device.type == "cpu" else device.index
-        # A buffer takes up to twice its bytes. What is archived may stay in its buffer until the disk has it: however
-        # far that falls behind, batches find room.
+        # A buffer takes up to twice its bytes. What is archived may stay in its buffer until the disk has it. Batches
+        # find room however far the disk falls behind.
         self._for_batches = 2 * _BATCHES * self.batch_bytes
         self._engine = _core.TransferEngine(index, self._for_batches + 2 * _BLOCKS * largest_block)
-        self._payloads: deque[tuple[torch.Tensor, _core.StreamPoint]] = deque()  # free, the longest so first
+        self._payloads: deque[tuple[torch.Tensor, _core.StreamPoint]] = deque()  # free ones, the longest free first
         self._made = 0
 
     def stage(self, count: int) -> _core.StagingBuffer:
-        """A buffer of `count` <= batch_bytes bytes to fill; waits when earlier ones are still being copied."""
+        """Return a buffer of `count` <= batch_bytes bytes to fill. It waits while earlier ones are being copied."""
         return self._engine.acquire(count)
 
     @contextmanager
     def on_device(self, staged: _core.StagingBuffer) -> Iterator[torch.Tensor]:
-        """What was staged, uint8 [bytes], for use on the current stream inside the `with` alone.
+        """Give what was staged, uint8 [bytes], for use on the current stream inside the `with` alone.
 
         The buffer must not be touched again.
         """
@@ -72,19 +72,19 @@ class PayloadTransfer:
             self._payloads.append((payload, self._engine.point_of(self._stream())))
 
     def _payload(self) -> tuple[torch.Tensor, _core.StreamPoint]:
-        """Room for a batch on the device, and the last use of it."""
+        """Return room for a batch on the device, and the last use of it."""
         if self._payloads and self._made >= _PAYLOADS:
             return self._payloads.popleft()
         self._made += 1
         payload = torch.empty(self.batch_bytes, dtype=torch.uint8, device=self._device)
-        return payload, self._engine.point_of(self._stream())  # torch may have had other use of it until now
+        return payload, self._engine.point_of(self._stream())  # torch may have used it for something else until now
 
     def archive(self, count: int, encode: Encode, require_archived: RequireArchived) -> Callable[[], Archived]:
-        """Has `encode` write a uint8 [count] on the device; the result waits until it is on the host, and returns it.
+        """Have `encode` write a uint8 [count] on the device. Return a call that brings it to the host.
 
-        The result is to be called once, by any thread, those of several calls one after the other. It raises what
-        `require_archived` does, and returns a buffer that was used before, where one is free: the memory may hold it
-        until it is written, without a copy.
+        Any thread may make that call, once; those of several `archive` calls come one after the other. It raises what
+        `require_archived` does. It returns a used buffer where one is free: the memory may hold it until it is written,
+        without a copy.
         """
         staged = self._engine.try_acquire(count, keep_free=self._for_batches)
         if not self.copies:

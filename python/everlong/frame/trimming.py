@@ -12,7 +12,7 @@ from everlong.frame.parts import needs_of
 
 
 def worth_of(part: Any, span: Span) -> torch.Tensor:
-    """[T] of a block's tokens, by the part that says; without one, and where it lacks states, the newest are best."""
+    """Return the part's scores [T] of a block's tokens. Without a part or its states, the newest are best."""
     if part is None or not span.hidden.keys() >= set(needs_of(part).hidden_layers):
         return torch.arange(len(span.ids), device="cpu")
     worth: torch.Tensor = part.worth(span)
@@ -20,7 +20,7 @@ def worth_of(part: Any, span: Span) -> torch.Tensor:
 
 
 def best_tokens(scores: torch.Tensor, begin: int, runs: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """The `count` best tokens of the stream, the best first, among those of `runs`; scores [T] from `begin` on.
+    """Return the `count` best tokens of the stream among those of `runs`, the best first; scores [T] from `begin` on.
 
     A score that is not a number is the worst.
     """

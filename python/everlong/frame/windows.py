@@ -1,4 +1,4 @@
-"""Small windows beside the frame: archived pages, each group alone in one, for a forward of what all are asked."""
+"""Small windows beside the frame: archived pages, a window per group, for one forward that asks all the same."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from everlong.frame.kv_frame import KvFrame, Run
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """B windows of at most W tokens, as a cache of transformers that a forward of B rows goes on from."""
+    """B windows of at most W tokens, as a cache of transformers. A forward of B rows goes on from it."""
 
     cache: DynamicCache  # k, v [B, Hkv, W, D] of every layer of the model
-    mask: torch.Tensor  # int64 [B, W]: 1 where there is a token; what is left of a shorter window lies before them
-    next_positions: torch.Tensor  # int64 [B]: of what comes next, as the model counts
+    mask: torch.Tensor  # int64 [B, W]: 1 where there is a token; a shorter window is padded on the left
+    next_positions: torch.Tensor  # int64 [B]: the position of what comes next, as the model counts
 
 
 def window_tokens(pages: Sequence[_core.PageRef]) -> int:
-    """That a recall of these pages brings back: sinks stay where they are."""
+    """Return how many tokens a recall of these pages brings back. Sinks are not among them: they are in the frame."""
     return sum(page.end - page.begin - page.sink_tokens for page in pages)
 
 
 def archived_windows(frame: KvFrame, groups: Sequence[Sequence[_core.PageRef]]) -> Windows:
-    """Each group's archived pages in a window of its own: the frame's sinks, then the pages from the next position on.
+    """Put each group's archived pages into a window of its own: the frame's sinks, then the pages behind them.
 
-    Sinks are there for what they are in the frame: keys that attention can rest on. A group without pages is a window
-    of sinks alone. Nothing of it touches the frame. For models of which every layer is archived: the state of others is
-    in no page. MemoryNotFoundError where a page was forgotten.
+    The sinks are keys that attention can rest on, as in the frame. A group without pages is a window of sinks alone.
+    The frame is not touched. Every layer of the model must be archived: other layers' state is in no page.
+    MemoryNotFoundError where a page was forgotten.
     """
     served, sinks = frame.served, frame.os.sinks
     lengths = [sinks + window_tokens(pages) for pages in groups]

@@ -6,22 +6,22 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-# One is copied out of a GPU while the one before is stored: each takes its bytes on the device.
+# One is copied out of a GPU while the one before is stored. Each takes its bytes on the device.
 _MOST = 2
 
 
 class BlocksOnTheirWay:
-    """Blocks that a thread stores, in order. Used by the frame's thread alone."""
+    """Blocks that a thread stores, in order. For the frame's thread alone."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Future[int], Callable[[int], None]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 
     def send(self, store: Callable[[], int], arrived: Callable[[int], None]) -> list[BaseException]:
-        """`store` waits for a block's bytes, hands them to the memory and returns the block's id.
+        """Store a block in the thread. Return the errors of earlier blocks that the memory refused.
 
-        `arrived` is called with that by the frame's thread, in `arrive` or a later `send`. The result is what the
-        memory refused of earlier blocks.
+        `store` waits for the block's bytes, hands them to the memory and returns the block's id. The frame's thread
+        calls `arrived` with that id, in `arrive` or in a later `send`.
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "everlong blocks")
@@ -30,7 +30,7 @@ class BlocksOnTheirWay:
         return failed
 
     def arrive(self, most: int = 0) -> list[BaseException]:
-        """Return when at most so many are still on their way; the result is what was raised for the others."""
+        """Wait until at most so many blocks are on their way. Return the errors of the others."""
         failed: list[BaseException] = []
         while len(self._waiting) > most:
             stored, arrived = self._waiting.popleft()
@@ -41,7 +41,7 @@ class BlocksOnTheirWay:
         return failed
 
     def close(self) -> None:
-        """Wait for all of them, and end their thread."""
+        """Wait for all blocks, and end the thread."""
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None

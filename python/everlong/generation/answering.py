@@ -1,4 +1,4 @@
-"""An answer as a stream of tokens: what is asked back for it, decoding, and what came back."""
+"""An answer as a stream of tokens: recall, decoding, and what came back."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from everlong.text.prompt import Prompt
 
 
 class Answering:
-    """Answers prompts from a frame and its memory, one at a time; used by the frame's thread alone."""
+    """Answers prompts from a frame and its memory, one at a time. For the frame's thread alone."""
 
     def __init__(self, frame: Frame, searcher: Searcher, tokenizer: Any) -> None:
         self._frame = frame
         self._core = frame.memory.core
         self._searcher = searcher
         self._tokenizer = tokenizer
-        # What came back for the newest answer: best first, then what came while it was answered.
+        # What came back for the newest answer: best first, then what came during the answer.
         self.recalled: tuple[Recall, ...] = ()
-        # How likely the answer is among what came back for the newest question; None where nothing was searched for it.
+        # How likely what came back for the newest question holds the answer; None where nothing was searched.
         self.confidence: float | None = None
-        # The walk that took part in the newest question's search, if one did.
+        # The walk in the newest question's search; None where there was none.
         self.walk: WalkTrace | None = None
-        # What stands before the newest question in words, of what came back for it: best first.
+        # Recalled sentences that stand in words before the newest question, best first.
         self.quoted: tuple[str, ...] = ()
         self._quotes: tuple[Sentence, ...] = ()
-        self._put = 0  # tokens of the newest question in the frame, with what is quoted before it
-        self._said: list[int] = []  # token ids of the newest question and answer; nothing when text was read since
+        self._put = 0  # tokens of the newest question in the frame, with the quotes before it
+        self._said: list[int] = []  # token ids of the newest question and answer; empty once text was read since
         self._asked = 0  # how many of these are the question's
         self._finish_reason: FinishReason | None = None  # of the newest answer
-        self._answering: tuple[RecallPages | None, ...] = ()  # of the answer under way: what its recalls bring back
+        self._answering: tuple[RecallPages | None, ...] = ()  # what recalls of the answer under way bring back
 
     def text_was_read(self) -> None:
-        """What was said last is no longer the newest."""
+        """Note that text was read since the newest question and answer."""
         self._said = []
 
     def raise_signal(self, signal: str) -> None:
-        """As `MemoryModel.signal`."""
+        """Do as `MemoryModel.signal`."""
         self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
     def answer(
@@ -63,7 +63,7 @@ class Answering:
     ) -> Generator[int]:
         """Put a prompt behind the stream and yield the ids of its answer.
 
-        `recall`, `where` and `streamer` as `MemoryModel.generate` takes them, `generation` what it hands on.
+        `recall`, `where` and `streamer` as in `MemoryModel.generate`. `generation` holds its further arguments.
         """
         if max_new_tokens is not None:
             generation = {**generation, "max_new_tokens": max_new_tokens}
@@ -73,7 +73,7 @@ class Answering:
         yield from self.respond(prompt, decoding, recall, where, streamer)
 
     def whole(self, answer: Generator[int], *, remember: bool) -> Answer:
-        """All of it, and what came back for it; without `remember` nothing of it stays in the frame."""
+        """Run an answer to its end, and return it. Without `remember` nothing of it stays in the frame."""
         with self.keeping(remember=remember), contextlib.closing(answer):
             ids = tuple(answer)
         assert self._finish_reason is not None
@@ -88,7 +88,7 @@ class Answering:
         where: Where,
         streamer: Any,
     ) -> Generator[int]:
-        """The same by what was prepared; the streamer gets the answer alone."""
+        """Yield the answer's ids for a prepared prompt and decoding. The streamer gets the answer alone."""
         if not isinstance(recall, bool):
             recall = self._named_pages(recall)
         self.recalled, self.quoted, self._quotes = (), (), ()
@@ -114,7 +114,7 @@ class Answering:
             elif pages is not None:
                 self._frame.begin_prompt(pages)
             elif not isinstance(recall, bool):
-                self._frame.begin_prompt(None)  # the newest text makes room, where the policy has it so
+                self._frame.begin_prompt(None)  # the newest text makes room, where the policy says so
                 self._frame.recall(recall)
             self.quoted = words_of(self._core, self._tokenizer, self._quotes)
             whole = quoting(self._tokenizer, prompt, self.quoted)
@@ -133,7 +133,7 @@ class Answering:
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:
-        """Whether all parts that have a say in it want something back for it."""
+        """Return whether all parts that decide on it want something back for the prompt."""
 
         def read() -> torch.Tensor:
             with self._frame.branch(traced=False):
@@ -155,7 +155,7 @@ class Answering:
         where: Where = EVERYWHERE,
         tapped: Tapped | None = None,
     ) -> Recalled:
-        """What comes back when the Memory OS asks: for a prompt by its queries, else by those of the newest tokens."""
+        """Return what comes back when the Memory OS asks: by the prompt's queries, or by the newest tokens'."""
         recalled = self._recalled_for(action, prompt, where, tapped)
         self._frame.parts.came_back(recalled.pages)
         return recalled
@@ -192,7 +192,7 @@ class Answering:
         return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
 
     def _cite(self, came: Sequence[Recall]) -> None:
-        """What came back later in an answer stands behind what was there when it began."""
+        """Add what came back later in an answer behind what was there when it began."""
         there = {recall.span for recall in self.recalled}
         self.recalled = (*self.recalled, *(recall for recall in came if recall.span not in there))
 
@@ -212,10 +212,10 @@ class Answering:
 
     @contextlib.contextmanager
     def keeping(self, *, remember: bool) -> Iterator[None]:
-        """Inside, an answer; without `remember` nothing of it stays, but in `recalled` and the trace of the Memory OS.
+        """Wrap an answer. Without `remember` only `recalled` and the Memory OS's trace keep anything of it.
 
-        What is remembered was computed by the model alone, of question and answer: where sentences are quoted or an
-        part helps, the answer is taken back and the turn read again, with no pages before it.
+        What is remembered is computed by the model alone, from question and answer. Where sentences are quoted or a
+        part helps, the answer is taken back. Then the turn is read again, with no pages before it.
         """
         frame = self._frame
         helped = bool(frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
@@ -238,7 +238,7 @@ class Answering:
                 self._said = before
 
     def _read_turn(self, turn: Sequence[int]) -> None:
-        """Question and answer as far as they were in the frame, the question's ids first."""
+        """Read question and answer again, as far as they were in the frame, the question's ids first."""
         frame, asked = self._frame, self._asked
         frame.clear_recalled()
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):

@@ -13,7 +13,7 @@ from everlong.generation.decoding import Decoding, prepared_by
 from everlong.models.releases import hides_nothing
 from everlong.text.prompt import Prompt
 
-# What a frame would need of a call and has no place for.
+# Arguments of a call that a frame cannot obey.
 _REFUSED = ("inputs_embeds", "prompt_lookup_num_tokens", "assistant_model")
 _NOT_RETURNED = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
@@ -29,7 +29,7 @@ def prompt_and_decoding(
     stop_strings: str | list[str] | None,
     model_kwargs: dict[str, Any],
 ) -> tuple[Prompt, Decoding]:
-    """What transformers hands over, as a memory takes it. ValueError for what it cannot do."""
+    """Turn what transformers hands over into a prompt and a decoding. ValueError for what a memory cannot do."""
     if model is not served:
         raise ValueError("custom_generate=mm.decode is for mm.model.generate: this is another model")
     decoding = prepared_by(generation_config, processors, stops, tokenizer, stop_strings)
@@ -50,17 +50,17 @@ def prompt_and_decoding(
 
 
 def generated(input_ids: torch.Tensor, token_ids: tuple[int, ...], generation_config: Any) -> Any:
-    """As transformers' own modes return it: ids [1, prompt + answer], or an output that holds them."""
+    """Return it like transformers' own modes: ids [1, prompt + answer], or an output that holds them."""
     new = torch.tensor([token_ids], dtype=input_ids.dtype, device=input_ids.device)
     sequences: Any = torch.cat([input_ids, new], dim=-1)
     return GenerateDecoderOnlyOutput(sequences=sequences) if generation_config.return_dict_in_generate else sequences
 
 
 def streamer_of_generate() -> Any:
-    """The streamer that the caller's caller, transformers' `generate`, was given.
+    """Return the streamer that transformers' `generate` was given by its caller.
 
-    It has put the prompt there, and hands its streamer to no `custom_generate`: whoever reads from it would wait for
-    ever.
+    `generate` has put the prompt into it, but hands it to no `custom_generate`. Without tokens from here, whoever reads
+    from it would wait for ever.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

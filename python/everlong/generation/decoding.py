@@ -1,4 +1,4 @@
-"""Token by token: the model's own generation settings over a frame."""
+"""Decodes token by token: the model's own generation settings over a frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria, MaxTime
 from everlong.frame.frame import Frame, RecallPages
 from everlong.generation.answer import FinishReason
 
-NEW_TOKENS = 64  # at most, when nothing else is said
+NEW_TOKENS = 64  # the most, when nothing else is said
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 # What `generate` would return beside the tokens, and an answer has no place for.
 _NOT_RETURNED = (
@@ -37,14 +37,14 @@ class Decoding:
 def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
     """Let transformers turn its generation arguments into processors and stops, without generating.
 
-    What the call does not say, its `generation_config` does, and what that does not, the model's own, as in
-    transformers. Where none of them says anything, greedy search, and NEW_TOKENS at most. ValueError for what is
-    neither greedy search nor sampling.
+    As in transformers, what the call leaves open comes from its `generation_config`, then from the model's own. Where
+    none of them says anything it is greedy search, and at most NEW_TOKENS. ValueError for anything but greedy search
+    and sampling.
     """
     given = generation.get("generation_config")
     configs = [given, getattr(model, "generation_config", None)]
     if generation.get("max_new_tokens") is not None and generation.get("max_length") is None:
-        generation["max_length"] = None  # of the model's own: the call's word holds, without a warning
+        generation["max_length"] = None  # the model's own; what the call says holds, without a warning
     if not any(_names_length(settings) for settings in (generation, *map(vars, filter(None, configs)))):
         # transformers' own default ends where its window does: a prompt may be longer
         generation["max_new_tokens"] = NEW_TOKENS
@@ -52,15 +52,15 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
         raise ValueError("assistant_model: a memory decodes by greedy search or sampling")
     for name in _NOT_RETURNED:
         if generation.get(name):
-            raise ValueError(f"{name}: an answer is text, a number of tokens and what was recalled")
+            raise ValueError(f"{name}: an answer is only text, a number of tokens and what was recalled")
     if generation.get("use_cache") is False:
         raise ValueError("use_cache=False: the frame is the cache")
-    # The frame is the cache: another kind would be made for nothing, as long as prompt and answer.
+    # The frame is the cache. Another kind would be made for nothing, as long as prompt and answer.
     if given is None or any(config is not None and config.cache_implementation for config in configs):
         generation["cache_implementation"] = None
     stop_strings = _stop_strings(model, generation)
     if stop_strings or "stop_strings" in generation:
-        # transformers would ask for the tokenizer, of no strings too, and hands it on to its own modes alone
+        # transformers would ask for the tokenizer even without strings, and hands it to its own modes alone
         generation["stop_strings"] = None
     prepared: list[Decoding] = []
 
@@ -82,7 +82,7 @@ def prepared_by(
     tokenizer: Any,
     stop_strings: str | list[str] | None,
 ) -> Decoding:
-    """From what transformers hands a `custom_generate`. ValueError for what is neither greedy search nor sampling."""
+    """Take what transformers hands a `custom_generate`. ValueError for anything but greedy search and sampling."""
     mode = generation_config.get_generation_mode()
     if mode not in _MODES:
         asked = mode.value.replace("_", " ")
@@ -99,7 +99,7 @@ def _names_length(settings: Mapping[str, Any]) -> bool:
 
 
 def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | None:
-    """As transformers chooses them: those of the call, else of its generation_config, else of the model's."""
+    """Return stop strings as transformers chooses them: the call's, or its generation_config's, or the model's."""
     if "stop_strings" in generation:
         chosen: str | list[str] | None = generation["stop_strings"]
         return chosen
@@ -114,9 +114,9 @@ def decode(
     decoding: Decoding,
     recall: RecallPages | None,
 ) -> Generator[int, None, FinishReason]:
-    """Yield token ids until a stop; every yielded token is in the frame when the next one is asked for, or at the end.
+    """Yield token ids until a stop, and return why it ended. The prompt's last token has the logits [1, V].
 
-    logits [1, V] are those of the prompt's last token. Returns why there are no more.
+    Every yielded token is in the frame when the next one is asked for, or at the end.
     """
     sequence = prompt_ids[None].to(logits.device)
     while True:
@@ -138,7 +138,7 @@ def decode(
 
 
 def _reason_to_stop(stops: Any, told: Sequence[int]) -> FinishReason | None:
-    """Of what every criterion told, as transformers asks them: an end of its own goes before one of length or time."""
+    """Return the reason among what the criteria told, in transformers' order: own ends, then length or time."""
     reasons: set[FinishReason] = set()
     for criterion, stop in zip(stops, told, strict=True):
         if stop and isinstance(criterion, MaxLengthCriteria):

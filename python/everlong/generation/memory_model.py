@@ -54,19 +54,19 @@ _Made = TypeVar("_Made")
 
 @dataclasses.dataclass(frozen=True)
 class ReadReport:
-    """What a `read` did; all of it is durable."""
+    """What a `read` did. All of it is durable."""
 
-    tokens: int  # read now
-    blocks: int  # archived now
+    tokens: int  # tokens read now
+    blocks: int  # blocks archived now
     seconds: float
-    resumed_tokens: int = 0  # that the memory had from an earlier reading that was cut short
-    already: int = 0  # tokens of a text that was read before under the same names: nothing is stored twice
+    resumed_tokens: int = 0  # tokens that the memory had from an earlier reading that was cut short
+    already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
 
 
 def _one_at_a_time(
     method: Callable[Concatenate[MemoryModel, _Given], _Made],
 ) -> Callable[Concatenate[MemoryModel, _Given], _Made]:
-    """A method that needs the frame for itself."""
+    """Wrap a method that needs the frame for itself."""
 
     @functools.wraps(method)
     def alone(self: MemoryModel, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
@@ -79,20 +79,23 @@ def _one_at_a_time(
 class MemoryModel:
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
-    Thread-safe: one call at a time, and another one, from whatever thread, raises MemoryBusyError. An answer that is
-    streamed is a call until it was taken to its end or closed; only the thread that takes it may go on with another
-    call, which ends it. What only looks (`text`, `trace`, `last_recalled`, `memory` ...) needs no turn.
+    Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed
+    answer is a call until it was taken to its end or closed. Only the thread that takes it may make another call, which
+    ends it. Calls that only look (`text`, `trace`, `last_recalled`, `memory` ...) work at any time. After `close` every
+    call raises ClosedError.
 
     `memory` is a folder (made if it is not there), None for a memory in RAM, or an open `Memory`, which stays open. An
-    existing memory is gone on with where it ended; one of another model, RoPE or tokenizer raises ModelMismatchError,
-    one that another process or MemoryModel writes MemoryBusyError, a model that cannot be served exactly
-    UnsupportedModelError.
-    `config` is by default MemoryConfig(), scaled down to a model whose window is smaller. With `answer.recall_mode`
-    "text" a model is served, too, whose keys and values cannot be spliced; its memory is then of text alone, which any
-    model of the same tokenizer goes on with. `pack` is what was trained for the model (models/pack.py): "auto" takes
-    the one that `everlong train` left on this machine, else the one that is shipped for it, if any; a folder that one,
-    which raises ModelMismatchError where it is another model's; None is without. After `close` every call raises
-    ClosedError. Its attributes `memory` (an open `Memory`), `model` and `tokenizer` are for everyone.
+    existing memory goes on where it ended. ModelMismatchError for a memory of another model, RoPE or tokenizer;
+    MemoryBusyError for one that another process or MemoryModel writes; UnsupportedModelError for a model that cannot be
+    served exactly.
+
+    `config` is by default MemoryConfig(), scaled down for a model with a smaller window. With `answer.recall_mode`
+    "text" a model whose keys and values cannot be spliced is served, too. Its memory is then of text alone, and any
+    model with the same tokenizer may go on with it.
+
+    `pack` is what was trained for the model (models/pack.py). "auto" takes the one that `everlong train` left on this
+    machine, else the one that is shipped for the model, if any. A folder names one; ModelMismatchError where it is
+    another model's. None is without. The attributes `memory` (an open `Memory`), `model` and `tokenizer` are public.
     """
 
     def __init__(
@@ -137,9 +140,9 @@ class MemoryModel:
 
     @property
     def config(self) -> MemoryConfig:
-        """The settings in use. Those of a search may be set anew, from the next question on: each group says which.
+        """The settings in use. Settings of a search may be set anew, from the next question on; each group says which.
 
-        ValueError for another one, which stands as long as this MemoryModel does.
+        ValueError for any other change: those settings stand as long as this MemoryModel does.
         """
         return self.searcher.config
 
@@ -170,28 +173,29 @@ class MemoryModel:
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
-        Everything reported is durable. `source` names it in citations, a file's name by default; by it and by `tags`,
-        one or several, a question may be narrowed (`where=`). `origin` tells it from others of that name, by default
-        the path of its file. `happened` is when what it tells of happened, beside when it is archived:
-        `Where(happened_after=)` and times that a question names go by it. A text that was read before under the same
-        names is recognised, and said to be there `already`, unless it comes as pieces that are made while they are
-        read; `again=True` reads it anew. A reading that was cut short, by Ctrl-C or by the death of the process, goes
-        on where it stopped when the same text is read under the same name: what the memory has of it is not read again.
-        `more` says that this text is one of several, and not the last: until that one was read to its end, none of them
-        is read again. What spells a special token of the
-        tokenizer is text like any other; with `special_tokens` it is that token, as in a conversation that
-        a chat template wrote.
-        `progress=True` draws a bar on standard error; a function is called after each chunk, and at the end, with the
-        tokens that were read by now and those that there are, None until all of the text was tokenized; what it raises
-        ends the reading, as Ctrl-C does.
+        Everything reported is durable. `source` names the text in citations, by default by its file's name. A question
+        may be narrowed by it and by `tags`, one or several (`where=`). `origin` tells it from other texts of that name,
+        by default by its file's path. `happened` is when the events in it happened, beside when it is archived.
+        `Where(happened_after=)` and times in a question go by it.
 
-        Raises TypeError and ValueError for names that are no text, before anything is read; ValueError for a file that
-        is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full: what was
-        archived before stays, the block that was refused is not in the memory; and ReadOnlyMemoryError. However a
-        reading ends, what is archived of it bears its name.
+        A text that was read before under the same names is recognised and reported as `already` there. Pieces that are
+        made while they are read are not recognised. `again=True` reads it anew. Ctrl-C or the death of the process may
+        cut a reading short. It goes on where it stopped when the same text is read under the same name. What the memory
+        has of it is not read again. `more` says that this text is one of several, and not the last. Until the last was
+        read to its end, none of them is read again.
+
+        What spells a special token of the tokenizer is ordinary text. With `special_tokens` it is that token, as in a
+        conversation that a chat template wrote. `progress=True` draws a bar on standard error. A function is called
+        after each chunk, and at the end, with the tokens read so far and the tokens in all. The latter is None until
+        all of the text was tokenized. What the function raises ends the reading, like Ctrl-C.
+
+        Raises TypeError and ValueError for names that are no text, before anything is read. Raises ValueError for a
+        file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
+        ReadOnlyMemoryError. What was archived before an error stays, and the refused block is not in the memory.
+        However a reading ends, what is archived of it bears its name.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
         pieces, name, path = pieces_of(text)
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
@@ -200,7 +204,7 @@ class MemoryModel:
         mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)
         started = time.monotonic()
         self.frame.end_of_text()  # what stood before belongs to another source
-        if self.frame.os.recalled_tokens > 0:  # came back for a question: the text is not read in its light
+        if self.frame.os.recalled_tokens > 0:  # it came back for a question, and must not colour the text that is read
             self.frame.clear_recalled()
         self._readings.begin(source, self.frame.text_begin, mark, again=again)
         finished = False
@@ -240,16 +244,16 @@ class MemoryModel:
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress = False) -> ReadReport:
         """Make this memory from the token ids of another: one that another model read, or this one under an adapter.
 
-        Every block of `old`, a folder or an open `Memory`, which stays as it is, is read again, and keeps its source,
-        tags, role and time; forgotten ones are left out, and streams follow each other. The tokenizer has to be the
-        same. This memory is a new one, or one whose rebuilding was cut short: that is gone on with, and
+        `old` is a folder or an open `Memory`, and stays as it is. Every block of it is read again, and keeps its
+        source, tags, role and time. Forgotten blocks are left out, and streams follow each other. The tokenizer must be
+        the same. This memory is a new one, or one whose rebuilding was cut short. Such a rebuilding goes on, and
         `resumed_tokens` says what was there. `progress` is as for `read`.
 
-        Raises ModelMismatchError for ids of another tokenizer, ValueError where this memory holds anything else than
-        the beginning of `old`, and what `read` does.
+        Raises ModelMismatchError for ids of another tokenizer, ValueError where this memory holds anything but the
+        beginning of `old`, and what `read` raises.
         """
         if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("nothing is read into a memory that was opened for reading")
+            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
         started, archived = time.monotonic(), self.frame.archived_blocks
         self._answering.text_was_read()
         with contextlib.ExitStack() as opened:
@@ -282,35 +286,36 @@ class MemoryModel:
     ) -> Answer:
         """Answer from the memory.
 
-        A question is one turn of a user. The first one of an empty memory is the conversation that the tokenizer's chat
-        template makes of it, with the template's own system turn; a later one goes on from what was read and said.
-        `system` is a system message before it. `messages` are several turns instead, as `{"role": "user", "content":
-        "..."}`, the last one a user's, which is answered. All of them, and the system message, go behind the stream as
-        if they had been said here, and are remembered with the answer: what an earlier call said is there already, and
-        is not given again.
+        A question is one turn of a user. In an empty memory the tokenizer's chat template makes a conversation of it,
+        with the template's own system turn. A later question goes on from what was read and said. `system` is a system
+        message before it. `messages` are several turns in place of a question, as `{"role": "user", "content": "..."}`.
+        The last one is a user's, and is answered. All of them, and the system message, go behind the stream as if they
+        had been said here, and are remembered with the answer. Do not give again what an earlier call said: it is there
+        already.
 
-        `recall=False` leaves the window alone, pages, or what `recall` found, put back
-        these, first to last, as far as there is room, whatever the policy;
-        `remember` keeps question and answer as blocks of their own: what was asked comes back for no question, what was
-        said counts less than what was read, unless `where` names roles (`Where`);
-        `remember=False` keeps nothing of question and answer but their `trace`, and of a memory that was opened for
-        reading they stay in the window only; `chat=False` takes the question as plain text to go on from, and
-        `chat_template_kwargs` are variables of the tokenizer's chat template (`{"enable_thinking": False}`). What comes
-        back is from `where` alone; of a conversation since the last `read` the newest turns stand before it, whatever
-        `where` says (`MemoryConfig.conversation_tokens`). A
-        `streamer` of transformers gets the prompt and every token, and is told the end once this MemoryModel is free
-        for the next call. Further arguments are those of transformers' `generate`; what they leave open the model's own
-        `generation_config` says, and where that says nothing the answer is greedy and of 64 tokens at most.
+        `recall=False` leaves the window as it is. Pages, or what `recall` found, are put back first to last, as far as
+        there is room, whatever the policy. What comes back is from `where` alone. The newest turns of a conversation
+        since the last `read` stand before it, whatever `where` says (`MemoryConfig.conversation_tokens`).
 
-        Raises ValueError for an empty question, for messages without a chat template, and for a way of decoding that is
-        neither greedy search nor sampling; TypeError for what is no question; as `read` does, CapacityError and
-        MemoryIOError where the memory has no room for what is to be remembered.
+        `remember` keeps question and answer as blocks of their own. Unless `where` names roles (`Where`), questions
+        never come back, and answers count less than what was read. `remember=False` keeps nothing of them but their
+        `trace`. A memory that was opened for reading keeps them in the window only.
+
+        `chat=False` takes the question as plain text to go on from. `chat_template_kwargs` are variables of the
+        tokenizer's chat template (`{"enable_thinking": False}`). A `streamer` of transformers gets the prompt and every
+        token. It is told the end once this MemoryModel is free for the next call. Further arguments are those of
+        transformers' `generate`. What they leave open comes from the model's `generation_config`; where that says
+        nothing, decoding is greedy, with at most 64 tokens.
+
+        Raises ValueError for an empty question, for messages without a chat template, and for decoding that is neither
+        greedy search nor sampling; TypeError for what is no question. Raises CapacityError and MemoryIOError, like
+        `read`, where the memory has no room for what is to be remembered.
         """
         with _told_the_end(streamer), self._alone():
             require_where(where)
             prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
-            # Before the streamer may ask the next question, whose recalls are others.
+            # Before the streamer may ask the next question, which has other recalls.
             return self._answering.whole(answer, remember=remember)
 
     def stream(
@@ -328,12 +333,11 @@ class MemoryModel:
         streamer: Any = None,
         **generation: Any,
     ) -> Generator[str]:
-        """As `generate`, but yields the answer's text piece by piece.
+        """Do as `generate`, but yield the answer's text piece by piece.
 
-        One question at a time: an answer that was not taken to its end ends where the thread that took it makes another
-        call of this MemoryModel (but for `signal`), as if it had been closed; another thread's call meanwhile raises
-        MemoryBusyError. What was said of it by then stays said, but for the newest token, which enters the window when
-        the next one is asked for.
+        One question at a time. An answer that was not taken to its end ends when its thread makes another call of this
+        MemoryModel (except `signal`), as if it had been closed. Another thread's call meanwhile raises MemoryBusyError.
+        What was said by then stays, except the newest token, which enters the window when the next one is asked for.
         """
         with contextlib.ExitStack() as refused:
             refused.enter_context(_told_the_end(streamer))
@@ -375,14 +379,14 @@ class MemoryModel:
         on_answer: Callable[[int, Answer], None] | None = None,
         **generation: Any,
     ) -> list[Answer]:
-        """Answer each question from where the stream stands now, as if it were the only one; nothing is remembered.
+        """Answer each question from where the stream stands now, as if it were the only one. Nothing is remembered.
 
-        `where` is for all, or one for each. `on_answer` is told the number of an answer, from 0, and the answer as soon
-        as it is there, before the next question is read. What else is given is as for `generate`, and so is what is
-        raised; no question is read before all of them were looked at.
+        `where` is for all, or one for each. `on_answer` is called with an answer's number, from 0, and the answer,
+        before the next question is read. Other arguments and errors are as for `generate`. All questions are checked
+        before any is read.
         """
         if isinstance(questions, str):
-            raise TypeError("questions is a str: several are a list of them, one is for generate")
+            raise TypeError("questions is a str: give a list of questions, or call generate with one")
         asked = [asked_of(question, None, system) for question in questions]
         chosen = [where] * len(asked) if isinstance(where, Where) else list(where)
         if len(chosen) != len(asked):
@@ -413,13 +417,14 @@ class MemoryModel:
         streamer: Any = None,
         **model_kwargs: Any,
     ) -> Any:
-        """What transformers' `generate` calls: `mm.model.generate(**inputs, custom_generate=mm.decode)`.
+        """Decode for transformers' `generate`: `mm.model.generate(**inputs, custom_generate=mm.decode)`.
 
-        The prompt `input_ids` [1, n], which the caller made (no chat template is applied), goes behind the stream, and
-        is answered over the frame as `generate` does, by transformers' own processors and stops. `recall`, `remember`
-        and `where` may stand among the arguments of `model.generate`. Returns what that returns: ids [1, n + answer].
-        Stop strings are given in the call; transformers wants a tokenizer for those of a generation_config and hands it
-        to no custom_generate. ValueError for a batch, padding, beams, and what an answer has no place for.
+        The caller makes the prompt `input_ids` [1, n]; no chat template is applied. It goes behind the stream and is
+        answered over the frame as in `generate`, with transformers' own processors and stops. `recall`, `remember` and
+        `where` may stand among the arguments of `model.generate`. Returns what that returns: ids [1, n + answer].
+
+        Give stop strings in the call. For those of a generation_config transformers wants a tokenizer, and hands it to
+        no custom_generate. ValueError for a batch, padding, beams, and what an answer has no place for.
         """
         streamer = streamer if streamer is not None else streamer_of_generate()
         with _told_the_end(streamer), self._alone():
@@ -440,17 +445,17 @@ class MemoryModel:
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
-        """What came back for the newest `generate` or `stream`: best first, then what came while it was answered."""
+        """What came back for the newest `generate` or `stream`: best first, then what came during the answer."""
         return self._answering.recalled
 
     @property
     def last_walk(self) -> WalkTrace | None:
-        """The walk that took part in the newest question's search: `Answer.walk` of a stream."""
+        """The walk in the newest question's search: `Answer.walk` of a stream."""
         return self._answering.walk
 
     @property
     def last_confidence(self) -> float | None:
-        """How likely the answer is among what came back for the newest question: `Answer.confidence` of a stream."""
+        """How likely what came back for the newest question holds the answer: `Answer.confidence` of a stream."""
         return self._answering.confidence
 
     @_one_at_a_time
@@ -464,7 +469,7 @@ class MemoryModel:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         where: Where = EVERYWHERE,
     ) -> tuple[Recall, ...]:
-        """What a question would bring back from `where`, best first, without answering. Nothing of it is kept."""
+        """Return what a question would bring back from `where`, best first, without answering. Keep nothing."""
         require_where(where)
         prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
@@ -476,12 +481,12 @@ class MemoryModel:
             )
 
     def signal(self, signal: Signal) -> None:
-        """What a control token says (text/control.py), by call: end the open block, or recall for the newest tokens.
+        """Do what a control token says (text/control.py): end the open block, or recall for the newest tokens.
 
         "retrieve" needs the policy "signal", and waits while what came back last is protected. While an answer is
         streamed it brings back what that answer may: from its `where`, or nothing where it has `recall=False` or pages.
-        The thread whose call is at work may say it, between the pieces of its answer or from a streamer; from another
-        thread, or in the middle of a step of the frame (an observer of blocks), it raises MemoryBusyError.
+        The thread whose call is at work may send it, between the pieces of its answer or from a streamer.
+        MemoryBusyError from another thread, and in the middle of a step of the frame, as in an observer of blocks.
         """
         self._turns.require_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
@@ -489,7 +494,7 @@ class MemoryModel:
             self._answering.raise_signal(signal)
 
     def _prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
-        """A question as it goes on from the newest token: a turn that was ended is not ended again."""
+        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
         beginning = self.frame.os.stream_end == 0
         prompt = build_prompt(self.tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
         first = int(prompt.ids[0])
@@ -502,13 +507,13 @@ class MemoryModel:
     def profile(self) -> IndexProfile | None:
         """The retrieval heads in use: this memory's, or those of the model's earlier one.
 
-        None before the first question or while the memory is too small to tell.
+        None before the first question, and while the memory is too small to tell.
         """
         return self.searcher.heads.profile
 
     @_one_at_a_time
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
-        """Find the model's retrieval heads on this memory's own text; keep them, for the model's next memory too.
+        """Find the model's retrieval heads on this memory's own text. Keep them, for the model's next memory too.
 
         EverlongError in a memory of text alone: it has no keys.
         """
@@ -518,11 +523,11 @@ class MemoryModel:
 
     @_one_at_a_time
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
-        """How well the text is predicted after all that was read. Nothing is written.
+        """Return how well the text is predicted after all that was read. Nothing is written.
 
-        Every `answer.recent_every` tokens the recalled zone is filled anew, as `policy` says: "recent" the newest
-        archived blocks, "prompt" what the newest tokens' own queries find, "random" as many random pages as they find,
-        "window" nothing; None as configured.
+        Every `answer.recent_every` tokens the recalled zone is filled anew, as `policy` says; None: as configured.
+        "recent" fills it with the newest archived blocks, "prompt" with what the newest tokens' own queries find.
+        "random" fills it with as many random pages, "window" with nothing.
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.answer.policies)
@@ -531,10 +536,10 @@ class MemoryModel:
     # --- life
 
     def text(self, block_id: int) -> str:
-        """What a block of `memory.blocks()` says, without special tokens.
+        """Return what a block of `memory.blocks()` says, without special tokens.
 
         It is decoded alone: a character whose tokens lie in two blocks shows as U+FFFD in both. MemoryNotFoundError for
-        a block that there is not, or that was forgotten.
+        a block that does not exist or was forgotten.
         """
         self._turns.require_open()
         block = self.memory.core.block(block_id)
@@ -546,32 +551,38 @@ class MemoryModel:
         return self.frame.os.stream_end
 
     def trace(self) -> list[dict[str, Any]]:
-        """What the Memory OS decided and when, oldest first, as plain values; `everlong.pictures.timeline` draws it.
+        """Return what the Memory OS decided and when, oldest first, as plain values.
 
-        Also for what is not remembered (`remember=False`, a search, a perplexity): such an event says in `branched_at`
-        where the stream stood then, and no other has one. Since this MemoryModel was made; of a long life the newest
-        events.
+        `everlong.pictures.timeline` draws it. It covers this MemoryModel's life; of a long one, the newest events. It
+        has events that are not remembered, too (`remember=False`, a search, a perplexity). Only these have
+        `branched_at`: where the stream stood then.
 
-        Each has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`, `end`,
-        `tokens`) of which `stream`. An "archive" says in `ended_by` why the block ends: "length", "sentence",
-        "paragraph", "answer" (which begins behind it), "turn", "topic", "signal", "question" or "text" (its end). A
-        "recall" says in `trigger` what asked for it, and of a tombstone in `begin` and `end` which one; a "recall
-        waits" what would, were it not for what came back last. A "restore" lists in `restored` what came back (block,
-        stream, begin, end, and `detail_slots` of a block that came as Detail Tokens), and "left out" counts what was
-        found and did not fit. Signals are there as heard, and as "signal passed over". Where the Walker reads ahead
-        there is a "prefetch" behind what was decided at the same place of the stream or before: in `prefetched` the
-        pages (block, page) that were read into RAM, and how many of them were `used`, in that they came back since.
+        Each event has `what` was decided, when (`stream_position`), in which `state`, and for which tokens (`begin`,
+        `end`, `tokens`) of which `stream`. Further fields by `what`:
+
+        - "archive": `ended_by` says why the block ends: "length", "sentence", "paragraph", "answer" (which begins after
+          it), "turn", "topic", "signal", "question" or "text" (its end).
+        - "recall": `trigger` says what asked for it. For a tombstone, `begin` and `end` say which one.
+        - "recall waits": what would have asked, if what came back last were not protected.
+        - "restore": `restored` lists what came back: block, stream, begin, end, and `detail_slots` of a block that came
+          as Detail Tokens.
+        - "left out": counts what was found and did not fit.
+        - "prefetch", where the Walker reads ahead: `prefetched` are the pages (block, page) that were read into RAM,
+          and `used` counts those that came back since. It follows what was decided at the same place of the stream or
+          before.
+
+        Signals are there as heard, and as "signal passed over".
         """
         return self.frame.parts.told(self.frame.os.trace())
 
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
 
-        MemoryBusyError while another thread's call is at work, or an answer that it streams: then nothing is closed.
-        A memory in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
+        MemoryBusyError while another thread's call is at work, or streams an answer; then nothing is closed. A memory
+        in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
         """
         with self._turns.closing() as open_until_now, contextlib.ExitStack() as last:
-            if open_until_now:  # whatever fails, in this order from below
+            if open_until_now:  # whatever fails, the steps below run in this order
                 last.callback(self._close_memory)
                 last.callback(self.searcher.close)
                 last.callback(self.frame.close)
@@ -583,7 +594,7 @@ class MemoryModel:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Inside, a call that needs the frame; MemoryBusyError while another is at work."""
+        """Wrap a call that needs the frame. MemoryBusyError while another is at work."""
         with self._turns.alone():
             self._require_ready()
             yield
@@ -604,7 +615,7 @@ class MemoryModel:
 
 @contextlib.contextmanager
 def _told_the_end(streamer: Any) -> Iterator[None]:
-    """A streamer hears the end when all is done, whatever came of it: who waits for it may ask the next question."""
+    """Tell a streamer the end when all is done, however it went. Who waits for it may ask the next question then."""
     try:
         yield
     finally:

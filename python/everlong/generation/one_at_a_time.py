@@ -1,4 +1,4 @@
-"""Who has a MemoryModel's frame: one call at a time, in whatever thread."""
+"""Gives a MemoryModel's frame to one call at a time, in whatever thread."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from collections.abc import Callable, Generator, Iterator
 from everlong.errors import ClosedError, MemoryBusyError
 
 _BUSY = (
-    "another call of this MemoryModel is at work, in another thread, or below this one, which comes from its streamer, "
-    "logits processor or progress: one at a time"
+    "another call of this MemoryModel is at work: in another thread, or around this call, which comes from its "
+    "streamer, logits processor or progress: one at a time"
 )
-_STREAMING = (
-    "another thread streams an answer of this MemoryModel: it has the frame until that was taken to its end or closed"
-)
+_STREAMING = "another thread streams an answer of this MemoryModel: take that to its end or close it first"
 
 
 class OneAtATime:
     """The lock of a MemoryModel. Thread-safe.
 
-    - A call has the frame from its beginning to its end. An answer that is streamed has it from its first piece to its
-      last, or until its generator is closed or dropped, and so while it waits for its next piece to be asked for.
-    - Nobody waits. Whoever comes meanwhile gets MemoryBusyError, and nothing is changed: from another thread, and from
-      below the call itself (its streamer, its logits processors, its progress, an observer of blocks).
+    - A call has the frame from its beginning to its end. A streamed answer has it from its first piece to its last, or
+      until its generator is closed or dropped. So it has the frame while it waits to be asked for its next piece.
+    - No call waits. Another call meanwhile gets MemoryBusyError, and nothing is changed: from another thread, and from
+      within the call itself (its streamer, its logits processors, its progress, an observer of blocks).
     - But a call of the thread that asked for a waiting answer's newest piece ends that answer, as if it had been
-      closed. Any thread that has the generator may ask for the next piece; from then on the answer is that thread's.
-    - A signal takes the frame, too, and is refused like any call; but the thread that has the frame may send it,
-      between two pieces or from below, wherever no step of the frame is under way.
-    - `close` is a call like any other, and the last one: ClosedError for all that come later.
+      closed. Any thread that has the generator may ask for the next piece. From then on the answer is that thread's.
+    - A signal takes the frame, too, and is refused like any call. But the thread that has the frame may send it,
+      between two pieces or from within, wherever no step of the frame is under way.
+    - `close` is a call like any other, and the last one: ClosedError for all later calls.
 
     What only looks needs no turn: `text`, `trace`, `last_recalled`, `last_confidence`, `profile`, `stream_tokens`,
     `config`, and all that an open Memory does. A `config` that is set holds from the next search on.
@@ -37,8 +35,8 @@ class OneAtATime:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held by the call that has the frame
-        self._thread: threading.Thread | None = None  # whose call that is
-        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest answer that is streamed
+        self._thread: threading.Thread | None = None  # the thread of that call
+        self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest streamed answer
         self._closed = False
 
     def require_open(self) -> None:
@@ -47,7 +45,7 @@ class OneAtATime:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Inside, a call that has the frame."""
+        """Wrap a call that has the frame."""
         self.require_open()
         self._end_waiting()
         if not self._lock.acquire(blocking=False):
@@ -62,7 +60,7 @@ class OneAtATime:
 
     @contextlib.contextmanager
     def streaming(self, answer: Callable[[], Generator[str] | None]) -> Iterator[Callable[[], None]]:
-        """The same around all of an answer's pieces; to be told after each that the next one was asked for.
+        """Do as `alone` around all pieces of an answer. Gives a function to call when the next piece is asked for.
 
         `answer` refers to its generator weakly: one that nobody holds any more is closed at once.
         """
@@ -75,7 +73,7 @@ class OneAtATime:
 
     @contextlib.contextmanager
     def signalling(self) -> Iterator[None]:
-        """Inside, what is said to the frame between two steps, by whoever has it or while nobody does."""
+        """Wrap a signal to the frame between two steps, from the thread that has it, or while no thread has."""
         self.require_open()
         if self._thread is threading.current_thread():
             yield
@@ -90,7 +88,7 @@ class OneAtATime:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[bool]:
-        """Inside, the last call; False where there was one before."""
+        """Wrap the last call. Gives False where there was one before."""
         if self._closed:
             yield False
             return
@@ -105,13 +103,13 @@ class OneAtATime:
             yield True
 
     def _waiting(self) -> Generator[str] | None:
-        """The answer that waits for its next piece to be asked for."""
+        """Return the answer that waits to be asked for its next piece."""
         streamed = self._streamed()
         waits = streamed is not None and inspect.getgeneratorstate(streamed) == inspect.GEN_SUSPENDED
         return streamed if waits else None
 
     def _end_waiting(self) -> None:
-        """Close the waiting answer of this thread; its branch would swallow what comes now."""
+        """Close the waiting answer of this thread; its branch would undo what comes now."""
         waiting = self._waiting()
         if waiting is None:
             return

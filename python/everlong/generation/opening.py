@@ -1,4 +1,4 @@
-"""From a model and a place to what a MemoryModel is made of: the memory, how the model is served, and the settings."""
+"""Opens what a MemoryModel is made of: the memory, how the model is served, and the settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def open_memory(
 ) -> Opened:
     """Open or make the memory for this model, for `writer` alone, and put a frame over it.
 
-    `undo` takes what has to be undone where something fails, here or later. Errors as `MemoryModel` says.
+    `undo` takes what must be undone where something fails, here or later. Errors as in `MemoryModel`.
     """
     there = memory if isinstance(memory, Memory) else _existing(memory, config)
     if there is not None:
@@ -56,7 +56,7 @@ def open_memory(
         _hold(there, writer, undo)
     text_alone = there is not None and there.core.manifest().text_alone
     config = config if config is not None else default_config(model, text_alone=text_alone)
-    # What is refused is refused before there is a folder, whose codec and page length would stay.
+    # Refuse before there is a folder, which would keep its codec and page length.
     _core.MemoryOs(config.os_config())
     served = serve(model, config, text_alone=text_alone)
     config = config if served.layers > 0 else config.of_text_alone()
@@ -97,14 +97,14 @@ def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None
 
 
 def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) -> Memory | None:
-    """The memory in that folder, where there is one."""
+    """Return the memory in that folder, where there is one."""
     if memory is None or not Memory.exists(memory):
         return None
     return Memory.open(memory, host_bytes=None if config is None else config.archive.host_bytes)
 
 
 def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
-    """Of a new memory; of text alone it has no layers."""
+    """Return the manifest of a new memory. For text alone it has no layers."""
     from everlong.models import name_from_anywhere
 
     return _core.Manifest(

@@ -22,15 +22,15 @@ class Perplexity:
     """How well a text was predicted: its tokens but the first."""
 
     ppl: float  # exp(nll)
-    nll: float  # mean, nats a token
-    tokens: int  # scored
+    nll: float  # the mean, nats a token
+    tokens: int  # scored ones
     token_nll: tuple[float, ...]  # of every scored token, nats
 
 
 def perplexity_of(
     ids: torch.Tensor, frame: Frame, searcher: Searcher, config: MemoryConfig, policy: PerplexityPolicy, seed: int
 ) -> Perplexity:
-    """Of token ids [n], behind what the frame holds, which afterwards is what it was.
+    """Score token ids [n] behind what the frame holds. Afterwards the frame is what it was.
 
     Every `answer.recent_every` tokens the recalled zone is filled anew, as `policy` says. ValueError for less than two
     tokens.
@@ -56,7 +56,7 @@ def perplexity_of(
 
 
 def nearest_policy(policies: frozenset[Policy]) -> PerplexityPolicy:
-    """The policy of a perplexity that comes nearest to those of a conversation."""
+    """Return the policy of a perplexity that comes nearest to those of a conversation."""
     if not policies:
         return "window"
     return "recent" if policies == {"recent"} else "prompt"

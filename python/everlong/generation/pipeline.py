@@ -1,7 +1,7 @@
 """everlong as a transformers pipeline: `transformers.pipeline("everlong-text-generation", ...)`.
 
-Importing this module registers the task; `import everlong` alone does not, for transformers' pipelines take a second to
-load.
+Importing this module registers the task. `import everlong` alone does not, because transformers' pipelines take a
+second to load.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ TASK = "everlong-text-generation"
 
 
 class EverlongTextGenerationPipeline(transformers.Pipeline):
-    """Reads a context that the model's window need not hold, and answers questions about it.
+    """Reads a context that may be longer than the model's window, and answers questions about it.
 
-    `pipe(context, question="...")` gives {"answer", "recalled"}; `pipe(context, questions=[...])` gives a list under
-    "answers". `memory` names a folder that keeps what was read: a second call may then pass "" as context. `config` is
-    a MemoryConfig; what else is given goes to `MemoryModel.answer_many`.
+    `pipe(context, question="...")` returns {"answer", "recalled"}. `pipe(context, questions=[...])` returns a list
+    under "answers". `memory` names a folder that keeps what was read; a second call may then pass "" as context.
+    `config` is a MemoryConfig. Other arguments go to `MemoryModel.answer_many`.
     """
 
     _load_processor = False
@@ -41,8 +41,8 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
         if isinstance(questions, str):
-            raise TypeError("questions is a str: several are a list of them, one is question=")
-        # Only what was given: a call's parameters are laid over those of the pipeline's construction.
+            raise TypeError("questions is a str: give a list of questions, or one as question=")
+        # Only what was given: a call's parameters override those of the pipeline's construction.
         if question is None and questions is None:
             return {}, given, {}
         asked = [question] if question is not None else list(questions or ())

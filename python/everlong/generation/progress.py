@@ -1,4 +1,4 @@
-"""Progress of anything that takes over a second."""
+"""Shows the progress of anything that takes over a second."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-# Of a reading: none, a bar, or a function that is told the tokens read by now and those that there are, None until that
-# is known.
+# Of a reading: no progress, a bar, or a function of the tokens read so far and those in all, None until that is known.
 Progress = bool | Callable[[int, int | None], None]
 
 
 @contextlib.contextmanager
 def working(label: str, *, enabled: bool) -> Iterator[None]:
-    """A sign of life on standard error's terminal, where nothing can be counted."""
+    """Show a sign of life on standard error's terminal, where nothing can be counted."""
     with Console(stderr=True).status(escape(label)) if enabled else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
 def track_tokens(label: str, *, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar over tokens on standard error's terminal; gives the function that advances it, None when off.
+    """Draw a bar over tokens on standard error's terminal. Gives the function that advances it, None when off.
 
-    That takes how many tokens are done since the last call, and how many there are as far as is known.
+    The function takes how many tokens are done since the last call, and how many there are, as far as is known.
     """
     if not enabled:
         yield None

@@ -1,4 +1,4 @@
-"""Pieces of a text into a frame, in chunks, as the one text that they are."""
+"""Reads pieces of a text into a frame, in chunks, as the one text that they are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_pieces(
     special_tokens: bool,
     progress: Progress,
 ) -> int:
-    """Read them in chunks as one text, but for what the memory has; how many tokens were read."""
+    """Read pieces in chunks as one text, except what the memory has. Return how many tokens were read."""
     tokens = done = 0
     ended = False  # all of it was tokenized
     told = progress if callable(progress) else None
@@ -34,7 +34,7 @@ def read_pieces(
 
     def chunks() -> Generator[torch.Tensor]:
         nonlocal tokens, ended
-        waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they are a chunk
+        waiting = torch.zeros(0, dtype=torch.int64, device="cpu")  # ids of short pieces, until they make a chunk
 
         def unread(ids: torch.Tensor) -> torch.Tensor:
             nonlocal tokens
@@ -53,7 +53,7 @@ def read_pieces(
                 step()
         except GeneratorExit:  # a chunk failed: what waits behind it has no place
             raise
-        except BaseException:  # the pieces end here, and what came of them is kept
+        except BaseException:  # the pieces end here, and what was read of them is kept
             yield unread(encoder.end())
             raise
         last = unread(encoder.end())

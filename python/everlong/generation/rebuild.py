@@ -1,7 +1,7 @@
-"""A memory made anew from the token ids of another: for another model, or for one with other adapters at work.
+"""Makes a memory anew from the token ids of another: for another model, or for one with other adapters at work.
 
-Keys and values are a model's own; the ids are the tokenizer's. What the other memory holds is read again block by
-block: each keeps its span, source, tags, role and time, and what was forgotten is left out.
+Keys and values belong to a model, ids to the tokenizer. The other memory's blocks are read again one by one. Each keeps
+its span, source, tags, role and time. What was forgotten is left out.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from everlong.frame.interrupts import interrupts_between_steps
 from everlong.generation.progress import Progress, track_tokens
 from everlong.memory import Memory
 
-_ORIGINS = {"read": "read", "asked": "prompt", "said": "generated"}  # of a role: how its tokens came into a frame
+_ORIGINS = {"read": "read", "asked": "prompt", "said": "generated"}  # by role: how its tokens came into a frame
 
 
 def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progress) -> tuple[int, int]:
-    """Read all of `old` behind what the frame's memory has of it; how many tokens were read, and were there already.
+    """Read all of `old` that the frame's memory lacks. Return how many tokens were read, and were there already.
 
-    `start` are the ids that an empty stream of the frame begins with by itself. A rebuilding that was cut short is
-    gone on with. ValueError where the memory holds anything but the beginning of `old`, ModelMismatchError where `old`
-    has another tokenizer's ids.
+    `start` are the ids that an empty stream of the frame begins with by itself. A rebuilding that was cut short goes
+    on. ValueError where the memory holds anything but the beginning of `old`; ModelMismatchError where `old` has
+    another tokenizer's ids.
     """
     if old.core.manifest().tokenizer != frame.memory.core.manifest().tokenizer:
         raise ModelMismatchError(
-            "the memory was made with another tokenizer: its ids say something else to this model; read its text"
+            "the memory was made with another tokenizer: its ids mean other text to this model; read the text itself"
         )
     frame.end_of_text()  # what an earlier process had read, and not archived
     there = _tokens_there(frame, old)
@@ -75,7 +75,7 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
 
 
 def _in_order(old: Memory) -> Iterator[_core.BlockInfo]:
-    """Its blocks, stream after stream, each in order of time."""
+    """Yield its blocks, stream after stream, each in order of time."""
     yield from sorted(old.core.blocks(), key=lambda block: (block.stream, block.begin))
 
 
@@ -84,7 +84,7 @@ def _ids_of(old: Memory, block: _core.BlockInfo) -> npt.NDArray[Any]:
 
 
 def _tokens_there(frame: Frame, old: Memory) -> int:
-    """How many of the tokens of `old` the frame's memory has; ValueError where it has others."""
+    """Return how many of the tokens of `old` the frame's memory has. ValueError where it has others."""
     core, stream = frame.memory.core, frame.os.stream
     end = core.stream_end(stream)
     other = ValueError("the memory holds something else than the beginning of what is to be rebuilt: name a new one")

@@ -1,4 +1,4 @@
-"""The graph of a memory: blocks in time, topics over them, times and names; the way to networkx and GraphML."""
+"""The graph of a memory: blocks in time, topics over them, times and names; exports to networkx and GraphML."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Nodes and edges that follow from what blocks say of themselves: times, names, sessions.
 
-None of them is stored: they are made when they are asked for, of the blocks' times and tags, and so are as durable as
-these, right after whatever was forgotten, and there in memories of any age.
+None of them is stored. They are made from the blocks' times and tags when they are asked for. So they are as durable as
+these, right after anything was forgotten, and there in memories of any age.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final, Literal, NamedTuple
 import everlong._core as _core
 from everlong.graph.own_tags import given_in, happened_in, keyphrases_in
 
-# Ids of topics lie below. All are integers of a double, as GraphML's readers and JavaScript take them.
+# Ids of topics are smaller. All are integers that a double holds, for GraphML's readers and JavaScript.
 FIRST_DERIVED: Final = 1 << 40
 _FIRST_ENTITY: Final = 1 << 48
 _LEVELS: Final = ("%Y-%m-%d", "%Y-%m", "%Y")  # of the timeline: day, month, year
-_LEAST_BLOCKS: Final = 2  # that a keyphrase is in to be an entity
+_LEAST_BLOCKS: Final = 2  # a keyphrase in so many blocks is an entity
 
 DerivedKind = Literal["next_session", "previous_session", "happened", "mentions"]
 
@@ -35,30 +35,32 @@ class DerivedNode:
     level: int
     count: int  # blocks below it
     name: str
-    created_at: float  # of its first block, when it happened
-    updated_at: float  # of its last one
+    created_at: float  # when the events of its first block happened
+    updated_at: float  # the same of its last block
 
 
 class DerivedEdge(NamedTuple):
+    """An edge that follows from what blocks say. None is stored."""
+
     source: int
     target: int
     kind: DerivedKind
-    time: float  # of the block, where there is one: when it happened; between sessions when the later one was archived
+    time: float  # when the block's events happened; between sessions, when the later block was archived
 
 
 class Derived(NamedTuple):
-    """By id; by source, target and kind."""
+    """Nodes by id; edges by source, target and kind."""
 
     nodes: list[DerivedNode]
     edges: list[DerivedEdge]
 
 
 def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
-    """Of blocks in the order of archiving: days, months and years, names, and the way from each stream to the next.
+    """Derive days, months, years and names from blocks, and the ways from each stream to the next.
 
-    A block is of the day (UTC) on which what it tells of happened, or on which it was archived. An entity is a tag that
-    the caller gave, or a name that the tagger found in several blocks: of its keyphrases those are names that have two
-    words. Sessions are streams, in the order of their first blocks.
+    Blocks are in order of archiving. A block is of the day (UTC) on which its events happened, or on which it was
+    archived. An entity is a tag that the caller gave, or one of the tagger's keyphrases that several blocks have: a
+    name of two words. Sessions are streams, in the order of their first blocks.
     """
     times = {block.id: _time_of(block) for block in blocks}
     edges = _between_sessions(blocks)
@@ -91,7 +93,7 @@ def _time_of(block: _core.BlockInfo) -> float:
 
 
 def _timeline_of(day: datetime.date) -> list[tuple[int, str]]:
-    """Ids and names of a day, its month and its year."""
+    """Return ids and names of a day, its month and its year."""
     firsts = (day, day.replace(day=1), day.replace(month=1, day=1))
     return [
         (FIRST_DERIVED + (level << 32) + first.toordinal(), first.strftime(name))
@@ -115,7 +117,7 @@ def _mentions(blocks: Iterable[_core.BlockInfo]) -> dict[str, list[int]]:
 
 
 def _with_ids(mentions: dict[str, list[int]]) -> Iterable[tuple[int, tuple[str, list[int]]]]:
-    """A name has the same id in every memory, but where two of one memory would have the same."""
+    """Give names their ids: the same in every memory, except where two names of one memory would get the same."""
     taken: set[int] = set()
     for name in sorted(mentions):
         digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()

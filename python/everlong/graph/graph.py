@@ -1,4 +1,4 @@
-"""What a memory's graph has: nodes, their neighbours, ways between them."""
+"""A memory's graph: nodes, their neighbours, ways between them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _STORED: Final = ("next", "previous", "belongs_to")
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A block, whose node has its id, or what stands over several.
+    """A block, or what stands over several blocks. A block's node has the block's id.
 
-    That is a topic, whose vector is the mean of its blocks'; a stretch of the timeline, a day, month or year (UTC); or
-    an entity, which blocks name.
+    Over several blocks stand topics, stretches of the timeline and entities. A topic's vector is the mean of its
+    blocks'. A stretch is a day, month or year (UTC). An entity is named by its blocks.
     """
 
     id: int
     kind: NodeKind
-    level: int  # 0 right over blocks, 1 over topics, or days, of level 0 ...
+    level: int  # 0 right over blocks, 1 over topics or days of level 0 ...
     count: int  # blocks below it; 0 for a block
-    created_at: datetime.datetime  # UTC; of its first block; of times and entities when that happened
-    updated_at: datetime.datetime  # UTC; of its newest block, the same
+    created_at: datetime.datetime  # UTC; of its first block; for times and entities, when its events happened
+    updated_at: datetime.datetime  # UTC; of its newest block, likewise
     vector: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # [dimension]; empty without
     name: str = ""  # of times and entities: "2024-05-03", "2024-05", "2024"; what blocks call it
 
@@ -48,9 +48,9 @@ class Node:
 class Edge:
     """From one node to another.
 
-    `next` and `previous` lead through a stream's time, `next_session` and `previous_session` from the last block of a
-    stream to the first of the one that was begun next, and back; `belongs_to` leads up to a topic, `happened` to a day,
-    from there to its month and year, `mentions` from a block to an entity.
+    `next` and `previous` lead through a stream's time. `next_session` and `previous_session` lead from the last block
+    of a stream to the first of the stream that was begun next, and back. `belongs_to` leads up to a topic. `happened`
+    leads to a day, from there to its month and year. `mentions` leads from a block to an entity.
     """
 
     source: int
@@ -65,22 +65,22 @@ class Edge:
 class MemoryGraph:
     """The graph of an open memory, as it is committed when it is asked: `memory.graph`.
 
-    It grows where a MemoryModel reads with `archive.graph`, and is empty elsewhere. Blocks and topics are
-    stored, with the edges between them; times, entities and ways between sessions are made of what the blocks say each
-    time that they are asked for, which takes as long as `memory.blocks()`. Thread-safe. Every call raises
-    CorruptMemoryError for a damaged row, ClosedError once the memory is closed.
+    It grows where a MemoryModel reads with `archive.graph`, and is empty elsewhere. Blocks and topics are stored, with
+    the edges between them. Times, entities and ways between sessions are made from the blocks each time they are asked
+    for, which takes as long as `memory.blocks()`. Thread-safe. Every call raises CorruptMemoryError for a damaged row,
+    ClosedError once the memory is closed.
     """
 
     def __init__(self, core: _core.Memory) -> None:
         self._core = core
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """Return how many nodes there are."""
         stored = self._core.stats().graph_nodes
         return stored and stored + len(self._derived().nodes)
 
     def nodes(self, kind: NodeKind | None = None) -> list[Node]:
-        """All nodes, or those of a kind, by id."""
+        """Return all nodes, or those of a kind, by id."""
         found = self._core.graph()[0] if kind is None else self._core.graph_nodes(kind)
         nodes = list(map(_node_of, found))
         if kind in (None, "timeline", "entity"):
@@ -88,7 +88,7 @@ class MemoryGraph:
         return nodes
 
     def node(self, id: int) -> Node:
-        """MemoryNotFoundError where there is none of that id."""
+        """Return the node of that id. MemoryNotFoundError where there is none."""
         if id >= FIRST_DERIVED:
             for node in self._derived().nodes:
                 if node.id == id:
@@ -96,15 +96,15 @@ class MemoryGraph:
         return _node_of(self._core.graph_node(id))
 
     def edges(self) -> list[Edge]:
-        """All edges, by source, target and kind."""
+        """Return all edges, by source, target and kind."""
         edges = [*map(_edge_of, self._core.graph()[1]), *map(_derived_edge, self._derived().edges)]
         return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
     def neighbours(self, id: int, kind: EdgeKind | None = None, *, incoming: bool = False) -> list[int]:
-        """Ids of the nodes that edges of a kind, or of any, lead to from a node; `incoming`: those that lead to it.
+        """Return ids of the nodes that a node's edges lead to, of a kind or of any; `incoming`: that lead to it.
 
-        `neighbours(block, "belongs_to")` are its topics, `neighbours(topic, "belongs_to", incoming=True)` what belongs
-        to a topic. MemoryNotFoundError where there is no such node.
+        `neighbours(block, "belongs_to")` are its topics. `neighbours(topic, "belongs_to", incoming=True)` is what
+        belongs to a topic. MemoryNotFoundError where there is no such node.
         """
         self.node(id)
         near, far = ("target", "source") if incoming else ("source", "target")
@@ -115,9 +115,9 @@ class MemoryGraph:
         return sorted({getattr(edge, far) for edge in named})
 
     def names(self) -> dict[int, str]:
-        """What every topic is about, by id: phrases of its blocks that other topics of its level have not.
+        """Return what every topic is about, by id: phrases of its blocks that other topics of its level lack.
 
-        Phrases are what a tagger said (`archive.tagger`); where none did, the source of most of its blocks.
+        Phrases are what a tagger said (`archive.tagger`). Where none did, it is the source of most of its blocks.
         """
         nodes, edges = self._core.graph()
         blocks = {block.id: block for block in self._core.blocks()}
@@ -138,10 +138,11 @@ class MemoryGraph:
         return names
 
     def path(self, source: int, target: int, *, kinds: Collection[EdgeKind] = _STORED) -> list[int]:
-        """Ids from one node to another over the fewest edges, taken in either direction; empty where there is no way.
+        """Return ids from one node to another over the fewest edges, in either direction; empty where there is no way.
 
-        Of several such ways that with the smallest ids. `kinds` are the edges that it may take: by default those that
-        are stored, for over a day any two of its blocks are near. MemoryNotFoundError where there is no such node.
+        Of several ways it is the one with the smallest ids. `kinds` are the edges that it may take, by default those
+        that are stored, because over a day any two of its blocks are near. MemoryNotFoundError where there is no such
+        node.
         """
         if set(kinds) == set(_STORED):
             return self._core.graph_path(source, target)
@@ -168,10 +169,10 @@ class MemoryGraph:
         return way
 
     def to_networkx(self) -> networkx.MultiDiGraph:
-        """All of it as a networkx graph: an edge's key is its kind, vectors stay behind. Extra `graph`.
+        """Return all of it as a networkx graph. An edge's key is its kind. Vectors are left out. Extra `graph`.
 
-        Attributes of nodes are kind, level, count, name, created_at and updated_at, of blocks stream, begin, end,
-        source and role, too; of edges kind, weight and time. Times are texts in ISO 8601, so that every format takes
+        Nodes have the attributes kind, level, count, name, created_at and updated_at. Blocks have stream, begin, end,
+        source and role, too. Edges have kind, weight and time. Times are texts in ISO 8601, so that every format takes
         them.
         """
         try:
@@ -196,14 +197,14 @@ class MemoryGraph:
         return graph
 
     def write_graphml(self, file: str | os.PathLike[str]) -> None:
-        """The same as a GraphML file, which Gephi, yEd and Cytoscape open."""
+        """Write the same as a GraphML file, which Gephi, yEd and Cytoscape open."""
         graph = self.to_networkx()
         import networkx
 
         networkx.write_graphml(graph, os.fspath(file))
 
     def _derived(self) -> Derived:
-        """Of the blocks that have a node."""
+        """Derive from the blocks that have a node."""
         nodes = {node.id for node in self._core.graph_nodes("block")}
         return derived_from([block for block in self._core.blocks() if block.id in nodes])
 
@@ -225,7 +226,7 @@ def _edge_of(core: _core.GraphEdge) -> Edge:
 
 
 def _source_of(blocks: list[_core.BlockInfo]) -> str:
-    """That of most of these; they are few, and a source's name is a book's or a file's."""
+    """Return the source of most of these. Sources are few: names of books or files."""
     counts = collections.Counter(block.source or "conversation" for block in blocks)
     return counts.most_common(1)[0][0] if counts else ""
 

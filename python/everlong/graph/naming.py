@@ -1,4 +1,4 @@
-"""What a topic is about, in words that a person understands: phrases that its blocks have and others do not."""
+"""What a topic is about, in words that a person understands: phrases that its blocks have and others lack."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WORDS: Final = 3  # of a name
 
 
 def names_of(phrases: Mapping[Topic, Sequence[Sequence[str]]]) -> dict[Topic, str]:
-    """The name of every topic, by the phrases of each of its blocks; "" where no block has any.
+    """Return the name of every topic, by the phrases of each of its blocks; "" where no block has any.
 
-    score = blocks of the topic that have the phrase * log(topics / topics that have it): tf-idf with topics for
-    documents, so that what stands all over a book names none of its topics. Of equal ones the more frequent comes
-    first, then the one that a block has nearest to its front, where taggers put the best. A phrase that shares a word
-    with one before it is left out.
+    score = blocks of the topic that have the phrase * log(topics / topics that have it): tf-idf with topics as
+    documents. So what stands all over a book names none of its topics. Of equal phrases the more frequent comes first,
+    then the one nearest to the front of a block's phrases, where taggers put the best. A phrase that shares a word with
+    an earlier one is left out.
     """
     counts = {topic: collections.Counter(p for of in blocks for p in set(of)) for topic, blocks in phrases.items()}
     topics_with = collections.Counter(phrase for count in counts.values() for phrase in count)

@@ -1,4 +1,4 @@
-"""What everlong itself keeps of a block among its tags: when it happened, and what it is about."""
+"""What everlong itself keeps among a block's tags: when its events happened, and what it is about."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import everlong._core as _core
 
 
 def happened_in(tags: Iterable[str]) -> float | None:
-    """When what a block tells of happened, in seconds since 1970; None where nobody said."""
+    """Return when a block's events happened, in seconds since 1970; None where nobody said."""
     told = [tag.removeprefix(_core.HAPPENED_TAG) for tag in tags if tag.startswith(_core.HAPPENED_TAG)]
     return float(told[0]) if told else None
 
 
 def keyphrases_in(tags: Iterable[str]) -> tuple[str, ...]:
-    """What taggers said, in their order."""
+    """Return what taggers said, in their order."""
     return tuple(tag.removeprefix(_core.KEY_TAG) for tag in tags if tag.startswith(_core.KEY_TAG))
 
 
 def given_in(tags: Iterable[str]) -> tuple[str, ...]:
-    """Those that are a user's, in their order."""
+    """Return the user's tags, in their order."""
     return tuple(tag for tag in tags if not tag.startswith(_core.OWN_TAG))

@@ -1,4 +1,4 @@
-"""Where a memory keeps what was chosen of a block: its tensors, named after who wrote them (docs/format.md)."""
+"""Where a memory keeps a block's chosen tokens: its tensors, named after their writer (docs/format.md)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ TOKENS = _PREFIX + "tokens"  # which tokens were chosen
 
 
 def payload_name(writer: str | None) -> str:
-    """Of the chosen tokens' keys and values: as they were read, or as a writer, by what tells it apart, made them."""
+    """Return the name of the payload of chosen tokens: as they were read (None), or as that writer made them."""
     return _PREFIX + "kv" if writer is None else f"{_PREFIX}kv.{writer}"
 
 
 def kept_bytes(tensor_bytes: Mapping[str, int]) -> int:
-    """Of all that blocks carry, by the names of tensors: what chosen tokens take, whoever chose or wrote them."""
+    """Return the bytes of chosen tokens by all writers, among the blocks' tensors by name."""
     return sum(size for name, size in tensor_bytes.items() if name.startswith(_PREFIX))

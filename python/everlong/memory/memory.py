@@ -1,4 +1,4 @@
-"""A memory: one conversation's or library's blocks and their index, in RAM or in one folder."""
+"""A memory: the blocks of one conversation or library, and their index, in RAM or in one folder."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Block:
     created_at: datetime.datetime  # UTC
     tags: tuple[str, ...]
     payload_bytes: int
-    role: Role  # what all of it was: read, asked or said
-    origin: str = ""  # of what was read: the path of its file, or what `read` was told
-    happened: datetime.datetime | None = None  # UTC; what it tells of, as `read` was told
+    role: Role  # of all of it: read, asked or said
+    origin: str = ""  # where it was read from: the path of its file, or what `read` was told
+    happened: datetime.datetime | None = None  # UTC; when the events in it happened, as `read` was told
     keyphrases: tuple[str, ...] = ()  # what a tagger said that it is about (`MemoryConfig.tagger`)
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryStats:
-    """How much a memory holds; forgotten blocks are not counted but in `dead_bytes`."""
+    """How much a memory holds. Forgotten blocks count in `dead_bytes` alone."""
 
     blocks: int
     pages: int
@@ -52,14 +52,14 @@ class MemoryStats:
     payload_bytes: int  # encoded keys and values
     disk_bytes: int  # 0 for a memory in RAM
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
-    host_bytes: int  # payload that is in RAM now
-    index_bytes: int  # of the indexes, in RAM now
-    detail_bytes: int  # of the blocks' Detail Tokens
-    kept_bytes: int  # of what was chosen of blocks: which tokens, and their payloads
+    host_bytes: int  # payload in RAM now
+    index_bytes: int  # indexes in RAM now
+    detail_bytes: int  # the blocks' Detail Tokens
+    kept_bytes: int  # chosen tokens of blocks: which, and their payloads
 
     @property
     def detail_token_bytes(self) -> float:
-        """What Detail Tokens take for each token of the memory."""
+        """Bytes of Detail Tokens for each token of the memory."""
         return self.detail_bytes / self.tokens if self.tokens > 0 else 0.0
 
 
@@ -109,12 +109,12 @@ class Memory:
         read_only: bool = False,
         host_bytes: int | None = None,
     ) -> Memory:
-        """The memory in folder `path` (~ is the home folder); with `create`, a new one where there is none yet.
+        """Open the memory in folder `path` (~ is the home folder). With `create`, make one where there is none.
 
         `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
-        free: the indexes first, which count even where they are more; payload in what is left, or in an eighth of
-        `host_bytes` where that is more: as a cache over a folder, and all that a memory in RAM may hold (then
-        CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
+        free. The indexes come first, and count even where they are more. Payload gets what is left, but at least an
+        eighth of `host_bytes`. For a folder that is a cache. For a memory in RAM it is all that the memory may hold
+        (then CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
         folder = None if path is None else _place(path)
         if folder is None:
@@ -127,22 +127,22 @@ class Memory:
 
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
-        """Whether there is a memory in folder `path`, whole or damaged."""
+        """Return whether there is a memory in folder `path`, whole or damaged."""
         return os.path.exists(os.path.join(_place(path), "manifest.json"))
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
-        """A new memory in folder `path` (None: in RAM) with all that `export` wrote into `file`."""
+        """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
         folder = None if path is None else _place(path)
         return cls(_core.Memory.import_file(_place(file), folder), folder)
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
-        """As `verify(repair=True)`, for a memory that is too damaged to be opened."""
+        """Do as `verify(repair=True)`, for a memory that is too damaged to be opened."""
         return VerifyReport.of(_core.Memory.repair(_place(path)))
 
     def begin_writing(self, writer: object) -> None:
-        """From now on, until `end_writing`, `writer` alone goes on with the stream. MemoryBusyError if another does.
+        """Let `writer` alone go on with the stream, until `end_writing`. MemoryBusyError if another does.
 
         Where this memory was opened for reading nobody writes, and any number may ask.
         """
@@ -150,10 +150,11 @@ class Memory:
             return
         there = None if self._writer is None else self._writer()
         if there is not None and there is not writer:
-            raise MemoryBusyError("another MemoryModel goes on with this open memory: close that one first")
+            raise MemoryBusyError("another MemoryModel writes to this open memory: close that one first")
         self._writer = weakref.ref(writer)
 
     def end_writing(self, writer: object) -> None:
+        """End the writing of `writer`, so that another may go on with the stream."""
         if self._writer is not None and self._writer() is writer:
             self._writer = None
 
@@ -172,9 +173,9 @@ class Memory:
         before: Time | None = None,
         where: Where | None = None,
     ) -> list[Block]:
-        """Blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before).
+        """Return blocks in order of archiving: all, or those of one source, with one tag, archived in [after, before).
 
-        `where` says the same as a question's does, in place of those; without a role it leaves none out.
+        `where` says the same as a question's does, in place of those. Without a role it leaves none out.
         """
         if where is not None:
             require_where(where)
@@ -202,10 +203,10 @@ class Memory:
         before: Time | None = None,
         where: Where | None = None,
     ) -> int:
-        """Forget blocks by id, or those of a source, or older ones, or those of `where`; return how many.
+        """Forget blocks by id, or those of a source, or older ones, or those of `where`. Return how many.
 
-        They are gone from every later read and search; their bytes go with `compact`. ValueError for a `where` that
-        leaves nothing out: all is forgotten by the ids of `blocks()`.
+        They are gone from every later read and search. `compact` frees their bytes. ValueError for a `where` that
+        leaves nothing out: to forget everything, give the ids of `blocks()`.
         """
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
@@ -222,11 +223,11 @@ class Memory:
         return len(ids)
 
     def flush(self) -> None:
-        """Wait until all that was archived is durable; raise what went wrong with a block since the last flush."""
+        """Wait until all that was archived is durable. Raise what went wrong with a block since the last flush."""
         self.core.flush()
 
     def compact(self) -> int:
-        """Remove what forgotten blocks left in every file; return the bytes given back."""
+        """Remove what forgotten blocks left in every file. Return the bytes given back."""
         return self.core.compact()
 
     def verify(self, repair: bool = False) -> VerifyReport:
@@ -234,17 +235,17 @@ class Memory:
         return VerifyReport.of(self.core.verify(repair))
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
-        """A second memory in folder `path` that begins as this one is: a branch. Neither sees the other's changes."""
+        """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
         folder = _place(path)
         self.core.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
-        """All of it as one file, which must not exist; `import_file` reads it."""
+        """Write all of it to one file, which must not exist. `import_file` reads it."""
         self.core.export_file(_place(file))
 
     def stats(self) -> MemoryStats:
-        """How much it holds, from the catalog: no payload is read."""
+        """Return how much it holds, from the catalog. No payload is read."""
         core = self.core.stats()
         fields = [field.name for field in dataclasses.fields(MemoryStats)]
         carried = {"detail_bytes": detail_bytes(core.tensor_bytes), "kept_bytes": kept_bytes(core.tensor_bytes)}
@@ -253,14 +254,14 @@ class Memory:
 
     @property
     def graph(self) -> MemoryGraph:
-        """Its graph: blocks in time, topics over them; empty where none was grown (`archive.graph`)."""
+        """Its graph: blocks in time, topics over them. Empty where none was grown (`archive.graph`)."""
         return MemoryGraph(self.core)
 
     def close(self) -> None:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
 
-        Raises what went wrong with a block since the last flush, once all is released. In a fork of the process that
-        opened it nothing of it is kept, and nothing taken from that process.
+        Raises what went wrong with a block since the last flush, once all is released. A fork of the process that
+        opened it keeps nothing of it, and takes nothing from that process.
         """
         if self._closed:
             return
@@ -279,7 +280,7 @@ class Memory:
             self.core.close()
 
     def log_messages(self) -> None:
-        """Say what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
+        """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
         for message in self.core.take_messages():
             _LOGGER.warning(message)
 
@@ -310,5 +311,5 @@ def _block_of(info: _core.BlockInfo) -> Block:
 
 
 def _place(path: str | os.PathLike[str]) -> str:
-    """A path as the system takes it; a leading ~ is the user's home."""
+    """Return a path as the system takes it. A leading ~ is the user's home."""
     return os.path.expanduser(os.fspath(path))

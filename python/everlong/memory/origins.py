@@ -1,7 +1,7 @@
-"""What tells texts of one name apart: where each came from, and what it says.
+"""Tags that tell texts of one name apart: where each came from, and what it says.
 
-Both are kept with every block as tags of everlong's own, so that they last, move and go as the block does, whatever
-the format of the store. Users see neither among a block's tags.
+Both are kept with every block as tags of everlong's own. So they last, move and go as the block does, whatever the
+format of the store. Users see neither among a block's tags.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the mo
 
 
 def origin_of(place: str | os.PathLike[str]) -> str:
-    """An origin as it is kept: a path from the root of the file system, and a name as it is."""
+    """Return an origin as it is kept: a path from the root of the file system, a name as it is."""
     return place if isinstance(place, str) else os.fsdecode(pathlib.Path(place).expanduser().resolve())
 
 
 def origin_tag(origin: str) -> str:
+    """Return the tag for an origin."""
     return _ORIGIN + origin
 
 
 def happened_tag(seconds: float) -> str:
-    """When what a block tells of happened, in seconds since 1970."""
+    """Return the tag for when a block's events happened, in seconds since 1970."""
     return f"{_core.HAPPENED_TAG}{seconds!r}"
 
 
 def key_tag(phrase: str) -> str:
-    """What a tagger says of a block."""
+    """Return the tag for what a tagger says of a block."""
     return _core.KEY_TAG + phrase
 
 
@@ -49,7 +50,7 @@ def text_tag(
     special_tokens: bool,
     happened: float | None = None,
 ) -> str | None:
-    """Stands for a text, as it is read, under its names; None where it is not all there yet: pieces that are made."""
+    """Return the tag of a text as it is read, under its names; None where its pieces are still being made."""
     if not isinstance(pieces, list | tuple) or not all(isinstance(piece, str) for piece in pieces):
         return None
     names = [source, origin, sorted(tags), special_tokens, *([] if happened is None else [happened])]
@@ -60,14 +61,14 @@ def text_tag(
 
 
 def require_users(tags: Iterable[str]) -> None:
-    """ValueError for a tag that is everlong's own."""
+    """Raise ValueError for a tag that is everlong's own."""
     for tag in tags:
         if tag.startswith(_OWN):
             raise ValueError(f"the tag {tag!r}: what begins with {_OWN} is everlong's own")
 
 
 def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """The tags of a block that are a user's, and its origin: "" where none was kept."""
+    """Return the user's tags of a block, and its origin: "" where none was kept."""
     listed = list(tags)
     origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
     return given_in(listed), origin

@@ -1,4 +1,4 @@
-"""What is read, in pieces, and what a memory has of readings that were cut short: one that begins again goes on."""
+"""Readings that were cut short: what a memory has of them, so that a reading that begins again goes on."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import everlong._core as _core
 from everlong.memory.origins import origin_of
 
 _ATTRIBUTE = "readings"  # of the manifest
-_EARLIER = "reading"  # where everlong noted the one unfinished source of a memory before it knew of jobs
+_EARLIER = "reading"  # where earlier versions of everlong, before jobs, noted the one unfinished source
 _NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
 _MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
-# Spans of the stream, [first, end) each; the last one without an end while its text is being read.
+# Spans of the stream, [first, end) each. The last one has no end while its text is being read.
 _Job = list[list[int]]
-_WHOLE: _Job = []  # in place of one: all that the memory has of a text, of readings that are finished or forgotten
+_WHOLE: _Job = []  # stands for all that the memory has of a text, from finished or forgotten readings
 
 
 class Readings:
     """The unfinished readings of one stream, kept in the memory's manifest.
 
-    A job is a text, or several that are read one after the other; it is finished when its last one was read to its end.
-    Of a job only the spans are kept: which tokens they hold under which source is what the memory's blocks say.
+    A job is one text, or several that are read one after the other. It is finished when its last text was read to its
+    end. Only a job's spans are kept. The memory's blocks say which tokens they hold under which source.
     """
 
     def __init__(self, core: _core.Memory, stream: int, start: int = 0) -> None:
-        """`start`: so many ids stand before every text of that tokenizer, and begin the stream."""
+        """`start`: how many ids stand before every text of that tokenizer, and begin the stream."""
         self._core = core
         self._stream = stream
         self._start = start
@@ -49,7 +49,7 @@ class Readings:
         self._candidates: list[tuple[_Job, torch.Tensor]] = []
         self._met = _NOTHING  # ids of the text that all candidates have
         self.resumed = 0  # ids of the newest text that an earlier reading had
-        self.already = 0  # the same, of one that had read all of it to its end
+        self.already = 0  # the same, for a reading that had read all of it to its end
         open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
         for job in open_jobs:  # the process died while it read; nothing came behind that
             job[-1].append(core.stream_end(stream))
@@ -58,9 +58,9 @@ class Readings:
             core.set_attribute(_EARLIER, "")
 
     def begin(self, source: str, first: int, text: str | None = None, *, again: bool = False) -> None:
-        """A text of that name is read from now on; what is new of it stands in the stream from token `first` on.
+        """Begin a text of that name. What is new of it stands in the stream from token `first` on.
 
-        `text` is the tag of its blocks and of those of every earlier reading of it. `again`: whatever there is of it.
+        `text` is the tag of its blocks, and of those of every earlier reading of it. `again`: read all of it anew.
         """
         if self._job is None:
             self._job = []
@@ -83,10 +83,10 @@ class Readings:
         self._keep()
 
     def unread(self, ids: torch.Tensor) -> torch.Tensor:
-        """What is to be read now, when ids [n] come next in the text.
+        """Return what is to be read now, when ids [n] come next in the text.
 
-        A text goes on with an earlier reading that it has all of. Until that is certain nothing is read of it: if it
-        differs, it is another text, with its beginning.
+        A text goes on with an earlier reading when it has all of that reading. Until that is certain nothing of it is
+        read. If it differs, it is another text, and is read from its beginning.
         """
         if not self._candidates:
             return ids
@@ -105,7 +105,7 @@ class Readings:
         return self._met[len(held) :]
 
     def end(self, last: int, *, finished: bool, more: bool = False) -> None:
-        """The text ends before token `last` of the stream: `finished` as a whole, with `more` of its job to come."""
+        """End the text before token `last` of the stream: `finished` as a whole, with `more` of its job to come."""
         assert self._job is not None
         if self._candidates:  # the text ends within what was read of it
             _, held = self._go_on_with_longest()
@@ -120,7 +120,7 @@ class Readings:
         self._keep()
 
     def _go_on_with_longest(self) -> tuple[_Job, torch.Tensor]:
-        """The earlier reading that the text is found to go on with becomes a part of this one."""
+        """Make the earlier reading that the text goes on with a part of this one."""
         assert self._job is not None
         earlier, held = max(self._candidates, key=lambda candidate: len(candidate[1]))
         self._candidates = []
@@ -135,7 +135,7 @@ class Readings:
         return earlier, held
 
     def _held(self, job: _Job, source: str) -> torch.Tensor:
-        """Token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
+        """Return token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
         pieces = [np.zeros(0, dtype=np.int32)]
         spans = [span for span in job if len(span) == 2]
         for block in self._core.blocks(source=source) if spans else ():
@@ -146,8 +146,8 @@ class Readings:
         return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
 
     def _held_as(self, text: str) -> torch.Tensor:
-        """Token ids [n] that the memory holds under the tag of a text, in order of the stream."""
-        # A tag that no block has is told by the index at once; the catalog is only looked through for one.
+        """Return token ids [n] that the memory holds under the tag of a text, in order of the stream."""
+        # The index tells at once that no block has a tag. The catalog is only looked through for a tag that some have.
         if not self._core.recent_pages(self._stream, self._core.stream_end(self._stream), 1, tags=[text]):
             return _NOTHING
         blocks = [block for block in self._core.blocks(tag=text) if block.stream == self._stream]
@@ -161,14 +161,14 @@ class Readings:
 
 
 def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
-    """Text as pieces of it, one after the other, and name and path of the file that it came from, "" where of none.
+    """Return text as pieces, one after the other, with the name and path of its file; "" where there is no file.
 
     UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
     """
     if isinstance(text, str):
         if os.path.isfile(text):
             warnings.warn(
-                f"the text is {text!r}, which names a file: pathlib.Path({text!r}) is read as what the file holds",
+                f"the text is {text!r}, which names a file: give pathlib.Path({text!r}) to read the file",
                 stacklevel=4,
             )
         return [text], "", ""
@@ -184,14 +184,14 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
 
 
 def _path_of(file: Any) -> str:
-    """A file's path from the root; "" where there is no such file, as of a stream with a name."""
+    """Return a file's path from the root; "" where there is no such file, as for a stream with a name."""
     if not isinstance(file, str | bytes | os.PathLike) or not os.path.isfile(file):
         return ""
     return origin_of(pathlib.Path(os.fsdecode(file))).encode("utf-8", "replace").decode()
 
 
 def _name_of(file: Any) -> str:
-    """A file's name, "" where it has none but a number; of bytes that are no UTF-8 each stands as "?"."""
+    """Return a file's name; "" where it has only a number. Each byte that is not UTF-8 shows as "?"."""
     if not isinstance(file, str | bytes | os.PathLike):
         return ""
     return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""How what is read is cut into blocks and kept."""
+"""Settings of the archive: how what is read is cut into blocks and kept."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class ArchiveConfig(Settings, group="archive"):
 
     block_tokens: int = _OS.block_tokens  # L_max of a block
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
-    cooldown_tokens: int = _OS.cooldown_tokens  # signals passed over after one that came too soon
+    cooldown_tokens: int = _OS.cooldown_tokens  # no signal counts for so many tokens after one that came too soon
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"
-    # Of what the memory keeps in RAM, its indexes first; None: half of what is free when it is opened.
+    # Bytes of RAM that the memory may keep, its indexes first; None: half of what is free when it is opened.
     host_bytes: int | None = None
     # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
-    # "embedding", else of the blocks' keys; a memory of text alone without one has blocks in time, and no topics.
+    # "embedding", else the blocks' keys. A memory of text alone without "embedding" has blocks in time, and no topics.
     graph: bool = False
-    # How wide a topic may be: the root mean square distance of its blocks from their mean, in shares of that of all.
+    # How wide a topic may be: the root mean square distance of its blocks from their mean, as a share of that of all.
     graph_share: float = _core.GRAPH_SHARE
-    # Who says what a block is about: "keyphrases", as it is archived, its own words that are rare in the memory
-    # (text/keyphrases.py); "model", in the background, the model itself behind the block's first tokens
+    # Who says what a block is about. "keyphrases", as it is archived: its own words that are rare in the memory
+    # (text/keyphrases.py). "model", in the background: the model itself, after the block's first tokens
     # (retrieval/model_tags.py). A user's own tags (`read(tags=)`) count beside them.
     tagger: TaggerKind = "none"
 

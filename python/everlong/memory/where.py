@@ -1,4 +1,4 @@
-"""Which part of a memory is meant: by source, by tag, by when it was archived, by what it was to the memory."""
+"""Which part of a memory is meant: by source, tag, time of archiving, time of events, or role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Literal, TypedDict, get_args
 
 from everlong.memory.origins import origin_of, origin_tag
 
-# A moment, or the midnight that a day begins with; so long ago; seconds since 1970.
+# A moment, a day (its midnight), a time ago, or seconds since 1970.
 Time = datetime.datetime | datetime.date | datetime.timedelta | float
 
 # What text was to a memory: read into it, asked of it, or said in answer.
@@ -37,14 +37,13 @@ class CoreFilter(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """Which part of a memory may come back; what is not given does not choose.
+    """Which part of a memory may come back. A field that is not given does not choose.
 
-    Everything else is left out before any index scores a page. Without `role`, what was asked is left out, for a
-    question is no evidence for its own answer, and what was said counts less than what was read. `role=("read",
-    "said")` gives both the same weight, as a conversation wants it; `role="asked"` finds earlier questions. A time is a
-    datetime (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), or seconds
-    since 1970. TypeError for what is no name or time, ValueError for a list of none, which chooses nothing, and for
-    another role.
+    Everything else is left out before any index scores a page. Without `role`, questions are left out, because a
+    question is no evidence for its own answer, and answers count less than what was read. `role=("read", "said")` gives
+    both the same weight, as a conversation wants it. `role="asked"` finds earlier questions. A time is a datetime
+    (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), or seconds since 1970.
+    TypeError for what is no name or time. ValueError for an empty list, which chooses nothing, and for another role.
     """
 
     source: str | Sequence[str] = ()  # any of these
@@ -52,9 +51,9 @@ class Where:
     after: Time | None = None  # archived at this moment or later
     before: Time | None = None  # archived before this moment
     role: Role | Sequence[Role] | None = None  # any of "read", "asked" and "said"
-    # Read from there: a file (a Path, or its path from the root), or what `read` was told. One of several of a name.
+    # Where it was read from: a file (a Path, or its path from the root), or what `read` was told.
     origin: str | os.PathLike[str] | None = None
-    # What is told of happened at this moment or later, before this one: as `read` was told, else when it was archived.
+    # Events happened from then on, up to `happened_before`: as `read` was told, else the time of archiving.
     happened_after: Time | None = None
     happened_before: Time | None = None
 
@@ -63,14 +62,14 @@ class Where:
             given = getattr(self, field)
             names = names_of(given)
             if not names and given != ():
-                raise ValueError(f"{field} is an empty list: leave it out where none is to be chosen by")
+                raise ValueError(f"{field} is an empty list: leave it out, and it does not choose")
             if not isinstance(given, str):
                 object.__setattr__(self, field, tuple(names))
         if self.origin is not None:
             if not isinstance(self.origin, str | os.PathLike):
                 raise TypeError(f"{self.origin!r} is no origin, expected a Path or a str")
             if self.origin == "":
-                raise ValueError("origin is empty: leave it out where none is to be chosen by")
+                raise ValueError("origin is empty: leave it out, and it does not choose")
             object.__setattr__(self, "origin", *names_of(origin_of(self.origin)))
         for moment in (self.after, self.before, self.happened_after, self.happened_before):
             seconds(moment)
@@ -82,18 +81,19 @@ class Where:
 
     @property
     def happened(self) -> tuple[float, float] | None:
-        """Seconds since 1970, from and up to, of what is told of; None where that does not choose."""
+        """From and up to when events happened, in seconds since 1970; None where that does not choose."""
         if self.happened_after is None and self.happened_before is None:
             return None
         since, before = seconds(self.happened_after), seconds(self.happened_before)
         return -math.inf if since is None else since, math.inf if before is None else before
 
     def includes(self, happened: datetime.datetime) -> bool:
-        """Whether `happened_after` and `happened_before` do."""
+        """Return whether `happened_after` and `happened_before` include it."""
         wanted = self.happened
         return wanted is None or wanted[0] <= happened.timestamp() < wanted[1]
 
     def core(self) -> CoreFilter:
+        """Return it as arguments of `_core.Memory`."""
         return CoreFilter(
             sources=names_of(self.source),
             tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],
@@ -104,7 +104,7 @@ class Where:
 
 
 def require_where(where: object) -> None:
-    """TypeError for what is none, before anything is done with it."""
+    """Raise TypeError for what is no Where, before anything is done with it."""
     if not isinstance(where, Where):
         raise TypeError(
             f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=, "
@@ -113,7 +113,7 @@ def require_where(where: object) -> None:
 
 
 def seconds(moment: Time | None) -> float | None:
-    """Seconds since 1970; a datetime without a zone, and the midnight of a date, are local time. TypeError else."""
+    """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time. TypeError for others."""
     if isinstance(moment, datetime.timedelta):
         return time.time() - moment.total_seconds()
     if isinstance(moment, datetime.datetime):
@@ -122,20 +122,20 @@ def seconds(moment: Time | None) -> float | None:
         return datetime.datetime.combine(moment, datetime.time()).timestamp()
     if moment is not None and not isinstance(moment, numbers.Real):
         raise TypeError(
-            f"{moment!r} is no time: a datetime, a date, a timedelta or seconds since 1970 works, and for what is "
-            "typed parse_time of everlong.memory.where"
+            f"{moment!r} is no time: expected a datetime, a date, a timedelta or seconds since 1970; "
+            "everlong.memory.where.parse_time reads typed times"
         )
     return moment
 
 
 def parse_time(text: str) -> Time:
-    """A time as it is typed: ISO 8601, or so long ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
+    """Read a typed time: ISO 8601, or a time ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         try:
             return datetime.timedelta(**{_UNITS[ago[2]]: float(ago[1])})
         except OverflowError:
-            raise ValueError(f"time {text!r}: that is longer ago than a time can say") from None
+            raise ValueError(f"time {text!r}: that is longer ago than a datetime can hold") from None
     try:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -145,7 +145,7 @@ def parse_time(text: str) -> Time:
 
 
 def names_of(names: str | Iterable[str]) -> list[str]:
-    """One name as it is, or several. TypeError for what is none, ValueError for half of a surrogate pair in one."""
+    """Return one name, or several, as a list. TypeError for what is no name, ValueError for half a surrogate pair."""
     if not isinstance(names, str | Iterable):
         raise TypeError(f"{names!r} is no name, expected a str, or several")
     found = [names] if isinstance(names, str) else list(names)

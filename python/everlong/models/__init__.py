@@ -1,4 +1,4 @@
-"""A model, and how it is read: loading by name, what it is like inside, what a figure was made with."""
+"""A model, and how it is read: loading by name, its anatomy, and what a figure was made with."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """Adapters as peft lays them over a model's layers: which are at work, and which of them keys and values depend on.
 
-What lies over the output embeddings changes logits and no key: a memory does not tell it from none. Where these share
-their tensor with the input embeddings, what lies over them leaves it alone, and what is merged into it is seen there.
+An adapter over the output embeddings changes logits and no key, so a memory ignores it. Where output and input
+embeddings share their tensor, such an adapter leaves the tensor alone. What is merged into the tensor does count.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any
 
 import torch
 
-# Below an adapted layer, what the adapters lie over.
+# Names, below an adapted layer, of what the adapters lie over.
 _LAID_OVER = ("base_layer", "original_module")
 
 
 @dataclasses.dataclass(frozen=True)
 class Adapters:
-    """Of a model as it stands now. Layers are named as in `named_modules`."""
+    """A model's adapters as they stand now. Layers are named as in `named_modules`."""
 
-    at_work: tuple[str, ...]  # layer and its adapters at work, of those that keys and values depend on
-    _layers: dict[str, frozenset[str]]  # that are adapted: which of the loaded adapters are not at work there
+    at_work: tuple[str, ...]  # layers and their adapters at work, of those that keys and values depend on
+    _layers: dict[str, frozenset[str]]  # by adapted layer: loaded adapters that are not at work there
     _output: str | None  # the output embeddings
-    _model: str  # before the names of the model itself, where peft wraps it: "base_model.model."
+    _model: str  # what peft puts before the names of the model itself: "base_model.model."
 
     def name_of(self, weight: str) -> str | None:
-        """What a weight is called without the adapters that keys and values do not depend on; None: it is of these."""
-        for layer, idle in reversed(self._layers.items()):  # what lies deeper first
+        """Return a weight's name without adapters that keys do not depend on; None: it belongs to such an adapter."""
+        for layer, idle in reversed(self._layers.items()):  # the deepest first
             part, _, below = weight.removeprefix(f"{layer}.").partition(".")
             if not weight.startswith(f"{layer}.") or not below:
                 continue
@@ -40,12 +40,12 @@ class Adapters:
         return weight if self.at_work else weight.removeprefix(self._model)
 
     def keys_depend_on(self, weight: str) -> bool:
-        """Whether keys and values do; at its name here alone, of a weight that stands at several."""
+        """Return whether keys and values depend on a weight; at this name only, for a weight that stands at several."""
         return not _is_in(weight, self._output) and self.name_of(weight) is not None
 
 
 def adapters_of(model: torch.nn.Module) -> Adapters:
-    """Which adapters a model has, and what each of its layers does with them."""
+    """Return which adapters a model has, and what each of its layers does with them."""
     output = _output_name(model)
     found: dict[str, list[str]] = {}
     for name, module in model.named_modules():
@@ -71,7 +71,7 @@ def adapters_of(model: torch.nn.Module) -> Adapters:
 
 
 def _output_name(model: torch.nn.Module) -> str | None:
-    """The module whose output are the logits, as in `named_modules`; None where the model does not say."""
+    """Return the name of the module that outputs logits, as in `named_modules`; None where the model does not say."""
     get: Any = getattr(model, "get_output_embeddings", None)
     return None if get is None else _name_in(model, get())
 

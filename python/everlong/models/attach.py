@@ -1,6 +1,6 @@
 """Finds in a HuggingFace model what everlong needs, and refuses a model that it cannot serve exactly.
 
-Layers of full attention are archived and spliced. Layers with a sliding window and layers of linear attention keep a
+Layers of full attention are archived and restored. Layers with a sliding window and layers of linear attention keep a
 state of their own, as transformers' cache layers do. What the config says about positions is measured on the model.
 """
 
@@ -21,8 +21,8 @@ from everlong.models.releases import EMPTY_LAYERS, rotary_positions
 from everlong.models.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
 from everlong.models.text_model import require_window
 
-_PHASE_TOLERANCE = 1e-3  # radians, about, and what rounding an angle of HF's to fp32 adds
-# Of a key, relative: what 16-bit arithmetic of many layers may do; a wrong pairing or table is about 1.
+_PHASE_TOLERANCE = 1e-3  # radians, about, on top of what rounding an angle of HF's to fp32 adds
+# Relative error of a key: what 16-bit arithmetic of many layers may do. A wrong pairing or table makes about 1.
 _KEY_TOLERANCE = {torch.float32: 0.01, torch.float64: 0.01}
 _KEY_TOLERANCE_16_BIT = 0.1
 _QUERY_MODULES = ("q_norm", "q_layernorm", "q_proj", "qkv_proj")  # the last one before the rotation comes first
@@ -30,13 +30,13 @@ _QUERY_MODULES = ("q_norm", "q_layernorm", "q_proj", "qkv_proj")  # the last one
 
 @dataclasses.dataclass(frozen=True)
 class OwnState:
-    """How large the state of the layers that are not archived gets, in bytes."""
+    """Bytes that the state of the layers that are not archived may take."""
 
     windows: tuple[tuple[int, int], ...]  # of each sliding layer: tokens that it sees, bytes of K and V a token
     fixed: int  # of all linear-attention layers
 
     def bytes(self, chunk_tokens: int) -> int:
-        """While such chunks are read: a window's tensors hold a chunk beside it, and each chunk makes them anew."""
+        """Return the bytes while such chunks are read: a window holds a chunk more, and each chunk makes it anew."""
         each = [(window - 1 + chunk_tokens) * token for window, token in self.windows]
         return sum(each) + max(each, default=0) + self.fixed
 
@@ -49,16 +49,16 @@ class ServedModel:
     archived: tuple[int, ...]  # layers of the model with full attention: those that rotate their keys, then NoPE ones
     rotated: int  # how many of `archived` rotate their keys
     sliding: Mapping[int, RopeTable]  # layers of the model with a window of their own, and how they rotate
-    attention: tuple[torch.nn.Module, ...]  # of `archived`
+    attention: tuple[torch.nn.Module, ...]  # modules of `archived`
     rotary: torch.nn.Module
-    layer_type: str | None  # which of the rotary embedding's tables the archived layers use; None: it has one
+    layer_type: str | None  # name of the archived layers' table in the rotary embedding; None: it has one table
     phase_columns: slice  # of the rotary embedding's cos and sin: one number a pair
     rope: RopeTable  # of the rotated layers
-    first_position: int  # what the model is told for frame position 0
+    first_position: int  # the position that the model is told for frame position 0
     query_heads: int  # Hq
     kv_heads: int  # Hkv
     head_dim: int  # D
-    heads_first: bool  # queries come as [1, Hq, T, D] and not as [1, T, ...]
+    heads_first: bool  # queries come as [1, Hq, T, D], not as [1, T, ...]
     window: int  # tokens the model was trained for
     own_state: OwnState
     dtype: torch.dtype
@@ -70,45 +70,46 @@ class ServedModel:
 
     @property
     def keyed(self) -> ServedModel:
-        """What knows the queries and keys of its archived layers."""
+        """This model, which knows queries and keys of its archived layers."""
         return self
 
     @property
     def kv_token_bytes(self) -> int:
-        """Keys and values of one token in the model's own format."""
+        """Bytes of keys and values of one token in the model's own format."""
         size: int = self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
         return size
 
     def table(self, layer: int) -> RopeTable:
+        """Return how an archived layer rotates its keys."""
         return self.rope if layer < self.rotated else NO_ROPE
 
     def score_scale(self, layer: int) -> float:
-        """What attention multiplies q.k with, over the 1/sqrt(D) that the index applies."""
+        """Return what attention multiplies q.k with, beyond the 1/sqrt(D) that the index applies."""
         scaling: float = getattr(self.attention[layer], "scaling", self.head_dim**-0.5)
         return scaling * math.sqrt(self.head_dim)
 
     def query_module(self, layer: int) -> torch.nn.Module:
-        """The module whose output holds the layer's un-rotated q: the last one before the rotation."""
+        """Return the module that outputs the layer's un-rotated q: the last one before the rotation."""
         module = _query_module(self.attention[layer])
         assert module is not None
         return module
 
     def queries(self, output: torch.Tensor) -> torch.Tensor:
-        """q [T, Hq, D] out of what a `query_module` returned."""
+        """Return q [T, Hq, D] from what a `query_module` returned."""
         if self.heads_first:
             return output[0].transpose(0, 1)
         rows = output[0].flatten(1)  # a fused projection has q before k and v
         return rows[:, : self.query_heads * self.head_dim].reshape(-1, self.query_heads, self.head_dim)
 
     def own_layers(self) -> dict[int, Any]:
-        """New, empty cache layers for the layers of the model that are not archived."""
+        """Return new, empty cache layers for the layers of the model that are not archived."""
         config = self.model.config.get_text_config(decoder=True)
         cache = DynamicCache(config=config)
         return {index: layer for index, layer in enumerate(cache.layers) if index not in self.archived}
 
 
 def trained_window(model: Any) -> int:
-    """Tokens the model was trained for. Raises UnsupportedModelError where its config names none."""
+    """Return the tokens the model was trained for. Raise UnsupportedModelError where its config names none."""
     config = model.config.get_text_config(decoder=True)
     window: int | None = getattr(config, "max_position_embeddings", None)
     if window is None:
@@ -120,9 +121,9 @@ def trained_window(model: Any) -> int:
 
 
 def decoder_layers(model: Any) -> tuple[torch.nn.Module, torch.nn.ModuleList]:
-    """The decoder, whose output comes from the final norm, and its layers in order.
+    """Return the decoder, which ends with the final norm, and its layers in order.
 
-    Raises UnsupportedModelError where it has no list of as many modules as its config says that it has layers.
+    Raise UnsupportedModelError where it has no list with as many modules as its config names layers.
     """
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
     count = model.config.get_text_config(decoder=True).num_hidden_layers
@@ -136,8 +137,8 @@ def decoder_layers(model: Any) -> tuple[torch.nn.Module, torch.nn.ModuleList]:
 def attach(model: Any, frame_tokens: int) -> ServedModel:
     """Read a model's anatomy for a frame of at most `frame_tokens`.
 
-    Raises UnsupportedModelError, with the reason and what would work, when the model cannot be served exactly, and
-    ValueError when the frame is larger than its trained window: the model never sees two tokens further apart.
+    Raises UnsupportedModelError where the model cannot be served exactly. It says the reason and what would work.
+    Raises ValueError where the frame is larger than its trained window: the model never sees two tokens further apart.
     """
     config = model.config.get_text_config(decoder=True)
     name = config.model_type
@@ -195,7 +196,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
 
 
 def _tables(config: Any, frame_tokens: int) -> list[RopeTable]:
-    """By layer of the model, as its config has it."""
+    """Return the tables by layer of the model, as its config has them."""
     types = getattr(config, "layer_types", None) or [None] * config.num_hidden_layers
     by_type: dict[str | None, RopeTable] = {}
     nested = has_layer_tables(config)
@@ -207,7 +208,7 @@ def _tables(config: Any, frame_tokens: int) -> list[RopeTable]:
 
 
 def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[int], list[int]]:
-    """Layers of the model that are archived, and those with a sliding window of their own."""
+    """Return the layers of the model that are archived, and those with a sliding window of their own."""
     types = getattr(config, "layer_types", None) or []
     archived, sliding = [], []
     for index, layer in enumerate(DynamicCache(config=config).layers):
@@ -222,7 +223,7 @@ def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[in
                 "work"
             )
     if not archived and sliding:
-        # A window that is no shorter than the frame hides nothing of it: such layers are full attention to a frame.
+        # A window no shorter than the frame hides nothing of it. To a frame such layers are full attention.
         if frame_tokens > config.sliding_window:
             raise UnsupportedModelError(
                 f"{name}: every layer sees only the newest {config.sliding_window} tokens, so that nothing recalled "
@@ -259,7 +260,7 @@ def _require_query(attention: torch.nn.Module, name: str) -> torch.nn.Module:
 
 
 def _measured(seen: Probe, index: int, table: RopeTable, name: str, dtype: torch.dtype) -> RopeTable:
-    """How a layer of the model turns its keys: by its table, or not at all; refused when it does neither."""
+    """Return how a layer of the model turns its keys: by its table, or not at all. Refuse one that does neither."""
     if index not in seen.keys:
         raise UnsupportedModelError(f"{name}: layer {index} puts no keys of its own into the cache; every layer must")
     found, error = seen.best(index, table)
@@ -273,7 +274,7 @@ def _measured(seen: Probe, index: int, table: RopeTable, name: str, dtype: torch
 
 
 def _key_shape(seen: Probe, archived: list[int], name: str) -> tuple[int, int]:
-    """Hkv, D, which all archived layers share, in k and in v."""
+    """Return Hkv and D, which all archived layers share, in k and in v."""
     shapes = {(keys.shape[1], keys.shape[3]) for index in archived for keys in (seen.keys[index], seen.values[index])}
     if len(shapes) > 1:
         raise UnsupportedModelError(
@@ -294,7 +295,7 @@ def _own_state(seen: Probe, sliding: list[int], config: Any, dtype: torch.dtype)
 
 
 def _heads_first(seen: Probe, heads: int, head_dim: int, name: str) -> bool:
-    """Whether queries come as [1, Hq, T, D]; the probe's T is not Hq."""
+    """Return whether queries come as [1, Hq, T, D]. The probe's T differs from Hq."""
     shapes = set(seen.tapped.values())
     for shape in shapes:
         if shape == (1, heads, seen.tokens, head_dim):
@@ -309,7 +310,7 @@ def _heads_first(seen: Probe, heads: int, head_dim: int, name: str) -> bool:
 
 
 def _one_of_each_table(rope_of: Mapping[int, RopeTable]) -> list[int]:
-    """A layer of the model for each way to rotate."""
+    """Return a layer of the model for each way to rotate."""
     return list({table: index for index, table in rope_of.items() if table.rotary_dim > 0}.values())
 
 
@@ -317,7 +318,7 @@ def _one_of_each_table(rope_of: Mapping[int, RopeTable]) -> list[int]:
 def _phase_columns(
     rotary: torch.nn.Module, table: RopeTable, config: Any, index: int, first: int, frame_tokens: int, device: Any
 ) -> slice:
-    """Measure that the model's cos and sin are those of the table, up to the frame's end; which columns hold them."""
+    """Check that the model's cos and sin are the table's, up to the frame's end. Return the columns that hold them."""
     layer_type = (config.layer_types[index],) if has_layer_tables(config) else ()
     # The frame's end is among them: a table that depends on the longest position of a call shows there.
     positions = torch.tensor([[0, 1, 17 % frame_tokens, frame_tokens - 1]], device=device) + first

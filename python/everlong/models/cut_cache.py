@@ -1,4 +1,4 @@
-"""Logical trimming in plain transformers: a cache of which some tokens are kept, each at its own position."""
+"""Trimming in plain transformers: a cache that keeps some tokens, each at its own position."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from everlong.models.releases import cache_argument
 
 @dataclasses.dataclass(frozen=True)
 class WholeText:
-    """A text read by itself in one forward."""
+    """A text that was read by itself in one forward."""
 
     cache: DynamicCache
     logits: torch.Tensor  # fp32 [rows, V] of the last tokens
-    hidden: Mapping[int, torch.Tensor]  # [n, hidden size] by layer, as `output_hidden_states` counts
+    hidden: Mapping[int, torch.Tensor]  # [n, hidden size] by layer, counted as in `output_hidden_states`
 
 
 @torch.no_grad()
 def read_whole(model: Any, ids: torch.Tensor, layers: Sequence[int] = (), *, rows: int = 1) -> WholeText:
-    """Ids [n], with states of some layers and logits of the last `rows` tokens."""
+    """Read ids [n], with states of some layers and logits of the last `rows` tokens."""
     cache = DynamicCache(config=model.config)
     out = model(
         input_ids=ids[None].to(model.device),
@@ -36,9 +36,9 @@ def read_whole(model: Any, ids: torch.Tensor, layers: Sequence[int] = (), *, row
 
 
 def cut_cache(model: Any, cache: DynamicCache, kept: torch.Tensor) -> DynamicCache:
-    """A cache of a batch of B, row b of which holds the tokens kept [B, K] int64 (ascending) of a cache of one text.
+    """Return a cache for a batch of B from a cache of one text. Row b holds the tokens kept [B, K] int64 (ascending).
 
-    A copy. All layers and heads keep the same tokens. Models all of whose layers attend to everything.
+    It is a copy. All layers and heads keep the same tokens. For models with full attention in all layers.
     """
     cut = DynamicCache(config=model.config)
     rows, count = kept.shape
@@ -56,8 +56,9 @@ def cut_cache(model: Any, cache: DynamicCache, kept: torch.Tensor) -> DynamicCac
 def go_on(
     model: Any, cache: DynamicCache, kept: torch.Tensor, ids: torch.Tensor, first: int, logits_to_keep: int = 0
 ) -> torch.Tensor:
-    """Logits [B, S, V] (of the last `logits_to_keep`; 0: of all) of ids [B, S], read at positions `first`, first + 1
-    ... behind the tokens kept [B, K] of a cache, which stays as it is.
+    """Return logits [B, S, V] of ids [B, S], or of their last `logits_to_keep` (0: all).
+
+    They are read at positions `first`, first + 1 ... after the tokens kept [B, K] of a cache, which stays as it is.
     """
     positions = first + torch.arange(ids.shape[1], device=model.device)
     out = model(

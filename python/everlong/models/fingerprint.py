@@ -19,14 +19,14 @@ _TEXT_ALONE = "text alone"
 
 
 def fingerprint(served: Served, tokenizer: Any) -> Fingerprint:
-    """The fingerprint of a model as it stands now. Of text alone only the tokenizer counts."""
+    """Return the fingerprint of a model as it stands now. For text alone only the tokenizer counts."""
     if served.keyed is None:
         return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
     return Fingerprint(weights_fingerprint(served.model), _rope(served.keyed), _tokenizer(tokenizer))
 
 
 def _rope(served: ServedModel) -> str:
-    """The one table of all layers; of a model with several kinds of layers, a digest of how each of them rotates."""
+    """Return the one table of all layers, or a digest of how each kind of layers rotates."""
     if served.rotated == served.layers and not served.sliding:
         return served.rope.fingerprint()
     digest = hashlib.sha256()
@@ -37,11 +37,11 @@ def _rope(served: ServedModel) -> str:
 
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
-    """Of a model's weights as they stand now, and of the adapters that its keys depend on which ones are at work.
+    """Return the fingerprint of a model's weights as they stand now, with the adapters at work that its keys depend on.
 
-    Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16, so that a model
-    loaded in fp32 and in bf16 is the same model and a model of many gigabytes costs milliseconds; codes that are packed
-    into wider integers count as they are. So are weights that layers keep in buffers.
+    Weights are sampled: name, shape and 64 evenly spaced elements of every parameter, rounded to bf16. So a model
+    loaded in fp32 and in bf16 is the same model, and a model of many gigabytes costs milliseconds. Codes that are
+    packed into wider integers count as they are. Weights that layers keep in buffers count, too.
     """
     adapters = adapters_of(model)
     digest = hashlib.sha256()
@@ -55,7 +55,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def _counted(named: Iterable[tuple[str, torch.Tensor]], adapters: Adapters) -> Iterator[tuple[str, torch.Tensor]]:
-    """In the order of their names, which are those of the model where its keys do not depend on an adapter."""
+    """Yield weights in the order of their names: the model's own names where keys do not depend on an adapter."""
     known = {adapters.name_of(name): tensor for name, tensor in named}
     yield from plain_tensors((name, known[name]) for name in sorted(name for name in known if name is not None))
 
@@ -64,7 +64,7 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1)
     count, last = min(_SAMPLES, flat.numel()), max(flat.numel() - 1, 0)
     places = torch.linspace(0, last, count, dtype=torch.float64, device="cpu").long()
-    packed = not tensor.is_floating_point() and tensor.itemsize > 1  # several codes, of which none may be rounded away
+    packed = not tensor.is_floating_point() and tensor.itemsize > 1  # several codes; rounding may lose none
     return flat[places.to(flat.device)].to(device="cpu", dtype=torch.int64 if packed else torch.bfloat16)
 
 

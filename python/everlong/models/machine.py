@@ -1,4 +1,4 @@
-"""The machine that a figure is of."""
+"""The machine that a figure was measured on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pathlib
 import platform
 
 CPUINFO = pathlib.Path("/proc/cpuinfo")
-# Of what a processor says that it can do: all that decides which kernels run, everlong's and torch's in bf16.
+# Features of a processor that decide which kernels run, everlong's and torch's in bf16.
 DECISIVE = ("avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16")
 
 
 def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
-    """The processor as the system names it, and which of `DECISIVE` it can do: "AMD EPYC (avx2 f16c)"."""
+    """Return the processor as the system names it, and its features among `DECISIVE`: "AMD EPYC (avx2 f16c)"."""
     cpu = _first_core(cpuinfo)
     name = cpu.get("model name") or platform.processor() or platform.machine()
     present = set(cpu.get("flags", "").split())
@@ -21,7 +21,7 @@ def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
 
 
 def is_busy() -> bool:
-    """Whether more is at work than half of the processors, by the load of the last minute; False where none is told."""
+    """Return whether over half of the processors were at work in the last minute; False if that is unknown."""
     try:
         return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
     except (AttributeError, OSError):  # no such figure on this system
@@ -29,7 +29,7 @@ def is_busy() -> bool:
 
 
 def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:
-    """What Linux says of it; empty elsewhere."""
+    """Return what Linux says of it; empty elsewhere."""
     try:
         text = cpuinfo.read_text(encoding="utf-8")
     except OSError:

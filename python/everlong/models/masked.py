@@ -1,4 +1,4 @@
-"""Logical trimming that a gradient goes through: keys count with a weight, in a forward of transformers' own."""
+"""Trimming that a gradient goes through: keys count with a weight, in a forward of transformers' own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NAME = "everlong_masked"
 
 
 class MaskedAttention:
-    """Context manager: in forwards inside it the first T keys count with weights m [B, T], all later ones whole.
+    """Context manager: in forwards inside it the first T keys count with weights m [B, T], all later ones fully.
 
-    The attention of a row to key i is m_i exp(s_i) / sum_j m_j exp(s_j) (the four-MI100 design, 3.2.3: masks are
-    multiplicative and renormalised). With m of 0 and 1 that is the forward of a cache which has only the ones, and the
-    derivative by m_i is there for both: what token i would change if it were there. Rows are the last of a batch's
-    keys, causally. One thread and one model at a time; keys that the weights reach must not all weigh 0.
+    The attention of a row to key i is m_i exp(s_i) / sum_j m_j exp(s_j): the masks multiply, and the rest is
+    renormalised. With m of 0 and 1 that is the forward of a cache which has only the ones. The derivative by m_i is
+    there for both: what token i would change if it were there. Rows are the last of a batch's keys, causally. One
+    thread and one model at a time. Keys that the weights reach must not all weigh 0.
     """
 
     _masking: MaskedAttention | None = None
@@ -43,13 +43,15 @@ class MaskedAttention:
         self._model.set_attn_implementation(self._before)
 
     def lost(self) -> torch.Tensor:
-        """Scalar: KL from the masked attention to that with all keys, for the same queries; mean over rows, heads and
-        layers. As both have the same scores it is -log of the share of attention that the weights leave.
+        """Return a scalar: KL from the masked attention to that with all keys, for the same queries.
+
+        It is the mean over rows, heads and layers: -log of the share of attention that the weights leave, as scores are
+        equal.
         """
         return torch.stack(self._lost).mean()
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:
-        """q [B, H, S, D], k, v [B, Hkv, N, D] of one layer, rotated -> [B, H, S, D]."""
+        """Attend with q [B, H, S, D] and k, v [B, Hkv, N, D] of one layer, rotated. Return [B, H, S, D]."""
         batch, heads, rows, width = q.shape
         keys, groups = k.shape[2], heads // k.shape[1]
         exact = torch.promote_types(q.dtype, torch.float32)

@@ -30,12 +30,12 @@ _SHIPPED = pathlib.Path(__file__).parent.parent / "packs"
 
 
 class PackError(EverlongError, ValueError):
-    """A folder that is no pack, or a damaged one; the message names the file."""
+    """A folder that is no pack, or a damaged one. The message names the file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PackPart:
-    """One trained part: tensors in a file of its own, and all that was said of them."""
+    """One trained part: tensors in a file of its own, and all that is noted of them."""
 
     tensors: Mapping[str, torch.Tensor]
     settings: Mapping[str, Any]  # what its code is made with
@@ -43,7 +43,7 @@ class PackPart:
 
     @property
     def id(self) -> str:
-        """What tells it from the same part of another training: 12 hexadecimal digits of its tensors and settings."""
+        """12 hexadecimal digits of its tensors and settings. They tell it from the same part of another training."""
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode())
         for name in sorted(self.tensors):
             tensor = self.tensors[name].detach().cpu().contiguous()
@@ -54,14 +54,14 @@ class PackPart:
 
 @dataclasses.dataclass(frozen=True)
 class Pack:
-    """The parts that were trained for a model, by name; `model` is its weights' fingerprint."""
+    """The parts that were trained for a model, by name. `model` is its weights' fingerprint."""
 
     model: str
     model_name: str
     parts: Mapping[str, PackPart]
 
     def save(self, folder: str | pathlib.Path) -> None:
-        """Write it; what was trained for the same model before and is not here stays."""
+        """Write it. Parts that were trained for the same model before and are not in it stay."""
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         parts = dict(self.parts)
@@ -82,8 +82,8 @@ class Pack:
 class PackedModule(torch.nn.Module):
     """A module that a pack keeps: its settings as JSON, its maps in 16 bits, its buffers as they are.
 
-    A subclass says of which type its `settings` are, a frozen dataclass, and is made of them alone. What else its entry
-    has, lies under names that begin with one of `BESIDE`.
+    A subclass says of which type its `settings` are, a frozen dataclass, and is made from them alone. Other tensors of
+    its entry have names that begin with one of `BESIDE`.
     """
 
     KEPT_AS: ClassVar[torch.dtype] = torch.bfloat16
@@ -91,14 +91,14 @@ class PackedModule(torch.nn.Module):
     settings: Any
 
     def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it."""
+        """Return it as a pack keeps it."""
         tensors = {name: tensor.detach().to(self.KEPT_AS) for name, tensor in self.state_dict().items()}
         tensors |= {name: tensor.detach() for name, tensor in self.named_buffers()}
         return PackPart(tensors, dataclasses.asdict(self.settings), made)
 
     @classmethod
     def of_part(cls, part: PackPart) -> Self:
-        """It, to be used; TypeError for settings of a later release."""
+        """Make the module from a pack's part. TypeError for settings of a later release."""
         own = {name: value for name, value in part.settings.items() if not cls._beside(name)}
         module = cls(settings_of(typing.get_type_hints(cls)["settings"], own))
         tensors = {name: tensor.float() for name, tensor in part.tensors.items() if not cls._beside(name)}
@@ -111,7 +111,7 @@ class PackedModule(torch.nn.Module):
 
 
 def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
-    """A dataclass of what JSON has of it: lists are tuples there, and dataclasses in it are objects."""
+    """Make a dataclass from what JSON has of it: lists become tuples, and objects become dataclasses."""
     types = typing.get_type_hints(kind)
 
     def own(name: str, value: Any) -> Any:
@@ -124,7 +124,7 @@ def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
 
 
 def load_pack(folder: str | pathlib.Path) -> Pack:
-    """PackError for what is none, is damaged, or is of a later release."""
+    """Read a pack. PackError for a folder that is none, is damaged, or is of a later release."""
     folder = pathlib.Path(folder)
     try:
         listing = json.loads((folder / _LIST).read_text("utf-8"))
@@ -146,12 +146,12 @@ def load_pack(folder: str | pathlib.Path) -> Pack:
 
 
 def pack_folder_of(weights: str) -> pathlib.Path:
-    """Where `everlong train` puts what it trained for a model, and where it is looked for: one folder a model."""
+    """Return the folder where `everlong train` puts what it trained for a model: one folder a model."""
     return cache_folder() / "packs" / weights[:16]
 
 
 def find_pack(prints: Fingerprint) -> Pack | None:
-    """What was trained for a model: the user's own parts, the shipped ones beside them; None where there are none."""
+    """Return what was trained for a model: the user's own parts beside shipped ones; None where there are none."""
     own = pack_folder_of(prints.weights)
     found: Pack | None = None
     for pack in (*shipped_packs(), *([load_pack(own)] if (own / _LIST).is_file() else [])):
@@ -162,12 +162,12 @@ def find_pack(prints: Fingerprint) -> Pack | None:
 
 
 def shipped_packs() -> list[Pack]:
-    """What comes with everlong, by name of the folder."""
+    """Return the packs that come with everlong, by name of the folder."""
     return [load_pack(folder) for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
 
 
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
-    """What `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's folder."""
+    """Open what `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's."""
     if pack is None:
         return None
     if pack == "auto":
@@ -179,36 +179,36 @@ def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | No
 
 
 def pack_for(model: torch.nn.Module, pack: str | pathlib.Path | None = "auto") -> Pack | None:
-    """As `open_pack`, of a model that nothing was attached to yet."""
+    """Do as `open_pack`, for a model that nothing is attached to yet."""
     return open_pack(pack, Fingerprint(weights_fingerprint(model), rope="", tokenizer=""))
 
 
 def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path | None) -> Pack:
-    """What `pack_for` finds; an empty one where there is none."""
+    """Return what `pack_for` finds; an empty pack where there is none."""
     return pack_for(model, pack) or Pack(weights_fingerprint(model), "", {})
 
 
 def pack_of(model: torch.nn.Module, parts: Mapping[str, PackPart]) -> Pack:
-    """Parts that were trained for a model, as its pack."""
+    """Return parts that were trained for a model, as its pack."""
     return Pack(weights_fingerprint(model), str(getattr(model, "name_or_path", "")), parts)
 
 
 def part_in(pack: Pack | None, part: str, called: str) -> PackPart:
-    """EverlongError, which calls the part so, where a pack has none."""
+    """Return a part. EverlongError, which calls it `called`, where the pack has none."""
     if pack is None or part not in pack.parts:
         raise EverlongError(f"there is no {called} for this model: `everlong train {part}` makes one")
     return pack.parts[part]
 
 
 def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathlib.Path | None) -> Pack:
-    """The pack of a model that has a part; EverlongError, which calls the part so, where it has none."""
+    """Return the pack of a model that has a part. EverlongError, which calls it `called`, where it has none."""
     found = pack_of_model(model, pack)
     part_in(found, part, called)
     return found
 
 
 def _replace(file: pathlib.Path, content: bytes) -> None:
-    """The whole file or what was there."""
+    """Replace the whole file or leave what was there."""
     beside = file.with_name(file.name + ".new")
     beside.write_bytes(content)
     os.replace(beside, file)

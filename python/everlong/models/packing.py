@@ -1,9 +1,9 @@
-"""One token at a time on a CPU: the query heads that share a key head go through its keys together.
+"""One token at a time on a CPU: query heads that share a key head go through its keys together.
 
-torch's attention on a CPU goes through all keys once for every query head, also where several share them: most of the
-time that a token takes behind a long text. Where there is a mask, transformers lays the queries of a single token that
-share a key head beside each other, if it is recent enough, and the keys are gone through once; where there is none it
-leaves the sharing to torch. So a mask that hides nothing is all it takes, and the outcome is the same.
+torch's attention on a CPU goes through all keys once for every query head, even where several share them. After a long
+text this is most of the time that a token takes. With a mask, a recent transformers lays queries of a single token that
+share a key head beside each other, and the keys are read once. Without a mask it leaves the sharing to torch. So a mask
+that hides nothing is all it takes, and the outcome is the same.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from everlong.models.releases import PACKS_QUERIES, cache_argument
 
 
 def packs(model: Any) -> bool:
-    """Whether a mask makes transformers compute shared keys once for this model, which is one of its own."""
+    """Return whether a mask makes transformers read shared keys once for this model, one of transformers' own."""
     own = type(model).__module__.startswith("transformers.")  # another may read a mask in another way
     sdpa = own and getattr(model.config, "_attn_implementation", None) == "sdpa"
     return sdpa and model.device.type == "cpu" and PACKS_QUERIES
 
 
 def open_mask(tokens: int) -> torch.Tensor:
-    """[1, 1, 1, tokens]: one query that sees so many keys, its own among them. Taken as it is by every layer."""
+    """Return [1, 1, 1, tokens]: one query that sees so many keys, its own among them. Every layer takes it as it is."""
     return torch.ones(1, 1, 1, tokens, dtype=torch.bool, device="cpu")
 
 
 @contextlib.contextmanager
 def packed(model: Any) -> Iterator[None]:
-    """Inside, transformers' own `generate` gets such a mask for every token of a batch of 1 without padding."""
+    """Context manager: transformers' own `generate` gets such a mask for each token of a batch of 1 without padding."""
     if not packs(model):
         yield
         return
@@ -53,5 +53,5 @@ def packed(model: Any) -> Iterator[None]:
 
 
 def _full(layer: Any) -> bool:
-    """Whether a cache layer holds all tokens."""
+    """Return whether a cache layer holds all tokens."""
     return isinstance(layer, DynamicLayer) and not layer.is_sliding

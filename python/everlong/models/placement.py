@@ -1,4 +1,4 @@
-"""Where a model's weights lie; accelerate may keep them elsewhere until a layer computes."""
+"""Where a model's weights lie. accelerate may keep them elsewhere until a layer computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everlong.errors import UnsupportedModelError
 
 
 def device_of(model: Any, layers: torch.nn.Module, name: str) -> torch.device:
-    """Where the keys and values of all layers are computed.
+    """Return the device where the keys and values of all layers are computed.
 
     Raises UnsupportedModelError where that is not one device with all their weights on it, and everlong's operators.
     """
@@ -45,7 +45,7 @@ def device_of(model: Any, layers: torch.nn.Module, name: str) -> torch.device:
 
 
 def require_embeddings(model: Any, name: str) -> None:
-    """Raise UnsupportedModelError where a model's embeddings do not lie where token ids could be given to it."""
+    """Raise UnsupportedModelError where token ids cannot be given to a model where its embeddings lie."""
     if model.get_input_embeddings().weight.device.type != "meta":
         return
     there = next((_device(hook.execution_device) for hook in _hooks(model) if getattr(hook, "offload", False)), None)
@@ -67,20 +67,20 @@ def _what_works(device: torch.device) -> str:
 
 
 def _hooks(model: torch.nn.Module) -> Iterator[Any]:
-    """What accelerate does around the forwards of its modules, the outer ones first."""
+    """Yield what accelerate does around the forwards of its modules, the outer ones first."""
     for module in model.modules():
         hook = getattr(module, "_hf_hook", None)
         yield from getattr(hook, "hooks", [] if hook is None else [hook])
 
 
 def _moves(hook: Any, devices: set[torch.device]) -> bool:
-    """Whether it will take weights from where they are, all at once."""
+    """Return whether it will take weights from where they are, all at once."""
     to = getattr(hook, "execution_device", None)
     return to is not None and not hasattr(hook, "offload") and devices != {_device(to)}
 
 
 def _device(place: Any) -> torch.device:
-    """As accelerate names it: a number of a GPU, a name, "disk"."""
+    """Return a device as accelerate names it: a number of a GPU, a name, "disk"."""
     if isinstance(place, int):
         return torch.device("cuda", place)
     return torch.device("cpu") if place == "disk" else torch.device(place)

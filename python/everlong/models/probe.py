@@ -1,8 +1,8 @@
-"""What a model does with positions, measured: two short forwards of the same tokens at different positions.
+"""What a model does with positions, measured by two short forwards of the same tokens at different positions.
 
-A key of RoPE at position p + delta is the key at p turned by delta, in every layer: the tokens are the same and what
-they attend to stands at the same distances. So the outcome shows whether a layer turns its keys, and whether our table
-and our pairing turn them the same way, without a word about how the model is written.
+With RoPE a key at position p + delta is the key at p turned by delta, in every layer. The tokens are the same, and what
+they attend to stands at the same distances. So the forwards show whether a layer turns its keys, and whether our table
+and our pairing turn them the same way. How the model is written does not matter.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Probe:
     values: dict[int, torch.Tensor]
     tapped: dict[int, torch.Size]  # shape of what each tapped module returned
     tokens: int  # T
-    linear_bytes: int  # of the state of all linear-attention layers, which has one size
+    linear_bytes: int  # bytes of the state of all linear-attention layers, which has one size
 
     def error(self, layer: int, table: RopeTable) -> float:
-        """How far the layer's keys are from turning as `table` says: 0 for exactly so, about 1 for not at all."""
+        """Return the error of turning the layer's keys by `table`: 0 is exact, about 1 is no agreement at all."""
         keys, moved = self.keys[layer], self.moved[layer]
         turned = turn_keys(keys, table, DELTA)
         scale = float(moved.norm())
         return float((turned - moved).norm()) / scale if scale > 0 else 0.0
 
     def best(self, layer: int, table: RopeTable) -> tuple[RopeTable, float]:
-        """The table itself or no rotation at all, whichever the layer does, and how well."""
+        """Return the table itself or no rotation at all, whichever the layer does, and its error."""
         own, none = self.error(layer, table), self.error(layer, NO_ROPE)
         return (NO_ROPE, none) if none < own else (table, own)
 
 
 class ProbeError(Exception):
-    """The model does not do what everlong relies on; the message says what, and what would work."""
+    """The model does not do what everlong relies on. The message says what, and what would work."""
 
 
 @torch.no_grad()
@@ -60,7 +60,7 @@ def probe(
     rotary: torch.nn.Module,
     taps: Mapping[int, torch.nn.Module],
 ) -> Probe:
-    """Run T tokens at positions first, first + 1 ... and again DELTA further on; T is not the number of heads.
+    """Run T tokens at positions first, first + 1 ... and again DELTA further on. T is not the number of heads.
 
     Raises ProbeError when that fails, or when the forward does not ask `rotary` for its cos and sin.
     """
@@ -68,7 +68,7 @@ def probe(
     ids = trial_ids(model, tokens)[None]
     tapped: dict[int, torch.Size] = {}
     asked: list[bool] = []
-    own_thread = threading.get_ident()  # another one may use the model meanwhile
+    own_thread = threading.get_ident()  # others may use the model meanwhile
 
     def keep(layer: int) -> Any:
         def hook(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:

@@ -1,8 +1,8 @@
 """What was measured of a model on this machine, kept for the next time.
 
-Files: `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded), JSON. Nothing
-depends on them: what is missing or damaged is measured anew. An evaluation keeps them in a folder of its own: what it
-finds must not depend on what else ran on the machine.
+Files are JSON in `$EVERLONG_CACHE/profiles`, by default `~/.cache/everlong/profiles` (`$XDG_CACHE_HOME` is heeded).
+Nothing depends on them: what is missing or damaged is measured anew. An evaluation keeps them in a folder of its own,
+because its findings must not depend on what else ran on the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVa
 
 
 def kept(name: str) -> str | None:
-    """What is kept under that name; None where nothing is that can be read."""
+    """Return what is kept under that name; None where nothing is that can be read."""
     try:
         return _file(name).read_text(encoding="utf-8")
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def kept(name: str) -> str | None:
 
 
 def keep(name: str, text: str) -> None:
-    """Keep it. A folder that cannot be written is passed over: what was measured costs seconds to measure again."""
+    """Keep it. A folder that cannot be written is passed over: measuring again costs seconds."""
     try:
         file = _file(name)
     except OSError:
@@ -43,7 +43,7 @@ def keep(name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def profiles_in(folder: pathlib.Path | None) -> Iterator[None]:
-    """Inside, this thread's models find and keep their profiles in `folder` alone; None: in one that goes after it."""
+    """Context manager: this thread's models keep profiles in `folder` alone; None: in a folder that goes after it."""
     with contextlib.ExitStack() as undone:
         if folder is None:
             folder = pathlib.Path(undone.enter_context(tempfile.TemporaryDirectory(prefix="everlong-")))

@@ -1,4 +1,4 @@
-"""What a report was made with: the software, the machine and the weights that its figures and answers are of."""
+"""What a report was made with: software, machine and weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everlong.models.machine import processor
 
 
 def made_with(model: Any) -> dict[str, Any]:
-    """Plain values, for JSON. None where there is none: a GPU that computes, a revision of a hub.
+    """Return plain values, for JSON; None for what does not apply: a GPU that computes, a revision of a hub.
 
     `weights` is what `everlong inspect` shows of a memory: the same in every dtype.
     """

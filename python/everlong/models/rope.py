@@ -1,11 +1,11 @@
 """How a model rotates its keys, read from its config: RoPE as one value.
 
 Frequencies and attention scaling are transformers' own (`modeling_rope_utils`), for every kind that it has. Two kinds
-change their table with the length of the text; a frame has one table, chosen by the most tokens that it can hold:
+change their table with the length of the text. A frame has one table, chosen by the most tokens that it can hold:
 
 - dynamic: within the trained window it is RoFormer's own table, and `attach` refuses a frame beyond that window;
-- longrope: the short factors up to `original_max_position_embeddings`, the long ones for a larger frame, whose
-  positions then begin at `first_position`, so that the model chooses the long ones too, from the first token on.
+- longrope: the short factors up to `original_max_position_embeddings`, the long ones for a larger frame. Its positions
+  then begin at `first_position`, so that the model uses the long ones, too, from the first token on.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 import everlong.ops as ops
 from everlong.errors import UnsupportedModelError
 
-# Model types whose pairs are (2i, 2i + 1); all others split a head in halves, (i, i + R/2).
+# Model types that rotate pairs (2i, 2i + 1). All others split a head in halves, (i, i + R/2).
 INTERLEAVED_MODEL_TYPES = frozenset(
     {"blt", "cohere", "cohere2", "cohere2_moe", "ernie4_5", "ernie4_5_moe", "glm", "glm4", "helium", "moonshine"}
 )
-# Model types whose keys are rotated in yet another way: backwards, as complex numbers, permuted first, or as latents.
+# Model types that rotate keys in yet another way: backwards, as complex numbers, permuted first, or as latents.
 OTHER_ROTATION_MODEL_TYPES = frozenset(
     {
         "axk1",
@@ -66,7 +66,7 @@ class RopeTable:
         return 2 * self.inv_freq.numel()
 
     def fingerprint(self) -> str:
-        """sha256 of all values: equal exactly when two tables rotate the same way."""
+        """Return the sha256 of all values: equal exactly when two tables rotate the same way."""
         digest = hashlib.sha256()
         digest.update(struct.pack("<d?q", self.attention_scaling, self.interleaved, self.rotary_dim))
         digest.update(struct.pack(f"<{self.inv_freq.numel()}d", *self.inv_freq.tolist()))
@@ -79,14 +79,14 @@ class RopeTable:
         return hash(self.fingerprint())
 
 
-# Of a layer without positions (NoPE): its keys are what they are wherever they stand.
+# For a layer without positions (NoPE): its keys are the same wherever they stand.
 NO_ROPE = RopeTable(torch.zeros(0, dtype=torch.float64, device="cpu"), 1.0, False)
 
 
 def rope_table(config: Any, layer_type: str | None = None, frame_tokens: int | None = None) -> RopeTable:
-    """The table of a transformers config, for layers of `layer_type` and a frame of `frame_tokens` (None: a short one).
+    """Return the table of a transformers config, for layers of `layer_type` and a frame of `frame_tokens`.
 
-    Raises UnsupportedModelError, which names what everlong does not serve.
+    `frame_tokens` None is a short frame. Raises UnsupportedModelError, which names what everlong does not serve.
     """
     name = getattr(config, "model_type", type(config).__name__)
     if name in OTHER_ROTATION_MODEL_TYPES:
@@ -100,7 +100,7 @@ def rope_table(config: Any, layer_type: str | None = None, frame_tokens: int | N
     # RoFormer's own table has no function of its own: it is linear scaling by 1, which divides by exactly 1.
     if kind == "default":
         kind, parameters = "linear", {**parameters, "rope_type": "linear", "factor": 1.0}
-    # The init functions normalise the config that they are given: they get a copy.
+    # The init functions normalise the config that they are given, so they get a copy.
     own = copy.copy(config)
     arguments: dict[str, Any] = {}
     if has_layer_tables(config):
@@ -116,24 +116,24 @@ def rope_table(config: Any, layer_type: str | None = None, frame_tokens: int | N
 
 
 def has_layer_tables(config: Any) -> bool:
-    """Whether `rope_parameters` hold a table for each type of layers (gemma3), and not one for all."""
+    """Return whether `rope_parameters` hold a table for each type of layers (gemma3), and not one for all."""
     values = (getattr(config, "rope_parameters", None) or {}).values()
     return any(value is None or isinstance(value, dict) for value in values)
 
 
 def first_position(config: Any, frame_tokens: int) -> int:
-    """The position that the model is told for the frame's first: 0, or where it begins to use its long factors."""
+    """Return the position that the model is told for the frame's first: 0, or where its long factors begin."""
     return max((original for original in _short_lengths(config) if frame_tokens > original), default=0)
 
 
 def table_tokens(config: Any, frame_tokens: int) -> int:
-    """The largest frame with the same table as one of `frame_tokens`."""
+    """Return the largest frame with the same table as one of `frame_tokens`."""
     longer = [original for original in _short_lengths(config) if frame_tokens <= original]
     return min([int(config.max_position_embeddings), *longer])
 
 
 def _short_lengths(config: Any) -> set[int]:
-    """Lengths up to which the model's longrope tables use their short factors."""
+    """Return the lengths up to which the model's longrope tables use their short factors."""
     parameters = getattr(config, "rope_parameters", None) or {}
     tables = parameters.values() if has_layer_tables(config) else (parameters,)
     return {
@@ -144,12 +144,12 @@ def _short_lengths(config: Any) -> set[int]:
 
 
 def turn_keys(keys: torch.Tensor, table: RopeTable, delta: int) -> torch.Tensor:
-    """A copy of rotated keys [B, Hkv, T, D], turned by `delta` positions; m stays in them."""
+    """Return a copy of rotated keys [B, Hkv, T, D], turned by `delta` positions; the scaling m stays in them."""
     turned = keys.clone(memory_format=torch.contiguous_format)
     tokens = keys.shape[-2]
     if table.rotary_dim == 0 or delta == 0 or tokens == 0:
         return turned
-    # The op also keeps the phase of slots that are archived later, and moves values along: these have neither.
+    # The op also keeps the phase of slots that are archived later, and moves values along. These keys have neither.
     cos = torch.ones(tokens, table.rotary_dim // 2, dtype=torch.float32, device=keys.device)
     ops.shift_kv_(
         turned,
@@ -167,12 +167,12 @@ def turn_keys(keys: torch.Tensor, table: RopeTable, delta: int) -> torch.Tensor:
 
 
 def rotated(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> torch.Tensor:
-    """Un-rotated keys [..., T, D] at positions [T]: m R(p) k. Differentiable, unlike the operators; fp32."""
+    """Rotate keys [..., T, D] to positions [T]: m R(p) k. Differentiable, unlike the operators; fp32."""
     return _turned(keys, positions, table) * table.attention_scaling
 
 
 def unrotated(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> torch.Tensor:
-    """`rotated` keys [..., T, D] as they were before: R(-p) K / m. Differentiable; fp32."""
+    """Undo `rotated` on keys [..., T, D]: R(-p) K / m. Differentiable; fp32."""
     return _turned(keys, -positions, table) / table.attention_scaling
 
 
@@ -191,7 +191,7 @@ def _turned(keys: torch.Tensor, positions: torch.Tensor, table: RopeTable) -> to
 
 
 def _parameters(config: Any, layer_type: str | None) -> dict[str, Any] | None:
-    """The rope_parameters of one type of layers; None where they have no positions."""
+    """Return the rope_parameters of one type of layers; None where they have no positions."""
     name = getattr(config, "model_type", type(config).__name__)
     parameters = getattr(config, "rope_parameters", None)
     if not isinstance(parameters, dict) or not parameters:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Served(Protocol):
-    """A model by its keys and values (`ServedModel`), or by text alone (`TextModel`), of which no layer is archived."""
+    """A model by its keys and values (`ServedModel`), or by text alone (`TextModel`), without archived layers."""
 
     @property
     def model(self) -> Any: ...
@@ -22,7 +22,7 @@ class Served(Protocol):
 
     @property
     def layers(self) -> int:
-        """That are archived; 0 of text alone, and so are the two below."""
+        """Number of archived layers. For text alone it is 0, and so are the two below."""
 
     @property
     def kv_heads(self) -> int: ...
@@ -32,11 +32,11 @@ class Served(Protocol):
 
     @property
     def keyed(self) -> ServedModel | None:
-        """What knows queries and keys of the archived layers; None of text alone."""
+        """What knows queries and keys of the archived layers; None for text alone."""
 
     @property
     def kv_token_bytes(self) -> int:
-        """What a token takes while it is resident."""
+        """Bytes that a token takes while it is resident."""
 
     @property
     def dtype(self) -> torch.dtype: ...
@@ -46,5 +46,5 @@ class Served(Protocol):
 
 
 def gpu_of(served: Served, most_bytes: int) -> int | None:
-    """Where the model computes, if that is a GPU of which so many bytes, more than none, may be taken."""
+    """Return the GPU where the model computes, if it is one and `most_bytes` is above 0."""
     return served.device.index if served.device.type != "cpu" and most_bytes > 0 else None

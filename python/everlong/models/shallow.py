@@ -1,4 +1,4 @@
-"""A forward that ends where nobody looks any deeper."""
+"""A forward that ends at the deepest layer that is needed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ def shallow_states(
     mask: torch.Tensor | None = None,
     positions: torch.Tensor | None = None,
 ) -> dict[int, torch.Tensor]:
-    """Hidden states [n, hidden size] of ids [n], read as a text of its own, by layer; nothing behind the last is
-    computed.
+    """Return hidden states [n, hidden size] of ids [n] by layer, read as a text of its own.
 
-    Layers count as transformers' `output_hidden_states` does: the last one is behind the final norm, and a negative one
-    counts from there. ValueError for what the first layer gets, which is 0, and for one there is not. `mask` [n, n]
-    bool says which token (row) sees which, `positions` [n] where each one stands; without them each sees all before it.
-    Forwards of other threads are not disturbed.
+    Layers behind the last one asked for are not computed. Layers count as in transformers' `output_hidden_states`. The
+    last one is behind the final norm, and a negative one counts from there. ValueError for 0, which is what the first
+    layer gets, and for a layer that does not exist. `mask` [n, n] bool says which token (row) sees which, `positions`
+    [n] where each stands. Without them each sees all before it. Forwards of other threads are not disturbed.
     """
     decoder, modules = decoder_layers(model)
     count = len(modules)

@@ -1,4 +1,4 @@
-"""What a frozen model says behind vectors among its tokens, or behind keys and values, with a gradient to these."""
+"""What a frozen model says after vectors among its tokens, or after keys and values, with a gradient to these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everlong.models.releases import cache_argument
 
 @contextlib.contextmanager
 def frozen(model: torch.nn.Module) -> Iterator[None]:
-    """No weight of the model has a gradient inside; each has it again behind, if it did before."""
+    """Freeze the model's weights inside. Afterwards each has a gradient again, if it did before."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in learning:
         parameter.requires_grad = False
@@ -26,7 +26,7 @@ def frozen(model: torch.nn.Module) -> Iterator[None]:
 
 
 def embedded(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """[..., E] of ids [...], as the model takes `inputs_embeds`."""
+    """Return [..., E] of ids [...], as the model takes `inputs_embeds`."""
     found: torch.Tensor = model.get_input_embeddings()(ids.to(model.device)).detach()
     return found
 
@@ -34,8 +34,9 @@ def embedded(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def behind_vectors(
     model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor, rows: int
 ) -> torch.Tensor:
-    """Logits [B, rows, V] fp32 of the last `rows` tokens of a text: ids `before` [S], vectors [B, n, E] among the input
-    embeddings, ids `behind` [T] or [B, T], all one behind the other.
+    """Return logits [B, rows, V] fp32 of the last `rows` tokens of a text.
+
+    The text: ids `before` [S], vectors [B, n, E] among the input embeddings, then ids `behind` [T] or [B, T].
     """
     whole = among(model, before, vectors, behind)
     logits: torch.Tensor = model(inputs_embeds=whole, use_cache=False, logits_to_keep=rows).logits
@@ -43,7 +44,7 @@ def behind_vectors(
 
 
 def among(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
-    """[B, S + n + T, E] in the model's dtype: vectors [B, n, E] between the embeddings of ids [S] and [T] or [B, T]."""
+    """Return [B, S + n + T, E] in the model's dtype: vectors [B, n, E] between those of ids [S] and [T] or [B, T]."""
     batch = len(vectors)
     dtype = model.get_input_embeddings().weight.dtype
     ids = behind if behind.ndim == 2 else behind[None].expand(batch, -1)
@@ -52,8 +53,9 @@ def among(model: Any, before: torch.Tensor, vectors: torch.Tensor, behind: torch
 
 
 def behind_kv(model: Any, k: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, rows: int) -> torch.Tensor:
-    """Logits [1, rows, V] fp32 of the last `rows` of ids [T], which stand right behind keys, rotated, and values
-    [layers, Hkv, S, D] at positions 0 .. S - 1.
+    """Return logits [1, rows, V] fp32 of the last `rows` of ids [T].
+
+    The ids stand right after keys, rotated, and values [layers, Hkv, S, D] at positions 0 .. S - 1.
     """
     cache = DynamicCache(config=model.config)
     dtype = model.get_input_embeddings().weight.dtype

@@ -1,7 +1,7 @@
 """A model that is served by text alone: what comes back is read again, over a cache of the model's own.
 
-For models whose keys and values cannot be spliced: learned positions, ALiBi, compressed or chunked attention, nothing
-but a recurrence. Of them token ids are archived, and no more.
+It serves models with keys and values that cannot be spliced: learned positions, ALiBi, compressed or chunked attention,
+recurrence alone. Only token ids are archived.
 """
 
 from __future__ import annotations
@@ -17,27 +17,25 @@ from everlong.models.releases import cache_field
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread, trial_ids
 
-# That a model is tried with: all of them at once, and a few at a time, each few over the cache of those before.
+# Tokens that a model is tried with: all at once, and then a few at a time, each few over the cache of those before.
 _TOKENS, _FEW = 40, 3
-# How far the logits of the two may be apart, of their spread: what rounding does.
+# How far the logits of the two may be apart, as a share of their spread: what rounding does.
 _TOLERANCE, _TOLERANCE_16_BIT = {torch.float32: 1e-3, torch.float64: 1e-3}, 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class TextModel:
-    """How a model reads a text on. Its cache is whatever it returns; None begins a text."""
+    """How a model goes on reading a text. Its cache is whatever it returns; None begins a text."""
 
     model: Any
-    cache_name: str  # of the cache, among its forward's arguments and in its output
-    in_chunks: (
-        bool  # whether several tokens may follow others at once; else all that begins a text, and then one by one
-    )
+    cache_name: str  # name of the cache among its forward's arguments and in its output
+    in_chunks: bool  # several tokens may follow others at once; False: one by one after the first read
     window: int | None  # tokens that the model was trained for; None: its config does not say
-    kv_token_bytes: int  # what its cache grows by with a token
+    kv_token_bytes: int  # bytes that its cache grows by with a token
     dtype: torch.dtype
     device: torch.device
 
-    # Of what is archived: no layer has a part in it.
+    # No layer is archived.
     layers: ClassVar[int] = 0
     kv_heads: ClassVar[int] = 0
     head_dim: ClassVar[int] = 0
@@ -45,9 +43,9 @@ class TextModel:
 
     @torch.no_grad()
     def read(self, tokens: Tokens, cache: Any, *, keep: int, chunk_tokens: int) -> tuple[torch.Tensor, Any]:
-        """Read tokens [n] behind what `cache` has seen: logits [keep, V] of the last ones, and the cache of it all.
+        """Read tokens [n] after what `cache` has seen. Return logits [keep, V] of the last ones, and the new cache.
 
-        The `cache` that was given is spent. `chunk_tokens` at a time, where the model takes any number.
+        The given `cache` is spent. It reads `chunk_tokens` at a time, where the model takes any number.
         """
         chunk_tokens = chunk_tokens if self.in_chunks else len(tokens) if cache is None else 1
         rows: list[torch.Tensor] = []
@@ -66,10 +64,10 @@ class TextModel:
 
 
 def text_model(model: Any, frame_tokens: int) -> TextModel:
-    """Try how a model reads on, for a frame of at most `frame_tokens`. Its weights and hooks are left as they were.
+    """Try how a model goes on reading, for a frame of at most `frame_tokens`. It is left as it was.
 
-    Raises UnsupportedModelError where it does not give the logits of a plain forward either way, and ValueError when
-    the frame is larger than its trained window.
+    Raises UnsupportedModelError where neither way gives the logits of a plain forward. Raises ValueError when the frame
+    is larger than its trained window.
     """
     config = model.config.get_text_config(decoder=True)
     window: int | None = getattr(config, "max_position_embeddings", None)
@@ -80,15 +78,15 @@ def text_model(model: Any, frame_tokens: int) -> TextModel:
         return _tried(model, window, min(_TOKENS, frame_tokens))
     except UnsupportedModelError:
         raise
-    except Exception as error:  # whatever a model raises that takes other arguments, or gives something else back
+    except Exception as error:  # whatever a model raises that takes other arguments, or returns something else
         raise UnsupportedModelError(
-            f"{config.model_type}: it cannot be read token by token with a cache ({error!r}); a model that "
-            "`generate` of transformers reads so works"
+            f"{config.model_type}: it cannot be read token by token with a cache ({error!r}); models that "
+            "transformers' `generate` reads so work"
         ) from error
 
 
 def require_window(frame_tokens: int, window: int) -> None:
-    """ValueError unless no two tokens of the frame are further apart than the model was trained for."""
+    """Raise ValueError unless no two tokens of the frame are further apart than the model was trained for."""
     if frame_tokens > window:
         raise ValueError(
             f"frame.tokens={frame_tokens} is more than the model's trained window of {window}; "
@@ -119,7 +117,7 @@ def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
             return dataclasses.replace(found, kv_token_bytes=grown)
     raise UnsupportedModelError(
         f"{name}: its logits are off a plain forward's by {errors[0]:.1e} of their spread when it reads {_FEW} tokens "
-        f"at a time, by {errors[1]:.1e} one by one; a model that goes on from its cache as from its text works"
+        f"at a time, by {errors[1]:.1e} one by one; a model works if its cache and its text give the same logits"
     )
 
 
@@ -129,7 +127,7 @@ def _apart(logits: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _tensor_bytes(value: Any, seen: set[int]) -> int:
-    """Of all tensors in it, however a model packs its cache."""
+    """Return the bytes of all tensors in it, however a model packs its cache."""
     if id(value) in seen:
         return 0
     seen.add(id(value))

@@ -1,4 +1,4 @@
-"""What a forward reads: token ids, or vectors in the place of their embeddings."""
+"""What a forward reads: token ids, or vectors in place of their embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 class Tokens:
     """A run of tokens on their way into a frame.
 
-    Soft tokens are vectors that no row of the model's embedding has to be; `ids` stand for them wherever a memory keeps
+    Soft tokens are vectors that need not be rows of the model's embedding. `ids` stand for them wherever a memory keeps
     token ids: in the archive, in its word index and in citations.
     """
 
@@ -31,8 +31,8 @@ class Tokens:
         return Tokens(self.ids[part], None if self.embeds is None else self.embeds[part])
 
     def inputs(self, device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        """As a model's forward takes them, a batch of one."""
+        """Return them as a model's forward takes them, a batch of one."""
         if self.embeds is None:
-            # Of RAM that is not pinned the runtime has its copy when the call returns: no wait is needed.
+            # The runtime has its copy of RAM that is not pinned when the call returns, so no wait is needed.
             return {"input_ids": self.ids[None].to(device, non_blocking=True)}
         return {"inputs_embeds": self.embeds[None].to(device, dtype)}

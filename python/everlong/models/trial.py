@@ -1,4 +1,4 @@
-"""What all trials of a model have in common: a little text of its vocabulary, and the scale of its logits."""
+"""What all trials of a model share: a little text of its vocabulary, and the scale of its logits."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import torch
 
 
 def trial_ids(model: Any, tokens: int) -> torch.Tensor:
-    """ids [tokens] int64 from all over the model's vocabulary but its first, ascending, where its embeddings lie."""
+    """Return ids [tokens] int64, ascending, from all over the vocabulary but its first, on the embeddings' device."""
     embeddings = model.get_input_embeddings()
     device = embeddings.weight.device
     return torch.linspace(1, embeddings.num_embeddings - 1, tokens, dtype=torch.float64, device=device).long()
 
 
 def spread(logits: torch.Tensor) -> torch.Tensor:
-    """The norm of logits [n, V] without each row's mean, which says nothing: the scale of their differences."""
+    """Return the norm of logits [n, V] without each row's mean, which says nothing: the scale of their differences."""
     norm: torch.Tensor = torch.linalg.vector_norm(logits - logits.mean(dim=-1, keepdim=True))
     return norm

@@ -1,4 +1,4 @@
-"""What attention tokens receive while something is read: reduced layer by layer, in a forward of transformers' own."""
+"""What attention tokens receive while a text is read, reduced layer by layer, in a forward of transformers' own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ See = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """Of which rows of the forward [first, last) the attention to which keys [first, last) counts; keys are all that
-    the cache holds and the rows behind them.
+    """Which rows of the forward [first, last) count, and their attention to which keys [first, last).
+
+    Keys are all that the cache holds and the rows behind them.
     """
 
     rows: tuple[int, int]
@@ -32,8 +33,8 @@ class Watch:
 class WatchedAttention:
     """Context manager: forwards inside it read the same text in one forward each, rows of a batch of one, causally.
 
-    The model attends through a function that is registered with transformers ("sdpa", which keeps the probabilities of
-    the watches, too), and as before once it is left. One thread and one model at a time.
+    The model attends through a function that is registered with transformers: "sdpa" that also keeps the probabilities
+    of the watches. When it is left the model attends as before. One thread and one model at a time.
     """
 
     _watching: WatchedAttention | None = None
@@ -62,16 +63,16 @@ class WatchedAttention:
         self._model.set_attn_implementation(self._before)
 
     def mass(self, name: str) -> torch.Tensor:
-        """[keys] fp32: the attention that each key gets of all rows together, mean over heads and layers."""
+        """Return [keys] fp32: the attention that each key gets from all rows together, mean over heads and layers."""
         return self._sums[name] / self._layers[name]
 
     def largest(self, name: str) -> torch.Tensor:
-        """[keys] fp32: the largest attention that a key gets of any row and head, mean over layers."""
+        """Return [keys] fp32: the largest attention that a key gets from any row and head, mean over layers."""
         return self._largest[name] / self._layers[name]
 
     @torch.no_grad()
     def _see(self, q: torch.Tensor, k: torch.Tensor, scale: float) -> None:
-        """q [1, H, S, D] and k [1, Hkv, N, D] of one layer, rotated; the rows are the last S of the N."""
+        """Take q [1, H, S, D] and k [1, Hkv, N, D] of one layer, rotated. The rows are the last S of the N."""
         heads, rows, keys, groups = q.shape[1], q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
         first = keys - rows
         ends = [watch.rows for watch in self._watches.values()]
@@ -99,7 +100,7 @@ class WatchedAttention:
             self._close_layer(name)
 
     def _add(self, name: str, mass: torch.Tensor, largest: torch.Tensor) -> None:
-        """Of some rows of a layer."""
+        """Add what some rows of a layer gave."""
         if name in self._layer:
             before = self._layer[name]
             mass, largest = before[0] + mass, torch.maximum(before[1], largest)

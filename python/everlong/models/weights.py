@@ -14,11 +14,12 @@ _DIMENSIONS_OF_A_MATRIX = (2, 3)  # the third: its experts
 
 
 def buffered_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """What layers keep that are no parameters: codes, scales and zeros as AWQ, GPTQ, HQQ and others lay them down.
+    """Yield weights of layers that are no parameters: codes, scales and zeros as AWQ, GPTQ, HQQ and others store them.
 
-    Those are layers without parts of their own, whose checkpoint holds more than their parameters: a matrix among the
-    buffers, or what the layer itself writes. What a model computes for itself (RoPE's frequencies, masks, position ids)
-    is in no checkpoint, or no matrix of such a layer. What is written below a parameter's name belongs to that one.
+    They belong to layers without parts of their own and with more in the checkpoint than their parameters: a matrix
+    among the buffers, or what the layer writes. What a model computes for itself (RoPE's frequencies, masks, position
+    ids) is in no checkpoint, or no matrix of such a layer. What is written below a parameter's name belongs to that
+    parameter.
     """
     for name, module in model.named_modules():
         if next(module.children(), None) is not None or not _writes_more(module):
@@ -44,7 +45,7 @@ def _is_matrix(tensor: torch.Tensor) -> bool:
 
 
 def plain_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Those that are made of others, as torchao's quantized weights of codes and scales, stand as these do."""
+    """Yield tensors that are made of others, such as torchao's quantized weights, as the codes and scales in them."""
     for name, tensor in named:
         if not hasattr(tensor, "__tensor_flatten__"):
             yield name, tensor
@@ -56,8 +57,8 @@ def plain_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
 class WeightsAtWork:
     """The weights and adapters of a model that its keys and values depend on, as they stand when this is made.
 
-    A write is told by torch's count of the writes to each tensor, and by where the tensor lies: both cost microseconds,
-    and neither sees a write through `tensor.data` that leaves the tensor where it is.
+    A write shows in torch's count of the writes to each tensor, and in where the tensor lies. Both cost microseconds.
+    Neither sees a write through `tensor.data` that leaves the tensor where it is.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -71,19 +72,19 @@ class WeightsAtWork:
         adapters = adapters_of(self._model)
         if adapters.at_work != self._adapters:
             raise ModelMismatchError(
-                "other adapters are at work in the model than when this MemoryModel was made: put those back, or close "
-                "it; a MemoryModel of these adapters takes another memory"
+                "other adapters are at work in the model than when this MemoryModel was made: put the earlier ones "
+                "back, or close it; these adapters need another memory"
             )
         if _written(self._model, adapters) != self._written:
             raise ModelMismatchError(
-                "the model's weights were written to, or moved, since this MemoryModel was made: what it remembers was "
-                "computed with those before. Close it: the weights as they are now take another memory, and once those "
-                "before are loaded again, another MemoryModel goes on with this one"
+                "the model's weights were written to, or moved, since this MemoryModel was made, and its memory was "
+                "computed with the earlier ones. Close it. The weights as they are now need another memory. Once the "
+                "earlier weights are loaded again, another MemoryModel can go on with this memory"
             )
 
 
 def _written(model: torch.nn.Module, adapters: Adapters) -> tuple[int, int]:
-    """The writes to all tensors that keys and values depend on, and a sum of where they lie."""
+    """Return the writes to all tensors that keys and values depend on, and a sum of where they lie."""
     writes, places = 0, 0
     for _, tensor in plain_tensors((name, tensor) for name, tensor in _kept(model) if adapters.keys_depend_on(name)):
         writes += 0 if tensor.is_inference() else tensor._version  # made in inference mode, it counts no writes
@@ -92,7 +93,7 @@ def _written(model: torch.nn.Module, adapters: Adapters) -> tuple[int, int]:
 
 
 def _kept(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters, and the buffers that a checkpoint holds; what is shared at each of its places."""
+    """Yield parameters, and the buffers that a checkpoint holds; what is shared, at each of its places."""
     yield from model.named_parameters(remove_duplicate=False)
     for name, module in model.named_modules():
         for part, buffer in module._buffers.items():

@@ -1,4 +1,4 @@
-"""What is learned, a folder a part: its models, what it does at work, how it is trained, how it is measured."""
+"""The learned parts, one folder each: the model, what it does at work, its training and its measurement."""
 
 from typing import Final
 

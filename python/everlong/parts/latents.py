@@ -1,7 +1,7 @@
-"""A Q-Former (BLIP-2, Li et al., arXiv 2301.12597; the four-MI100 design, 3.3.1 and 5): latents that read a block.
+"""A Q-Former (BLIP-2, Li et al., arXiv 2301.12597): latents that read a block.
 
-Each latent stands for a run of the block's tokens: it begins as what its run says on average, looks at all tokens of
-the block, the near ones first, then at the other latents. Nothing depends on the length of the block or the number of
+Each latent stands for a run of the block's tokens. It begins as the mean of its run. Then it attends to all tokens of
+the block, to near ones most, and to the other latents. Nothing depends on the length of the block or the number of
 latents, so one reader serves all.
 """
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 _WAVES = 6  # of a place in the block, each twice as fast as the one before
 _PLACE = 2 * _WAVES + 1
-_SAMPLED_READS = 8  # for center and scale
+_SAMPLED_READS = 8  # samples for center and scale
 _SAMPLED_EMBEDDINGS = 4096
-_MOST = 8.0  # of a centred and scaled number: a text's very first token has states of another size
+_MOST = 8.0  # clamp for centred and scaled numbers: the states of a text's very first token have another size
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentSettings:
-    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    layers: tuple[int, ...]  # layers whose states are read, as `HiddenTap` counts them
     hidden_size: int
     embedding_size: int = 0  # of the model's input embeddings; 0: they are not read
     width: int = 192
     heads: int = 4
-    depth: int = 2  # blocks of attention
-    inner: int = 384  # of a SwiGLU
-    order: int = 0  # waves of a token's place in a latent's run, by which heads tell its first words from its last
+    depth: int = 2  # attention blocks
+    inner: int = 384  # width of the SwiGLU
+    order: int = 0  # waves of a token's place in a latent's run; they let heads tell a run's first words from its last
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -44,8 +44,10 @@ class LatentSettings:
 
 
 def runs_of(length: int, count: int) -> torch.Tensor:
-    """Int64 [count, 2]: where each of `count` equal runs of `length` tokens begins and ends; none is empty, so that
-    runs of fewer tokens than there are runs share theirs.
+    """Return int64 [count, 2]: where each of `count` equal runs of `length` tokens begins and ends.
+
+    No run is empty: where there are more runs than tokens, runs share tokens. Raises ValueError where either is below
+    1.
     """
     if length < 1 or count < 1:
         raise ValueError(f"{count} runs of {length} tokens: expected one or more of both")
@@ -55,7 +57,7 @@ def runs_of(length: int, count: int) -> torch.Tensor:
 
 
 class LatentReader(torch.nn.Module):
-    """Of states [B, L, layers * hidden size] and embeddings [B, L, E] of blocks of L tokens each."""
+    """Reads states [B, L, layers * hidden size] and embeddings [B, L, E] of blocks of L tokens each."""
 
     center: torch.Tensor
     scale: torch.Tensor
@@ -67,7 +69,7 @@ class LatentReader(torch.nn.Module):
         states = len(settings.layers) * settings.hidden_size
         self.register_buffer("center", torch.zeros(states))
         self.register_buffer("scale", torch.ones(states))
-        self.register_buffer("embedding_scale", torch.ones(()))  # root of the mean square of the model's embeddings
+        self.register_buffer("embedding_scale", torch.ones(()))  # root mean square of the model's embeddings
         width = settings.width
         self.of_states = torch.nn.Linear(states, width)
         own = settings.embedding_size
@@ -80,11 +82,11 @@ class LatentReader(torch.nn.Module):
         self.last = torch.nn.RMSNorm(width)
 
     def normal(self, states: torch.Tensor) -> torch.Tensor:
-        """States fp32, each number centred and scaled as in training."""
+        """Return the states as fp32, centred and scaled as in training."""
         return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
 
     def tokens(self, states: torch.Tensor, embeddings: torch.Tensor | None = None) -> torch.Tensor:
-        """[B, L, width] of what the tokens of blocks say, each with its place in its block."""
+        """Return [B, L, width]: what the tokens of the blocks say, each with its place in its block."""
         normal = self.normal(states)
         place = _places(torch.arange(states.shape[1], device=states.device) + 0.5, states.shape[1])
         read: torch.Tensor = self.of_states(normal) + self.of_place(place)
@@ -95,12 +97,14 @@ class LatentReader(torch.nn.Module):
     def forward(
         self, tokens: torch.Tensor, begin: torch.Tensor, middle: torch.Tensor, reach: torch.Tensor
     ) -> torch.Tensor:
-        """[B, N, width] of what `tokens` gave [B, L, width]: of latents that begin as `begin` [B, N, width] and stand
-        at `middle` [B, N] (a token's middle is its number and a half), each for `reach` [B, N] tokens.
+        """Return [B, N, width]: what the latents read in `tokens` [B, L, width].
+
+        They begin as `begin` [B, N, width] and stand at `middle` [B, N], where a token's middle is its number and a
+        half. Each covers `reach` [B, N] tokens.
         """
         length = tokens.shape[1]
         at = torch.arange(length, device=tokens.device) + 0.5
-        offset = (at - middle[..., None]) / reach[..., None]  # [B, N, L]: of its run, from -0.5 to 0.5
+        offset = (at - middle[..., None]) / reach[..., None]  # [B, N, L]: place in the run, from -0.5 to 0.5
         order = _order(offset.float(), self.settings.order)
         between = (middle[:, None] - middle[..., None]).abs() / reach[..., None]
         place = torch.cat([_places(middle, length), reach.float().log()[..., None] / 4], dim=-1)
@@ -112,13 +116,13 @@ class LatentReader(torch.nn.Module):
 
 
 def within(runs: torch.Tensor, length: int) -> torch.Tensor:
-    """Bool [N, length]: which tokens stand in which run."""
+    """Return bool [N, length]: which tokens stand in which run."""
     at = torch.arange(length, device=runs.device)
     return (at >= runs[:, :1]) & (at < runs[:, 1:])
 
 
 def means_of(rows: torch.Tensor, runs: torch.Tensor) -> torch.Tensor:
-    """[B, N, width] of rows [B, L, width]: the mean of each run."""
+    """Return the mean of each run, [B, N, width], of rows [B, L, width]."""
     share = within(runs, rows.shape[1]).to(rows.dtype)
     return (share / share.sum(dim=-1, keepdim=True)) @ rows
 
@@ -148,9 +152,10 @@ class _Block(torch.nn.Module):
 
 
 class _Attention(torch.nn.Module):
-    """Heads that look ever less far, in lengths of a run (Press et al., arXiv 2108.12409): how far each, is learned.
+    """Attention heads with a penalty for distance, counted in lengths of a run (Press et al., arXiv 2108.12409).
 
-    With `order` each head learns where in a run it looks, too: so one may read a run's first word, another its last.
+    Each head begins with a smaller penalty than the one before; the penalties are learned. With `order` each head also
+    learns where in a run it looks. So one may read a run's first word and another its last.
     """
 
     def __init__(self, width: int, heads: int, order: int = 0) -> None:
@@ -180,7 +185,7 @@ class _Attention(torch.nn.Module):
 
 
 def _order(offset: torch.Tensor, waves: int) -> torch.Tensor | None:
-    """[..., 2 * waves] of offsets [...] in a run; nothing outside of it."""
+    """Return [..., 2 * waves] of offsets [...] in a run; 0 outside of the run."""
     if waves == 0:
         return None
     angles = offset[..., None] * 2 * math.pi * 2.0 ** torch.arange(waves, device=offset.device)
@@ -189,7 +194,7 @@ def _order(offset: torch.Tensor, waves: int) -> torch.Tensor | None:
 
 
 def _places(at: torch.Tensor, length: int) -> torch.Tensor:
-    """[..., _PLACE] of places [...] in a block: waves of their share of it, and how long it is."""
+    """Return [..., _PLACE] of places [...] in a block: waves of their share of it, and its length."""
     share = at.double() / length
     angles = share[..., None] * math.pi * 2.0 ** torch.arange(_WAVES, device=at.device, dtype=torch.float64)
     long = torch.full_like(share, math.log(length) / 8)[..., None]
@@ -198,8 +203,8 @@ def _places(at: torch.Tensor, length: int) -> torch.Tensor:
 
 @torch.no_grad()
 def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) -> None:
-    """Each number of the states centred and scaled, as the texts have it, by what lies in between; and how large the
-    model's embeddings are.
+    """Set the reader's scales from the texts: center and spread of each number of the states, and the size of
+    embeddings.
     """
     center, spread = middle_and_spread(torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]))
     reader.center.copy_(center)

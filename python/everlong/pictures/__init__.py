@@ -24,11 +24,17 @@ __all__ = ["draw_report", "require_matplotlib"]
 
 
 def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Every picture that a report has, written to `folder`.
+    """Draw every picture that a report has, into `folder`; return the files.
 
-    `report` is that of a suite, of `eval niah`, of `eval ppl`, those that `eval towers --keep` and `eval trimmer
-    --keep` kept, a trace, a memory's graph (`everlong graph --json`), or an answer (`everlong ask --json`) whose search
-    walked, as JSON gives it back. Raises ValueError for anything else.
+    `report` is one of these, as JSON gives it back:
+
+    - the report of a suite, of `eval niah` or of `eval ppl`;
+    - a report that `eval towers --keep` or `eval trimmer --keep` kept;
+    - a trace;
+    - a memory's graph (`everlong graph --json`);
+    - an answer whose search walked (`everlong ask --json`).
+
+    Raises ValueError for anything else.
     """
     try:
         return _draw(report if isinstance(report, Mapping) else {}, folder)
@@ -56,6 +62,6 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
     if report.get("walk"):
         return [draw_walk(report["walk"], folder / f"walk.{suffix}") for suffix in ("png", "svg")]
     raise ValueError(
-        "no report of a suite, of niah, of ppl, of meaning, of trimmer, a trace, a graph or an answer that walked: "
-        "nothing to draw"
+        "nothing to draw: expected a report of a suite, niah, ppl, towers or trimmer, a trace, a graph, or an answer "
+        "whose search walked"
     )

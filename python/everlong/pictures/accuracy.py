@@ -30,7 +30,7 @@ _AXES_WIDTH = 5.2  # inches, by length
 
 
 def draw_by_baseline(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A bar for each baseline at the longest length, with its 95 % interval."""
+    """Draw a bar for each baseline at the longest length, with its 95 % interval."""
     length = str(report["lengths"][-1])
     scores = {name: baseline["by_length"][length] for name, baseline in report["baselines"].items()}
     names = sorted(scores, key=lambda name: scores[name]["mean"])
@@ -61,14 +61,14 @@ def draw_by_baseline(report: Mapping[str, Any], folder: pathlib.Path) -> list[pa
 
 
 def draw_by_task(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """Tasks (rows) by baselines (columns) at the longest length."""
+    """Draw tasks (rows) by baselines (columns) at the longest length."""
     from matplotlib.colors import LinearSegmentedColormap
 
     length = str(report["lengths"][-1])
     tasks, names = list(report["tasks"]), list(report["baselines"])
     means = np.array([[100 * report["baselines"][n]["by_task"][t][length]["mean"] for n in names] for t in tasks])
     labels = [label_of(name) for name in names]
-    # A turned label ends below its column and reaches to the left of it and down.
+    # A turned label ends below its column and reaches down to the left.
     turned = math.radians(_TURNED)
     reaches = [inches_of(label) * math.cos(turned) - (n + 0.5) * _COLUMN for n, label in enumerate(labels)]
     figure, axes = open_figure(
@@ -96,7 +96,7 @@ def draw_by_task(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathli
 
 
 def draw_by_length(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each baseline as it is by default over the lengths; nothing where no line would be."""
+    """Draw a line over the lengths for each baseline with default settings; nothing for fewer than two lengths."""
     lengths = report["lengths"]
     if len(lengths) < 2:
         return []
@@ -137,10 +137,10 @@ def draw_by_length(report: Mapping[str, Any], folder: pathlib.Path) -> list[path
 
 
 def _labels_with_room(lengths: Sequence[int]) -> list[str]:
-    """A label for each of the ascending `lengths`, empty where it would run into the next one that is not."""
+    """Return a label for each of the ascending `lengths`, empty where it would run into the next label."""
     an_octave = 0.9 * _AXES_WIDTH / math.log2(lengths[-1] / lengths[0])
     labels: list[str] = []
-    left_of_all = math.inf  # inches, in which all labels that are set already begin
+    left_of_all = math.inf  # in inches: all labels that are set already begin at or after this
     for length in reversed(lengths):
         label, place = f"{length:,}", math.log2(length) * an_octave
         half = inches_of(label, LABEL_SIZE) / 2 + 0.05

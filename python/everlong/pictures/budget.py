@@ -18,7 +18,7 @@ from everlong.pictures.canvas import (
 
 
 def draw_by_budget(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each baseline that was asked with several settings (`everlong:groups=1` ...); nothing without one."""
+    """Draw a line for each baseline that was asked with several settings (`everlong:groups=1` ...), if there is one."""
     lines: dict[str, list[tuple[float, float, float, float]]] = {}
     for name, baseline in report["baselines"].items():
         score = baseline["score"]

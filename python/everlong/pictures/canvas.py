@@ -44,20 +44,21 @@ def label_of(baseline: str) -> str:
 
 
 def literal(text: str) -> str:
-    """`text` as it is: matplotlib would read what stands between two dollars as a formula."""
+    """Return `text` escaped: matplotlib would read what stands between two dollars as a formula."""
     return text.replace("$", r"\$")
 
 
 def require_matplotlib() -> None:
-    """ValueError where it is not there: before the work whose picture is to be drawn."""
+    """Raise ValueError where matplotlib is missing, before the work whose picture is to be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError('pictures need the package matplotlib: pip install "matplotlib>=3.9"')
 
 
 def open_figure(width: float, height: float, title: str) -> tuple[Any, Any]:
-    """Figure and axes, of these inches and higher by every line of the title but one. Nothing is shown, no backend set.
+    """Return figure and axes of these inches, higher by every further line of the title. It shows nothing and sets no
+    backend.
 
-    The title stands over all of it, in as many lines as it needs.
+    The title stands over the whole figure, in as many lines as it needs.
     """
     from matplotlib.figure import Figure
 
@@ -71,7 +72,7 @@ def open_figure(width: float, height: float, title: str) -> tuple[Any, Any]:
 
 
 def inches_of(text: str, size: float = LABEL_SIZE) -> float:
-    """How wide a line of text is, its letters of `size` points."""
+    """Return how wide a line of text is in letters of `size` points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -80,16 +81,18 @@ def inches_of(text: str, size: float = LABEL_SIZE) -> float:
 
 
 def widest(texts: Iterable[str], size: float = LABEL_SIZE) -> float:
-    """Inches of the widest of some lines of text; 0.0 without one."""
+    """Return the inches of the widest line of text; 0.0 without one."""
     return max((inches_of(text, size) for text in texts), default=0.0)
 
 
 def _lines_of(text: str, width: float) -> list[str]:
-    """A title's lines, none wider than `width` inches: parted between words, within names where it must be."""
+    """Return a title's lines, none wider than `width` inches: broken between words, or within names
+    where it must be.
+    """
     lines = []
     for line in text.split("\n"):
         lines.append("")
-        # Names have no spaces, but parts. A part that is wider than all there is goes letter by letter.
+        # Names have no spaces, but parts. A part that is wider than the whole width is broken letter by letter.
         parts = re.split(r"(?<=[ /_-])", line)
         for part in parts if widest(parts, TITLE_SIZE) <= width else line:
             if lines[-1] and inches_of((lines[-1] + part).rstrip(), TITLE_SIZE) > width:
@@ -99,7 +102,9 @@ def _lines_of(text: str, width: float) -> list[str]:
 
 
 def count_in_thousands(axis: Any, *, whole: bool = True) -> None:
-    """Ticks of an axis with a comma at every thousand, and none twice: at whole numbers, or as exact as they differ."""
+    """Set an axis' ticks, with a comma at every thousand and none twice: at whole numbers, or with as many digits as
+    needed.
+    """
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     axis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
@@ -108,21 +113,21 @@ def count_in_thousands(axis: Any, *, whole: bool = True) -> None:
 
 
 def legend_beside(axes: Any) -> None:
-    """To the right of the axes, where it hides nothing; `room_for_legend` says how much a figure needs for it."""
+    """Draw the legend to the right of the axes, where it hides nothing; `room_for_legend` gives its size."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=SMALL_SIZE, frameon=False)
 
 
 def room_for_legend(labels: Sequence[str]) -> tuple[float, float]:
-    """Width and height in inches."""
+    """Return width and height in inches."""
     return _LEGEND_HANDLE + widest(labels, SMALL_SIZE), _LEGEND_LINE * len(labels)
 
 
 def draw_shares(
     figure: Any, axes: Any, percent: npt.NDArray[np.float64], cells: Mapping[tuple[int, int], str], bar_label: str
 ) -> None:
-    """Cells from red, nothing right, to green, all of it. Not a number: a cell that was never asked stays blank.
+    """Draw cells from red, nothing right, to green, all right. A cell that was never asked (NaN) stays blank.
 
-    `percent` [rows, columns]; `cells` says what is written where.
+    `percent` is [rows, columns]; `cells` says what is written where.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -137,16 +142,16 @@ def draw_shares(
 
 
 def save(figure: Any, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """`name`.png and `name`.svg in `folder`."""
+    """Write `name`.png and `name`.svg in `folder`; return them."""
     return [write(figure, folder / f"{name}.{suffix}") for suffix in ("png", "svg")]
 
 
 def write(figure: Any, path: pathlib.Path) -> pathlib.Path:
-    """One file, PNG or SVG by its suffix, into a folder that is made if it is not there."""
+    """Write one file, PNG or SVG by its suffix; its folder is made if it does not exist."""
     import matplotlib
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The same picture is the same file: without a date, and with names that are not drawn at random.
+    # The same picture gives the same file: without a date, and with names that are not drawn at random.
     with matplotlib.rc_context({"svg.hashsalt": "everlong"}):
         figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path

@@ -1,4 +1,4 @@
-"""What share is answered right by where the answer stands in the text, and by the text's length."""
+"""The share of right answers by where the answer stands in the text, and by the text's length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BINS = 5
 
 
 def draw_by_depth(report: Mapping[str, Any], folder: pathlib.Path, baseline: str = "everlong") -> list[pathlib.Path]:
-    """Depth (rows) by length (columns) of one baseline; nothing where it was not asked."""
+    """Draw depth (rows) by length (columns) of one baseline; nothing where it was not asked."""
     if baseline not in report["baselines"]:
         return []
     lengths = report["lengths"]

@@ -19,7 +19,7 @@ from everlong.pictures.canvas import (
     write,
 )
 
-_MOST_TOPICS = 24  # rows of their own; all smaller ones, and those of one block, share the last
+_MOST_TOPICS = 24  # with a row of their own; all smaller ones, and those of one block, share the last row
 _WAY, _OTHERS, _BORDER = "#d9d9d9", "#969696", "#bdbdbd"
 _TITLE = "What a memory is about, as it was read\na dot is a block; topics of one colour belong to one wider topic"
 _WIDTH = 8.0  # inches, of the blocks
@@ -28,10 +28,10 @@ _WIDTH = 8.0  # inches, of the blocks
 def draw_graph(blocks: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathlib.Path:
     """Write a PNG or SVG, by the path's suffix. Across: blocks in the order of archiving; up: a row for every topic.
 
-    `blocks` is the list of that name of `everlong graph --json`. A dot is a block, the larger the more tokens it has;
-    the grey line leads from each to the next of the topics that have a row. Rows stand in the order in which the topics
-    began, called by what they are about; topics of one wider topic have one colour. Above stands what was read, where
-    there is room for its name. ValueError where no block belongs to a topic.
+    `blocks` is the list "graph" of `everlong graph --json`. A dot is a block, the larger the more tokens it has. The
+    grey line leads from each to the next block of a topic that has a row. Rows stand in the order in which the topics
+    began, named by what they are about. Topics of one wider topic have one colour. Above stands what was read, where
+    there is room for its name. Raises ValueError where no block belongs to a topic.
     """
     from matplotlib import colormaps
 
@@ -82,7 +82,7 @@ def draw_graph(blocks: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathl
 
 
 def _name_sources(axes: Any, sources: Sequence[str]) -> None:
-    """A line where another source begins, and above each run its name, as much of it as there is room for."""
+    """Draw a line where another source begins, and above each run as much of its name as there is room for."""
     begin = 0
     for source, run in itertools.groupby(sources):
         end = begin + len(list(run))
@@ -106,7 +106,7 @@ def _name_sources(axes: Any, sources: Sequence[str]) -> None:
 
 
 def _fitting(name: str, room: float) -> str:
-    """The name, on two lines where it must be, or its beginning; "" where there is room for nothing."""
+    """Return the name, on two lines where it must be; "" where there is no room."""
     words = name.replace("-", " ").replace("_", " ").split()
     one = " ".join(words)
     if inches_of(one, SMALL_SIZE) <= room:

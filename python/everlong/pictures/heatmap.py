@@ -12,7 +12,7 @@ from everlong.pictures.canvas import SMALL_SIZE, draw_shares, inches_of, open_fi
 
 
 def draw_heat_map(report: Mapping[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Write a PNG or SVG: what share of the facts at each depth (rows) of each length (columns) was answered right.
+    """Write a PNG or SVG: the share of facts answered right at each depth (rows) of each length (columns).
 
     `report` is a NiahReport's dict or its JSON read back. A cell that was never asked stays blank.
     """

@@ -1,4 +1,4 @@
-"""What of a text is kept: its tokens in order, those that are kept marked, one panel a method."""
+"""What is kept of a text: its tokens in order, with the kept ones marked, one panel a method."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from everlong.pictures.canvas import OURS, SMALL_SIZE, literal, open_figure, save
 
-_COLUMNS = 74  # characters of a line
+_COLUMNS = 74  # characters in a line
 _SIZE = 7.0  # points
 _ADVANCE, _LINE = 0.602 * _SIZE / 72, 1.5 * _SIZE / 72  # inches of a character of the monospaced font, and of a line
 _SHOWN = ("Trimmer", "KVzip")
 
 
 def draw_kept(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A picture a text of a report of `eval trimmer`."""
+    """Draw a picture for each text of a report of `eval trimmer`."""
     return [path for text in report["kept"] for path in _draw_text(text, folder)]
 
 
@@ -50,7 +50,7 @@ def _draw_text(text: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Pa
 
 
 def laid_out(words: Sequence[str], columns: int) -> list[tuple[int, int]]:
-    """Line and column of each token: a line ends where the text's does, and before a token that has no room."""
+    """Return line and column of each token: a line ends where the text's does, or before a token without room."""
     line = column = 0
     places = []
     for word in words:
@@ -65,5 +65,5 @@ def laid_out(words: Sequence[str], columns: int) -> list[tuple[int, int]]:
 
 
 def _in_line(word: str) -> str:
-    """A token as it stands in a line: an end of line is a mark."""
+    """Return a token as it stands in a line: an end of line is a mark."""
     return "\u00b6" if word.strip(" \r\n") == "" and "\n" in word else word.replace("\n", " ").replace("\r", " ")

@@ -1,4 +1,4 @@
-"""Perplexity of what follows, by how far it stands behind the place where scoring began."""
+"""Perplexity of what follows, by its distance from the place where scoring began."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everlong.pictures.canvas import (
     save,
 )
 
-BIN_TOKENS = 32  # of which a report gives one mean loss
+BIN_TOKENS = 32  # tokens for which a report gives one mean loss
 
 _LABELS = {
     "window": "window alone",
@@ -26,13 +26,13 @@ _LABELS = {
     "prompt": "window and what the newest tokens find",
     "full": "full attention, own window",
 }
-_MOST_MARKERS = 60  # more of them are a thick line
+_MOST_MARKERS = 60  # more markers look like a thick line
 
 
 def draw_by_position(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each policy: exp of the mean loss of every BIN_TOKENS tokens behind a place, over all places.
+    """Draw a line for each policy: exp of the mean loss of every BIN_TOKENS tokens behind a place, over all places.
 
-    Nothing where no place has as many tokens.
+    It draws nothing where no place has that many tokens.
     """
     curves, places = report["by_position"], len(report["places"])
     bins = len(curves["window"])

@@ -1,4 +1,4 @@
-"""How often a passage that was said to be so likely the right one was it."""
+"""How often a passage was the right one, by how likely it was said to be."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _MOST_AREA, _LEAST_AREA = 260.0, 12.0  # points^2 of a dot
 
 
 def draw_reliability(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
-    """A line for each fusion of `eval towers`, its dots as large as they have searches; what all parts say stands out.
+    """Draw a line for each fusion of `eval towers`; the line of all parts stands out, with dots by the number of
+    searches.
 
-    On the diagonal what was said came true. Nothing where no confidence was asked.
+    On the diagonal what was said came true. It draws nothing where there are no confidences.
     """
     curves = report["confidences"]
     if not curves:

@@ -1,4 +1,4 @@
-"""The picture of a Memory OS trace: when what left the frame, and what came back when."""
+"""The picture of a Memory OS trace: what left the frame when, and what came back when."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ _KEPT, _WOKEN = "#3182bd", "#238b45"
 def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pathlib.Path:
     """Write a PNG or SVG, by the path's suffix. Across: the stream as it grew, in tokens; up: the text it consists of.
 
-    `events` is a trace (`MemoryModel.trace`), as it is or as JSON gives it back. What came back for something that was
-    not remembered stands where that was asked, in a colour of its own; what came from another stream of the memory is a
-    mark at the foot. Of a block of which tokens are kept there is a line from where it left the frame on, the thinner
-    the fewer of them are left. Where a tombstone woke there is a star at its place. Signals stand where they were
-    heard, hollow where nothing came of them. Raises
-    ValueError for a trace in which nothing happened.
+    `events` is a trace (`MemoryModel.trace`), as it is or as JSON gives it back. The picture has these marks:
+
+    - What came back for something that was not remembered has a colour of its own, and stands where that was asked.
+    - What came from another stream of the memory is a mark at the foot.
+    - A block with kept tokens has a line from where it left the frame on, the thinner the fewer of them are left.
+    - A tombstone that woke is a star at its place.
+    - A signal stands where it was heard, hollow where nothing came of it.
+
+    Raises ValueError for a trace in which nothing happened.
     """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -34,7 +37,7 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
     for event in events:
         if _branched(event):
             continue  # the frame got back what left it
-        if event["what"] == "resume":  # what a frame before this one held is not in its trace
+        if event["what"] == "resume":  # the trace does not have what a frame before this one held
             x, oldest = [event["stream_position"]], [event["begin"]]
         elif event["what"] == "evict":
             x += [event["stream_position"]] * 2
@@ -65,7 +68,7 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
     woken = [event for event in events if event["what"] == "recall" and event["trigger"] == "tombstone"]
     for event in woken:
         axes.plot(_place(event), (event["begin"] + event["end"]) / 2, "*", color=_WOKEN, markersize=9, zorder=4)
-    axes.set_xlim(0, 1.02 * end)  # a recall at the very end is to be seen whole
+    axes.set_xlim(0, 1.02 * end)  # so that a recall at the very end is seen whole
     axes.set_ylim(0, 1.02 * end)
     axes.set_xlabel("stream read and generated (tokens)")
     axes.set_ylabel("place in the stream (tokens)")
@@ -93,7 +96,7 @@ def draw_timeline(events: Sequence[Mapping[str, Any]], path: pathlib.Path) -> pa
 def _kept_strokes(
     events: Sequence[Mapping[str, Any]], x: Sequence[int], oldest: Sequence[int], end: int
 ) -> list[tuple[int, int, float, float]]:
-    """Of each block and each number of tokens that was kept of it: from where to where, its place, a line's width."""
+    """Return for each block and each number of its kept tokens: begin and end, its place, a line's width."""
     changes: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in events:
         if _branched(event):
@@ -118,5 +121,5 @@ def _branched(event: Mapping[str, Any]) -> bool:
 
 
 def _place(event: Mapping[str, Any]) -> int:
-    """Where the stream stood; a branch counts on from there, in a text that nobody keeps."""
+    """Return where the stream stood; a branch counts on from there, in a text that is not kept."""
     return int(event["branched_at"] if _branched(event) else event["stream_position"])

@@ -13,16 +13,16 @@ from everlong.errors import EverlongError
 
 _LOGGER = logging.getLogger("everlong")
 
-_SOON = 0.2  # seconds that nobody is told of
+_SOON = 0.2  # waits of fewer seconds are not logged
 
 
 class Background:
     """Calls `work` whenever there is something new, one call at a time, until it is closed.
 
-    `work(closed)` does all there is to do; it asks `closed()` on its way, and returns early where that is True. What it
-    raises is told to the next `settle`; what comes next is another attempt. `doing` says in a sentence what a wait is
-    for ("the newest pages are encoded"). The thread ends with `close`, and with whoever forgot to call it: when nothing
-    refers to this any more, or the interpreter ends; `work` must not refer to this.
+    `work(closed)` does all there is to do. It asks `closed()` on its way, and returns early where that is True. Its
+    error is raised by the next `settle`; what comes next is another attempt. `doing` says in a sentence what a wait is
+    for ("the newest pages are encoded"). The thread ends with `close`. Without `close` it ends when nothing refers to
+    this any more, or the interpreter ends. So `work` must not refer to this.
     """
 
     def __init__(self, work: Callable[[Callable[[], bool]], None], *, name: str, doing: str, failed: str) -> None:
@@ -30,20 +30,20 @@ class Background:
         self._closed = weakref.finalize(self, self._worker.close)
 
     def wake(self) -> None:
-        """There is something new."""
+        """Say that there is something new."""
         self._worker.wake()
 
     def settle(self) -> None:
-        """Return once all that there is now was worked on; raises what went wrong, once."""
+        """Return once all that is new by now was worked on. Raise what went wrong, once."""
         self._worker.settle()
 
     def close(self) -> None:
-        """End the thread; what is not done yet is done when the memory is opened next. Twice does nothing."""
+        """End the thread. What is not done yet is done when the memory is opened next. Twice does nothing."""
         self._closed()
 
 
 class _Worker:
-    """The thread of a Background, which it does not know."""
+    """The thread of a Background, to which it does not refer."""
 
     def __init__(self, work: Callable[[Callable[[], bool]], None], name: str, doing: str, failed: str) -> None:
         self._work = work
@@ -51,7 +51,7 @@ class _Worker:
         self._failing = failed
         self._changed = threading.Condition()
         self._wanted = 0  # how often there was something new
-        self._done = 0  # up to which of those everything was tried
+        self._done = 0  # up to which of these everything was tried
         self._closed = False
         self._failed: BaseException | None = None  # the last of these
         self._pid = os.getpid()
@@ -67,7 +67,7 @@ class _Worker:
         self.wake()
         with self._changed:
             wanted, started = self._wanted, time.monotonic()
-            # What is asked for last is looked at in no time where all is done.
+            # When all is done the last request returns at once, and no wait is logged.
             if not self._changed.wait_for(lambda: self._done >= wanted or self._closed, _SOON):
                 _LOGGER.info("waiting until %s", self._doing)
                 self._changed.wait_for(lambda: self._done >= wanted or self._closed)
@@ -82,7 +82,7 @@ class _Worker:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if threading.current_thread() is not self._thread:  # which may be the one that collects garbage
+        if threading.current_thread() is not self._thread:  # the thread itself may be the one that collects garbage
             self._thread.join()
 
     def _run(self) -> None:
@@ -95,7 +95,7 @@ class _Worker:
             failed: BaseException | None = None
             try:
                 self._work(lambda: self._closed)
-            except BaseException as error:  # told to whoever waits; what comes next is another attempt
+            except BaseException as error:  # raised to whoever waits; what comes next is another attempt
                 failed = error
             with self._changed:
                 self._done, self._failed = wanted, failed

@@ -1,7 +1,7 @@
-"""Finds a model's retrieval heads: those whose attention, without any training, points at the page that is asked for.
+"""Finds a model's retrieval heads: their attention, without training, points at the page that is asked for.
 
-Any text serves: a few words are quoted from pages of the memory itself, and every head of every layer is scored by the
-rank that it gives to the page the quote came from (mean reciprocal rank). No labels.
+Any text serves. A few words are quoted from pages of the memory itself. Every head of every layer is scored by the rank
+that it gives to the page of the quote (mean reciprocal rank). No labels are needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from everlong.retrieval.profile import IndexProfile
 if TYPE_CHECKING:
     from everlong.frame.frame import Frame
 
-# "Which passage goes on from these words" is what a quote asks; nothing here is tuned to one model.
+# A quote asks which passage goes on from its words. Nothing here is tuned to one model.
 QUOTE_QUESTION = 'Which passage goes on from these words: "{quote}"?'
 
 
@@ -39,9 +39,9 @@ def calibrate(
 ) -> IndexProfile:
     """Rank all (layer, head) of the frame's model on quotes from its memory.
 
-    `ask(question, layers)` gives the question's token ids and their un-rotated q by layer; `decode` makes text of ids.
-    The newest `pages` pages that were read serve as haystack. Raises EverlongError on a memory of less than 8 of them,
-    and on one of text alone, which has no keys that heads could search.
+    `ask(question, layers)` returns the question's token ids and their un-rotated q by layer. `decode` makes text of
+    ids. The newest `pages` pages that were read serve as haystack. Raises EverlongError for a memory of less than 8
+    such pages, and for one of text alone, which has no keys that heads could search.
     """
     served = frame.served.keyed
     if served is None:
@@ -94,7 +94,7 @@ def calibrate(
 
 
 def pages_to_quote(core: _core.Memory) -> list[_core.PageRef]:
-    """Those that were read, in order of archiving: what was asked and said repeats itself, and them."""
+    """Return the pages that were read, in order of archiving. Questions and answers repeat themselves and them."""
     read = {block.id for block in core.blocks() if block.role == "read"}
     return [page for page in core.pages() if page.block in read]
 
@@ -102,7 +102,7 @@ def pages_to_quote(core: _core.Memory) -> list[_core.PageRef]:
 def _page_mass(
     q: torch.Tensor, keys: torch.Tensor, weights: torch.Tensor, page_of_key: torch.Tensor, pages: int
 ) -> torch.Tensor:
-    """[Hq, pages]: sum over question tokens of weight * softmax mass; q [T, Hq, D], keys [Hkv, N, D], weights [T]."""
+    """Return [Hq, pages], sums over question tokens of weight * softmax mass; q [T, Hq, D], keys [Hkv, N, D]."""
     tokens, query_heads, dim = q.shape
     kv_heads = keys.shape[0]
     grouped = q.reshape(tokens, kv_heads, query_heads // kv_heads, dim).permute(1, 2, 0, 3).reshape(kv_heads, -1, dim)

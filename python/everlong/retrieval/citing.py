@@ -1,4 +1,4 @@
-"""What comes back as a user reads it: from where, in which words, found by whom."""
+"""What comes back as a user reads it: from where, in which words, found by which part."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from everlong.text.encoding import decode_text
 
 
 class Citing:
-    """Of one frame's memory."""
+    """Makes citations for one frame's memory."""
 
     def __init__(self, frame: Frame, tokenizer: Any) -> None:
         self._frame, self._core, self._tokenizer = frame, frame.memory.core, tokenizer
         self._details_alone = frame.config.answer.recall_mode == "detail"
 
     def found(self, found: Found) -> tuple[Recall, ...]:
-        """What comes back of a search, best first: its groups, then blocks as Detail Tokens."""
+        """Return what comes back of a search, best first: its groups, then blocks as Detail Tokens."""
         groups = found.groups
         if self._details_alone:
             groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
@@ -31,7 +31,7 @@ class Citing:
         return (*map(self._group, groups), *map(self._whole, soft))
 
     def pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
-        """Pages that came back without a search, a block at a time, in their order; their score is 0."""
+        """Return pages that came back without a search, a block at a time, in their order, with score 0."""
         cited = []
         for block, run in itertools.groupby(pages, key=lambda page: page.block):
             of_block = list(run)
@@ -74,7 +74,7 @@ class Citing:
         found_by: tuple[str, ...],
         **said: Any,
     ) -> Recall:
-        """`block`: whose source, role and origin it bears."""
+        """`block`: the block that gives source, role and origin."""
         info = self._core.block(block)
         return Recall(
             span=span,

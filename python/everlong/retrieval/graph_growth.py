@@ -1,4 +1,4 @@
-"""A memory's graph, which grows in a thread of its own, off the reading path, with every block that is archived."""
+"""Grows a memory's graph with every archived block, in a thread of its own, off the reading path."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from everlong.retrieval.background import Background
 
 _LOGGER = logging.getLogger("everlong")
 
-# In one commit, which the disk is waited for: what is read goes on meanwhile.
+# In one commit, which waits for the disk. Reading goes on meanwhile.
 _BLOCKS_AT_ONCE = 64
 
 
 class GraphGrowth:
     """Gives the blocks of a memory their place in its graph.
 
-    `archived` tells it that there are new blocks, or vectors of the encoder; `settle` waits until all that can have a
-    place have it. Which blocks lack one is found by asking the memory, so nothing is lost when a process dies.
+    `archived` tells it that there are new blocks, or vectors of the encoder. `settle` waits until all blocks that can
+    have a place have it. It asks the memory which blocks lack one, so nothing is lost when a process dies.
     """
 
     def __init__(self, core: _core.Memory, share: float) -> None:
@@ -33,15 +33,15 @@ class GraphGrowth:
         self.archived()
 
     def archived(self) -> None:
-        """There are new blocks, or vectors."""
+        """Say that there are new blocks, or vectors."""
         self._background.wake()
 
     def settle(self) -> None:
-        """Return once every block that is archived now is in the graph; raises what went wrong, once."""
+        """Return once every block that is archived now is in the graph. Raise what went wrong, once."""
         self._background.settle()
 
     def close(self) -> None:
-        """Settle, and end the thread; a block that found no place gets it when the graph grows next. Twice is once."""
+        """Settle, and end the thread. A block without a place gets it when the graph grows next. Twice does nothing."""
         try:
             self._background.settle()
         except EverlongError as error:  # it can be grown later, and what was read is whole
@@ -54,6 +54,6 @@ class _Tending:
         self._core = core
 
     def tend(self, closed: Callable[[], bool]) -> None:
-        """All there is, until the growth is closed."""
+        """Do all there is, until the growth is closed."""
         while not closed() and self._core.tend_graph(_BLOCKS_AT_ONCE) > 0:
             pass

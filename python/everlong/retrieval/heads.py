@@ -1,4 +1,4 @@
-"""The model's retrieval heads over one memory: which they are, whether to look for them anew, and the index by them."""
+"""The model's retrieval heads over one memory: which they are, when to look for them anew, and the index by them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from everlong.text.prompt import quoting_prompt
 
 _LOGGER = logging.getLogger("everlong")
 
-# Below this many pages every head ranks well on quotes: nothing can be told apart, and words alone find the page.
+# With fewer pages every head ranks well on quotes. Heads cannot be told apart, and words alone find the page.
 MIN_CALIBRATION_PAGES = 64
 
 
 class RetrievalHeads:
-    """Used by the frame's thread alone."""
+    """The retrieval heads of one frame. For the frame's thread alone."""
 
     def __init__(self, frame: Frame, tokenizer: Any, prints: Fingerprint, search: SearchConfig) -> None:
         self._frame, self._tokenizer, self._prints = frame, tokenizer, prints
         self.search = search  # other settings hold from the next question on
         self._core = frame.memory.core
-        # Those in use; None before the first question, or while the memory is too small to tell.
+        # The heads in use; None before the first question, or while the memory is too small to tell.
         self.profile = self._fitting(load_profile(self._core))
-        # Whose keys the index holds, and how.
+        # The heads whose keys the index holds, and how.
         self._searched_by: tuple[IndexProfile, HeadsKeys, int] | None = None
         if "heads" in search.index:
             if self.profile is None:
@@ -51,7 +51,7 @@ class RetrievalHeads:
                 self._search_by(self.profile)
 
     def look(self, *, seed: int = 0) -> IndexProfile:
-        """Find the model's retrieval heads on the memory's own text; keep them, for the model's next memory too.
+        """Find the model's retrieval heads on the memory's own text. Keep them, for the model's next memory too.
 
         EverlongError in a memory of text alone: it has no keys.
         """
@@ -80,7 +80,7 @@ class RetrievalHeads:
         return profile
 
     def look_if_due(self) -> None:
-        """Before a search: heads that were not looked for yet, or among few pages of what are many by now."""
+        """Look for heads before a search, where none were looked for yet, or among few pages that are many by now."""
         if "heads" not in self.search.index:
             return
         if self.profile is not None and self._searched_by != self._to_search_by(self.profile):
@@ -105,7 +105,7 @@ class RetrievalHeads:
             self._use_profile(known)
 
     def _fitting(self, profile: IndexProfile | None) -> IndexProfile | None:
-        """A profile whose heads this model has; None, and so found anew, for a damaged one."""
+        """Return a profile with heads that this model has; None for a damaged one, which is then found anew."""
         keyed = self._frame.served.keyed
         if profile is None or keyed is None:
             return profile
@@ -118,7 +118,7 @@ class RetrievalHeads:
             self._search_by(profile)
 
     def _search_by(self, profile: IndexProfile) -> None:
-        """Let the index search by the profile's heads, where the model computes."""
+        """Let the index search by the profile's heads, on the model's device."""
         search = self.search
         self._core.set_retrieval_heads(
             profile.heads,

@@ -25,28 +25,28 @@ Storage = Literal["fp32", "bf16", "int8", "e4m3"]
 
 @dataclasses.dataclass(frozen=True)
 class Hits:
-    """Best first. Where fewer than k are allowed: id -1, score minus infinity."""
+    """Results, best first. Where fewer than k are allowed: id -1, score minus infinity."""
 
     ids: npt.NDArray[np.int64]  # [queries, k]
     scores: npt.NDArray[np.float32]  # [queries, k]: inner product, cosine, or minus the squared distance
 
 
 class VectorIndex:
-    """What every kind of index does. Numbers are taken as float32; NaN and infinities raise ValueError."""
+    """What every kind of index does. Numbers are taken as float32. NaN and infinities raise ValueError."""
 
     def __init__(self, core: _core.VectorIndex) -> None:
         self._core = core
 
     def add(self, ids: npt.ArrayLike, vectors: npt.ArrayLike) -> None:
-        """Vectors [n, dimension] under ids [n] >= 0. ValueError when an id is here or named twice: nothing is added."""
+        """Add vectors [n, dimension] under ids [n] >= 0. ValueError, and no change, for an id here or named twice."""
         self._core.add(_ids(ids), _rows(vectors))
 
     def remove(self, ids: npt.ArrayLike) -> int:
-        """How many of them were here. Their room is used again."""
+        """Remove ids, and return how many of them were here. Their room is used again."""
         return self._core.remove(_ids(ids))
 
     def search(self, queries: npt.ArrayLike, k: int, allowed: npt.NDArray[np.bool_] | None = None) -> Hits:
-        """The k nearest for queries [q, dimension]; `allowed` [ids]: False, or beyond its end, leaves an id out."""
+        """Find the k nearest for queries [q, dimension]. An id is left out where `allowed[id]` is False or missing."""
         return Hits(*self._core.search(_rows(queries), k, _mask(allowed)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -58,11 +58,12 @@ class VectorIndex:
 
     @property
     def dimension(self) -> int:
+        """How many numbers a vector has."""
         return self._core.dimension
 
     @property
     def nbytes(self) -> int:
-        """Of host memory."""
+        """Bytes of host memory."""
         return self._core.nbytes
 
 
@@ -74,7 +75,7 @@ class FlatIndex(VectorIndex):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FlatIndex:
-        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
         index = cls.__new__(cls)
         VectorIndex.__init__(index, _core.VectorIndex.load_flat(os.fspath(path)))
         return index
@@ -97,7 +98,7 @@ class HnswIndex(VectorIndex):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> HnswIndex:
-        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
         index = cls.__new__(cls)
         VectorIndex.__init__(index, _core.VectorIndex.load_hnsw(os.fspath(path)))
         return index
@@ -105,16 +106,16 @@ class HnswIndex(VectorIndex):
 
 @dataclasses.dataclass(frozen=True)
 class Lists:
-    """The lists of a `NeuralInvertedIndex`, by id; one that is split becomes two new ones."""
+    """The lists of a `NeuralInvertedIndex`, by id. A list that is split becomes two new ones."""
 
     ids: npt.NDArray[np.int64]
     centroids: npt.NDArray[np.float32]  # [lists, dimension]
-    sizes: npt.NDArray[np.int64]  # vectors in each
+    sizes: npt.NDArray[np.int64]  # number of vectors in each
 
 
 @dataclasses.dataclass(frozen=True)
 class Router:
-    """What lists are probed for: the inner product of their vectors with the query, plus their biases."""
+    """Which lists a query probes: by the inner product of their vectors with the query, plus their biases."""
 
     lists: npt.NDArray[np.int64]
     vectors: npt.NDArray[np.float32]  # [lists, dimension]
@@ -122,9 +123,9 @@ class Router:
 
 
 class NeuralInvertedIndex(VectorIndex):
-    """Lists that grow and part with the vectors, and a router to them that can be learned (parts/router).
+    """Lists that grow and split with the vectors, and a router to them that can be learned (parts/router).
 
-    A query looks into `probes` lists; the `rescored` best of their int8 codes are scored again from fp32. Where at most
+    A query looks into `probes` lists. The `rescored` best of their int8 codes are scored again from fp32. Where at most
     `exact_below` vectors are allowed, all are. cpp/include/everlong/index/neural_inverted_index.h says more.
     """
 
@@ -142,7 +143,7 @@ class NeuralInvertedIndex(VectorIndex):
 
     @classmethod
     def of(cls, core: _core.NeuralInvertedIndex) -> NeuralInvertedIndex:
-        """That of a memory: `memory.core.page_lists()`."""
+        """Return a memory's own: of `memory.core.page_lists()`."""
         index = cls.__new__(cls)
         index._own(core)
         return index
@@ -153,7 +154,7 @@ class NeuralInvertedIndex(VectorIndex):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NeuralInvertedIndex:
-        """What `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
+        """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
         return cls.of(_core.NeuralInvertedIndex.load(os.fspath(path)))
 
     def search(
@@ -165,31 +166,33 @@ class NeuralInvertedIndex(VectorIndex):
         probes: int = 0,
         terms: Sequence[Sequence[int]] = (),
     ) -> Hits:
-        """As every index; `probes` in place of the index's own, and `terms`: token ids of each query, the rarest of
-        which name vectors that are scored wherever they lie.
+        """Search as every index does, with `probes` in place of the index's own.
+
+        `terms` are token ids of each query. The rarest of them name vectors that are scored wherever they lie.
         """
         return Hits(*self._lists.probe(_rows(queries), k, _mask(allowed), probes, [list(own) for own in terms]))
 
     @property
     def lists(self) -> Lists:
+        """The lists as they are now."""
         return Lists(*self._lists.lists())
 
     def lists_of(self, ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The list of each vector; -1: it is not here."""
+        """Return the list of each vector; -1: it is not here."""
         return self._lists.lists_of(_ids(ids))
 
     @property
     def router(self) -> Router:
-        """The learned one, or what leads to the nearest centroids."""
+        """The learned router, or the one that leads to the nearest centroids."""
         return Router(*self._lists.router())
 
     @router.setter
     def router(self, router: Router) -> None:
-        """ValueError, and MemoryNotFoundError for lists that are not there any more: nothing is changed then."""
+        """Set a router. ValueError, or MemoryNotFoundError for lists that are gone: then nothing is changed."""
         self._lists.set_router(router.lists, _rows(router.vectors), np.ascontiguousarray(router.biases, np.float32))
 
     def set_terms(self, id: int, terms: Sequence[int]) -> None:
-        """Token ids that name a vector, 64 at most, in place of those before."""
+        """Set the token ids that name a vector, 64 at most, in place of those before."""
         self._lists.set_terms(id, list(terms))
 
 

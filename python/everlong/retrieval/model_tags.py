@@ -1,6 +1,6 @@
-"""What blocks are about, as the model itself says it: behind a block's first tokens it goes on after "tags:".
+"""What blocks are about, as the model says it: after a block's first tokens it continues "tags:".
 
-The four-MI100 design, 3.4.3. It is asked in a thread of its own, several blocks at once, off the path of reading.
+The model is asked in a thread of its own, several blocks at once, off the path of reading.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from everlong.text.encoding import encode
 from everlong.text.keyphrases import MOST_CHARACTERS, TAGS_A_BLOCK, phrases_of
 from everlong.text.prompt import start_ids
 
-FIRST_TOKENS: Final = 128  # of a block, that the model sees
+FIRST_TOKENS: Final = 128  # tokens of a block that the model sees
 _NEW_TOKENS = 24
 _BATCH = 8
-# A model that was not trained to answer goes on as it was shown: two texts of nobody's, and their tags.
+# A model that was not trained to answer continues in the form that it was shown: two made-up texts, and their tags.
 _SHOWN = (
     "Text: The old ferryman rowed across the Tarn at night with a cargo of salt and two sleeping goats.\n"
     "tags: ferryman, Tarn, salt, goats\n\n"
@@ -32,32 +32,33 @@ _SHOWN = (
     "tags: copper, prices, strike, mines, Weaver\n\nText: "
 )
 _ASKED = "\ntags:"
-# A word of a tag that more than one page in so many has tells no block from others.
+# A word that more than one page in so many has tells no block from others, and is no tag.
 _COMMON = 8
 
 
 class ModelTags:
-    """Gives the blocks of a memory the model's tags. Which lack them is found by asking the memory, so a process that
-    died has lost none: a block and that it was tagged are one commit.
+    """Gives the blocks of a memory the model's tags. It asks the memory which blocks lack them.
+
+    A block's tags and the note that it was tagged are one commit, so a process that died has lost none.
     """
 
     def __init__(self, core: _core.Memory, model: Any, tokenizer: Any) -> None:
-        """`tokenizer`: of this thread's own."""
+        """`tokenizer`: one for this thread alone."""
         self._core = core
         self._model = model
         self._tokenizer = tokenizer
         self._before = torch.cat([torch.tensor(start_ids(tokenizer), dtype=torch.int64), encode(tokenizer, _SHOWN)])
         self._behind = encode(tokenizer, _ASKED)
-        # What may be said twice: all else once, or a small model says one thing without end.
+        # What may be said twice. All else may be said once, or a small model says one thing without end.
         self._separators = set(encode(tokenizer, ", , and").tolist()) | set(encode(tokenizer, ",").tolist())
         self._end = set(encode(tokenizer, "\n").tolist()) | set(encode(tokenizer, "\n\n").tolist())
 
     def missing(self) -> list[int]:
-        """Ids of the blocks that the model was not asked about, in order of archiving."""
+        """Return the ids of the blocks that the model was not asked about, in order of archiving."""
         return [block.id for block in self._core.blocks() if TAGGED_BY_MODEL not in block.tags]
 
     def fill(self, closed: Callable[[], bool]) -> None:
-        """Batch after batch, until it is `closed`."""
+        """Tag batch after batch, until `closed()`."""
         missing = self.missing()
         for first in range(0, len(missing), _BATCH):
             if closed():
@@ -73,7 +74,7 @@ class ModelTags:
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
             ids[block] = torch.from_numpy(first.astype(np.int64))
-        # Equally long texts are asked together: whatever the model is made of, none is disturbed by padding.
+        # Texts of the same length are asked together: no model, whatever its layers, is disturbed by padding then.
         alike = collections.defaultdict(list)
         for block, tokens in ids.items():
             alike[len(tokens)].append(block)
@@ -88,7 +89,7 @@ class ModelTags:
 
     @torch.inference_mode()
     def said(self, texts: Sequence[torch.Tensor]) -> list[str]:
-        """What the model says of texts of equally many tokens, greedily, up to the end of the line."""
+        """Return what the model says after texts of equally many tokens, greedily, up to the end of the line."""
         rows = [torch.cat([self._before, ids, self._behind]) for ids in texts]
         cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))
         name = cache_argument(self._model)
@@ -111,7 +112,7 @@ class ModelTags:
         return [self._tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
 
     def tags_in(self, said: str) -> list[str]:
-        """Of what the model said: its phrases in lower case, and of those of several words the words that are rare.
+        """Return the phrases that the model said, in lower case, and the rare words of phrases of several words.
 
         A question names words, and names of two.
         """

@@ -1,5 +1,6 @@
-"""What a question says of times and tags, by which a search is narrowed before any part of the index scores a page
-(the four-MI100 design, 3.4.3; cpp/include/everlong/graph/tag_tree.h); and tags for blocks, where nobody gives any.
+"""Times and tags that a question names, which narrow its search; and tags for blocks that were given none.
+
+The search is narrowed before any index part scores a page (cpp/include/everlong/graph/tag_tree.h).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from everlong.text.keyphrases import Keyphrases, Tagger, phrases_of
 
 
 def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
-    """By the memory's own document frequencies: a word is as rare as the rarest of its tokens."""
+    """Make keyphrases by the memory's own document frequencies: a word is as rare as the rarest of its tokens."""
 
     @functools.lru_cache(maxsize=1 << 16)
     def tokens_of(word: str) -> tuple[int, ...]:
@@ -34,7 +35,7 @@ def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
 
 
 def block_tags(tagger: Tagger, tokenizer: Any) -> Callable[[torch.Tensor], tuple[str, ...]]:
-    """For `Frame.tagger`: what is kept of a block's ids [n] among its tags, as everlong's own."""
+    """Return a `Frame.tagger`: it makes the tags that are kept of a block's ids [n], as everlong's own."""
 
     def tags(ids: torch.Tensor) -> tuple[str, ...]:
         return tuple(map(key_tag, tagger.tags(decode_text(tokenizer, ids.tolist()))))
@@ -43,8 +44,9 @@ def block_tags(tagger: Tagger, tokenizer: Any) -> Callable[[torch.Tensor], tuple
 
 
 def narrowed_by(question: str, by: Sequence[str]) -> _core.Narrow | None:
-    """What a question names of `by`, "times" and "tags"; None where it names nothing. Soft: where no block has anything
-    of it, all are searched.
+    """Return what a question names of `by`, "times" and "tags"; None where it names nothing.
+
+    It is soft: where no block has any of it, all are searched.
     """
     times = times_of(question) if "times" in by else []
     tags = sorted(set(phrases_of(question))) if "tags" in by else []

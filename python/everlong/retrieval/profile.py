@@ -1,6 +1,6 @@
-"""What calibration found for a model, and where it is kept: with the memory, and in a file for the model's next memory.
+"""What calibration found for a model. It is kept with the memory, and in a file for the model's next memory.
 
-One JSON file a model among its profiles (`models/profiles.py`), named by the fingerprint of its weights and RoPE.
+That JSON file is among the model's profiles (`models/profiles.py`), named by the fingerprint of its weights and RoPE.
 """
 
 from __future__ import annotations
@@ -28,41 +28,43 @@ class IndexProfile:
     heads: tuple[tuple[int, int, int], ...]  # (layer, query head, KV head), best first; layers among the archived ones
     query_distance: int
     reciprocal_rank: float  # mean over quotes, of the chosen heads together
-    pages: int  # among which the quoted page was to be found
+    pages: int  # pages among which the quoted one was to be found
     quotes: int
     seed: int
 
     def fits(self, layers: int, query_heads: int, kv_heads: int) -> bool:
-        """Whether its heads are those of a model with so many archived layers and heads."""
+        """Return whether a model with so many archived layers and heads has all of its heads."""
         return bool(self.heads) and all(
             0 <= layer < layers and 0 <= head < query_heads and head * kv_heads // query_heads == kv_head
             for layer, head, kv_head in self.heads
         )
 
     def to_json(self) -> str:
+        """Return it as JSON text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> IndexProfile:
+        """Read what `to_json` returned."""
         fields = json.loads(text)
         fields["heads"] = tuple(tuple(head) for head in fields["heads"])
         return cls(**fields)
 
 
 def load_profile(core: _core.Memory) -> IndexProfile | None:
-    """The profile kept in the memory's manifest, if there is one that can be read."""
+    """Return the profile in the memory's manifest; None where there is none that can be read."""
     text = core.manifest().attributes.get(_ATTRIBUTE)
     return None if text is None else _read(text)
 
 
 def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
-    """Keep the profile in the manifest of a memory that can be written."""
+    """Keep the profile in the manifest of a writable memory."""
     if not core.read_only:
         core.set_attribute(_ATTRIBUTE, profile.to_json())
 
 
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
-    """The profile of an earlier memory of this model, where it was found for so many heads and that distance."""
+    """Return the profile of an earlier memory of this model, where it was found for as many heads and that distance."""
     text = kept(_name(prints))
     profile = None if text is None else _read(text)
     if profile is None or len(profile.heads) != heads or profile.query_distance != query_distance:

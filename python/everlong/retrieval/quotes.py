@@ -1,12 +1,12 @@
-"""Of what came back, the sentences that are nearest to the question: what is put before it in words.
+"""The recalled sentences that are nearest to the question. They are put before it in words.
 
-A small model reads over what it is not shown: where a page has the answer it gives that half as often as where the
-sentence stands alone (docs/measured/indexes.md). So the best sentences of the groups that came back stand once more
-right before the question, in its own turn.
+A small model reads over what it is not shown. It gives an answer out of a page half as often as where the sentence
+stands alone (docs/measured/indexes.md). So the best sentences of the recalled groups stand once more right before the
+question, in its own turn.
 
-A sentence's score is the late interaction within it of the vectors that a part finds by: the weighted mean of each
-question token's best cosine, by the vectors that are stored with its block; and the share of the question's words
-that it has, each by its inverse document frequency. Without vectors words alone decide.
+A sentence's score has two terms. The first is late interaction of the question with the vectors of the sentence's
+block: the weighted mean of each question token's best cosine. The second is the share of the question's words that the
+sentence has, each weighted by its inverse document frequency. Without vectors words alone decide.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt
 
-# What the share of words counts beside the mean cosine: of drawn facts of the development set the right sentence is
-# first in 99 %, of paraphrases in 33 (benchmarks/quotes_recall.py); with 0 in 88 and 38, with 0.5 in 100 and 25.
+# What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
+# drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
 WORDS_WEIGHT = 0.2
 _LEAST_TOKENS, _MOST_TOKENS = 4, 96  # of a sentence; a longer one is cut there
-_BEYOND = 48  # tokens before and behind a group, where a sentence of it may begin and end
+_BEYOND = 48  # tokens before and after a group, where a sentence of it may begin and end
 
 Floats = npt.NDArray[np.float32]
 
@@ -55,10 +55,10 @@ def nearest_sentences(
     *,
     words_weight: float = WORDS_WEIGHT,
 ) -> list[Sentence]:
-    """The best `count` sentences of the groups, best first.
+    """Return the best `count` sentences of the groups, best first.
 
     asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. A group that was
-    forgotten meanwhile has none.
+    forgotten meanwhile has no sentences.
     """
     found: list[Sentence] = []
     words = np.unique(asked)
@@ -76,7 +76,7 @@ def nearest_sentences(
                 cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
             found.append(Sentence(group.stream, begin + first, begin + last, score))
-    found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's
+    found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's is first
     chosen: list[Sentence] = []
     for sentence in found:
         if not any(
@@ -87,20 +87,20 @@ def nearest_sentences(
 
 
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
-    """What they say, in their order."""
+    """Return what they say, in their order."""
     ids = (core.token_ids(one.stream, one.begin, one.end).tolist() for one in sentences)
     return tuple(decode_text(tokenizer, of_one).strip() for of_one in ids)
 
 
 def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:
-    """A question behind what is quoted for it, best first: a paragraph each, the best one last."""
+    """Put quotes before a question, a paragraph each, the best one last. They are given best first."""
     if not words:
         return prompt
     return prompt.behind(encode(tokenizer, "".join(f"{one}\n\n" for one in reversed(words))))
 
 
 def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[int, npt.NDArray[np.int32]]:
-    """Token ids of a group and of what stands around it in its own blocks, and the first one's place.
+    """Return token ids of a group and of what stands around it in its own blocks, and the first one's place.
 
     No further: another block may be one that the question was kept from.
     """
@@ -112,7 +112,7 @@ def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[i
 def _sentences(
     boundaries: TextBoundaries, ids: npt.NDArray[np.int32], first: int, last: int
 ) -> Iterator[tuple[int, int]]:
-    """Sentences among ids [n] that have some of [first, last): where each begins and ends."""
+    """Yield where each sentence begins and ends among ids [n], for sentences that have some of [first, last)."""
     ends = [end for end, _ in boundaries.find(torch.from_numpy(ids.astype(np.int64)))]
     begin = 0
     for end in [*ends, len(ids)]:
@@ -126,7 +126,7 @@ def _sentences(
 def _vectors(
     core: _core.Memory, group: _core.FoundGroup, near: Vectors
 ) -> tuple[Floats, npt.NDArray[np.int64]] | tuple[None, None]:
-    """Unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
+    """Return unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
     rows, places = [], []
     full = core.manifest().page_tokens
     by_block = {block: core.block_tensors(block).get(near.tensor) for block in {page.block for page in group.pages}}

@@ -27,40 +27,40 @@ from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
 from everlong.text.prompt import Prompt
 
-# What of its first candidates' pages a search is to add to their scores; what `core.search` takes as `added`.
+# Returns what to add to the scores of a search's first pages; `core.search` takes it as `added`.
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
 
-_BY_MEAN = {"mean_pool", "hnsw"}  # parts of the index that compare a question's mean query with blocks
-_BY_A_PART = {"meaning"}  # parts of the index whose vectors a part makes
+_BY_MEAN = {"mean_pool", "hnsw"}  # index parts that compare a question's mean query with blocks
+_BY_A_PART = {"meaning"}  # index parts with vectors that a part makes
 
-# Of a question's tokens, at most: what a search costs grows by each of them, and common ones say little of a page.
+# The most tokens of a question that are searched by. Each costs time, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Recall:
-    """What came back, and from where: a group of pages of one block run."""
+    """A group of pages of one block run that came back, and from where."""
 
-    block_id: int  # of the group's first page
+    block_id: int  # block of the group's first page
     span: tuple[int, int]  # tokens of the stream
-    score: float  # of its best page; only to be compared within one answer
+    score: float  # its best page's; comparable within one answer only
     source: str
     text: str
-    passage: str  # the page of it that was found; the rest is what stands around it
-    found_by: tuple[str, ...]  # which parts of the index
-    role: Role  # what the passage was to the memory: read, asked or said
-    # How likely the answer is in it, 0..1, of all that came back with it: those of one search add up to
-    # `Answer.confidence`. None for what no search found, or only parts whose scores do not tell right from wrong.
+    passage: str  # the page of it that was found; the rest stands around it
+    found_by: tuple[str, ...]  # index parts that found it
+    role: Role  # what the passage was: read, asked or said
+    # How likely it holds the answer, 0..1, among all that came back with it. Those of one search add up to
+    # `Answer.confidence`. None for what no search found, or only parts with scores that do not tell right from wrong.
     confidence: float | None = None
-    origin: str = ""  # where what was read came from: a file's path, as a rule
-    as_details: bool = False  # whether its block came back as Detail Tokens, which are not its words
+    origin: str = ""  # where it was read from, usually a file's path
+    as_details: bool = False  # its block came back as Detail Tokens, which are not its words
 
 
 @dataclasses.dataclass(frozen=True)
 class OfferedGroup:
-    """Pages that a part offers, as a search names groups."""
+    """Pages that a part offers, in the form of a search's group."""
 
     pages: Sequence[_core.PageRef]
     score: float
@@ -97,29 +97,29 @@ class Found:
     """A search's outcome: the groups, best first, and how sure the index is."""
 
     groups: tuple[Group, ...]
-    agreed: bool  # every part of the index has the best page among its first; not where re-ranking chose another one
+    agreed: bool  # every index part has the best page among its first; False where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
-    blocks: tuple[Offer, ...] = ()  # that are to come back as Detail Tokens, best first
-    walk: WalkTrace | None = None  # of a walk that took part
-    vectors: Vectors | None = None  # what sentences of the text that came back are compared with
+    blocks: tuple[Offer, ...] = ()  # blocks that are to come back as Detail Tokens, best first
+    walk: WalkTrace | None = None  # the walk in the search, if there was one
+    vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
 
     @property
     def confidence(self) -> float | None:
-        """How likely the answer is in one of the groups, 0..1; None where no part was asked that can tell."""
+        """How likely one of the groups holds the answer, 0..1; None where no part was asked that can tell."""
         sure = [group.confidence for group in self.groups]
         told = [one for one in sure if one is not None]
         return min(1.0, sum(told)) if len(told) == len(sure) else None
 
     def chosen(self, decisive: float | None) -> Found:
-        """The first group alone when it is decisive."""
+        """Return the first group alone when it is decisive, else all."""
         sure = decisive is not None and self.agreed and self.decisiveness >= decisive
         return dataclasses.replace(self, groups=self.groups[:1]) if sure else self
 
     def recalled(self, order: Order, temperature: float) -> Recalled:
-        """The pages in frame order: "relevance" puts the best group last, "time" the newest.
+        """Return the pages in frame order: "relevance" puts the best group last, "time" the newest.
 
-        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best). Fused scores are log p, but for a
-        constant; a part alone keeps scores of its own, which then stand for it.
+        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best). Fused scores are log p, up to a
+        constant. A part alone keeps scores of its own, which then stand for it.
         """
         groups = list(reversed(self.groups))
         if order == "time":
@@ -141,13 +141,13 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class QuestionStates:
-    """What the model makes of a question's tokens, by layer, on the CPU."""
+    """What the model computes for a question's tokens, by layer, on the CPU."""
 
     queries: Mapping[int, torch.Tensor]  # un-rotated q [T, Hq, D]
     hidden: Mapping[int, torch.Tensor]  # hidden states [T, hidden size]
 
     def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> QuestionStates:
-        """Of these tokens."""
+        """Return the states of these tokens alone."""
         chosen = torch.from_numpy(rows)
         return QuestionStates(
             {layer: q[chosen] for layer, q in self.queries.items()},
@@ -157,14 +157,14 @@ class QuestionStates:
 
 @dataclasses.dataclass(frozen=True)
 class Tapped:
-    """A question as it was read to find what it asks for."""
+    """A question as it was read for its search."""
 
     token_ids: np.ndarray[Any, np.dtype[np.int32]]  # [T]
     states: QuestionStates  # of these tokens
-    profile: IndexProfile | None  # whose heads the queries are for
+    profile: IndexProfile | None  # heads that the queries are for
 
     def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Tapped:
-        """These of its tokens."""
+        """Return it with these tokens alone."""
         return dataclasses.replace(self, token_ids=self.token_ids[rows], states=self.states.only(rows))
 
 
@@ -180,10 +180,10 @@ def search(
 ) -> Found:
     """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
-    `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` says, of a search that
-    names the first places one by one, what the scores of their pages gain. `narrow` prunes before, unless `where` says
-    when. Of a question longer than MOST_QUERY_TOKENS its rarest tokens are searched for. A frame without a recalled
-    zone has no room for anything: nothing is found.
+    `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` returns, for a search that
+    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, unless `where`
+    says when. For a question longer than MOST_QUERY_TOKENS its rarest tokens are searched by. A frame without a
+    recalled zone has no room, so nothing is found.
     """
     if config.frame.recalled_tokens == 0:
         return Found((), False, 0.0)
@@ -206,14 +206,14 @@ def search(
         **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
     )
     groups = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
-    # How sure the index is, it is of the page that it had first itself.
+    # The index is sure of the page that it had first itself.
     same = asked.wide is None or _best(asked.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
     return Found(groups, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors)
 
 
 class Asked:
-    """A question on its way through the parts (frame/part.py, `Question`): what they do for it comes together here."""
+    """A question on its way through the parts (frame/part.py, `Question`). What they do for it comes together here."""
 
     def __init__(
         self,
@@ -241,11 +241,11 @@ class Asked:
         self.vectors: Vectors | None = None
 
     def ask_finders(self) -> None:
-        """The parts that search for a kind of the index which is in use."""
+        """Ask the parts that search for a kind of the index which is in use."""
         self._ask([one for one in self._finders if set(needs_of(one).kinds) & set(self.config.search.index)])
 
     def ask_others(self) -> None:
-        """The model that re-ranks what they find, then the other parts: each knows what those before it did."""
+        """Ask the model that re-ranks what they find, then the other parts. Each knows what those before it did."""
         if self._rerank is not None:
             self.added += self._rerank(self.first())
         self._ask([one for one in self._parts.having("asked") if one not in self._finders])
@@ -263,13 +263,13 @@ class Asked:
             self.vectors = found.vectors or self.vectors
 
     def first(self) -> _core.SearchResult:
-        """The first places that a search names, one by one, before anybody changes their scores."""
+        """Return the first places of a search, one by one, before any part changes their scores."""
         if self.wide is None:
             self.wide = self._places(MOST_CANDIDATES, ())
         return self.wide
 
     def search(self, groups: int, added: Sequence[tuple[_core.PageRef, float]] = ()) -> _core.SearchResult:
-        """So many places, with what was added to the scores so far and with `added`, whatever they take."""
+        """Return `groups` places, whatever their size. Scores include all that was added so far, and `added`."""
         return self._places(groups, [*self.added, *added])
 
     def _places(self, groups: int, added: Sequence[tuple[_core.PageRef, float]]) -> _core.SearchResult:
@@ -279,7 +279,7 @@ class Asked:
 def _with_offers(
     frame: Frame, found: Sequence[Group], offers: Sequence[Offer], most: int, budget: int, where: Where
 ) -> tuple[Group, ...]:
-    """What was found and what is offered, the likeliest first, as far as there is room; each page comes once."""
+    """Return what was found and what is offered, the likeliest first, as far as there is room. Each page comes once."""
     groups = list(found)
     core, os = frame.memory.core, frame.os
     there = {identity(page) for group in found for page in group.pages}
@@ -313,12 +313,12 @@ def _with_offers(
 
 
 def best_page(group: Group) -> _core.PageRef:
-    """Its page with the best score."""
+    """Return the group's page with the best score."""
     return group.pages[int(np.argmax(group.page_scores))]
 
 
 def _best(result: _core.SearchResult) -> Page | None:
-    """The page with the best score."""
+    """Return the page with the best score; None where there is none."""
     return identity(best_page(result.groups[0])) if result.groups else None
 
 
@@ -329,7 +329,7 @@ def _search_inputs(
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None,
     parts: Parts,
 ) -> dict[str, Any]:
-    """What of a question `core.search` takes, and by which parts of the index, before parts are asked."""
+    """Return what `core.search` takes of a question, and by which index parts, before parts are asked."""
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
     there = {kind for one in parts.having("asked") for kind in needs_of(one).kinds}
     not_there = ({"heads"} if profile is None else set()) | (_BY_A_PART - there)
@@ -348,7 +348,7 @@ def _search_inputs(
 
 
 def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig, parts: Parts) -> set[int]:
-    """The layers whose queries a search reads; none of a model that is served by text alone."""
+    """Return the layers whose queries a search reads; none for a model that is served by text alone."""
     layers: set[int] = set()
     if served.keyed is None:
         return layers
@@ -360,14 +360,14 @@ def query_layers(served: Served, profile: IndexProfile | None, config: MemoryCon
 
 
 def _by_mean(config: MemoryConfig, parts: Parts) -> bool:
-    """Whether a search compares a question's mean query with blocks, or topics."""
+    """Return whether a search compares a question's mean query with blocks, or topics."""
     return bool(_BY_MEAN & set(config.search.index)) or any(needs_of(one).mean_query for one in parts.having("asked"))
 
 
 def head_queries(
     served: ServedModel, queries: Mapping[int, torch.Tensor], profile: IndexProfile
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """[T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
+    """Return [T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
     rotated = [
         rotate_queries(served.table(layer), queries[layer][:, head : head + 1], profile.query_distance)
         for layer, head, _ in profile.heads
@@ -376,7 +376,7 @@ def head_queries(
 
 
 def mean_query(served: ServedModel, queries: Mapping[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """[Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
+    """Return [Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
     q = queries[served.layers - 1]
     grouped = q.reshape(q.shape[0], served.kv_heads, -1, served.head_dim)
     return grouped.mean(dim=(0, 2)).reshape(-1).contiguous().numpy()
@@ -385,14 +385,14 @@ def mean_query(served: ServedModel, queries: Mapping[int, torch.Tensor]) -> np.n
 def tap_question(
     frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int], hidden_layers: Sequence[int] = ()
 ) -> QuestionStates:
-    """Read a prompt once without a trace and keep q of `layers` and hidden states of `hidden_layers` of its question.
+    """Read a prompt once without a trace. Keep q of `layers` and hidden states of `hidden_layers` of its question.
 
-    Nothing where the model is served by text alone, or nothing is asked for.
+    Nothing is kept where the model is served by text alone, or nothing is asked for.
     """
     keyed = frame.served.keyed
     if keyed is None or not (layers or hidden_layers):
         return QuestionStates({}, {})
-    # What is decided on the way says nothing of what the question is answered from.
+    # Decisions on the way do not tell what the question is answered from.
     with contextlib.ExitStack() as taps:
         taps.enter_context(frame.branch(traced=False))
         queries = taps.enter_context(QueryTap(keyed, layers))
@@ -408,7 +408,7 @@ def tap_question(
 
 
 def _on_host(states: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """All in one copy: a device is waited for once."""
+    """Move all in one copy, so that the device is waited for once."""
     if not states:
         return {}
     together = torch.cat([state.flatten() for state in states.values()]).cpu()

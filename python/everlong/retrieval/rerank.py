@@ -1,17 +1,17 @@
-"""Re-ranking by the model: of the pages that a search names first, those come first that make the question likely.
+"""Re-ranking by the model: of the pages that a search finds first, those that make the question likely come first.
 
-The archived keys and values of a candidate, a page and those beside it, come back into a small window of their own
-(frame/windows.py), and one forward of the question alone says how likely it is behind them:
+A candidate is a page and those beside it. Its archived keys and values come back into a small window of their own
+(frame/windows.py). One forward of the question alone then says how likely it is after them:
 
     lift = sum over the question's tokens of log p(token | pages, what is asked before it)
            - the same without any pages                                                          in nats
 
-which is what reading the pages would give (Sachan et al., EMNLP 2022, rank passages by it), at the price of the
-question. A logarithm of a probability is what it adds to log-odds, as fused scores are (index/fusion.h); it has a
-weight, for a model is surer of itself than it should be.
+Reading the pages would give the same (Sachan et al., EMNLP 2022, rank passages by it). This costs the question alone.
+The lift, a logarithm, is added to log-odds, which fused scores are (index/fusion.h). It has a weight, because a model
+is surer of itself than it should be.
 
-Layers with a state of their own (sliding windows, linear attention) have none of it in an archive. A model that has
-some reads its candidates again as text. A model that is served by text alone re-ranks nothing.
+Layers with a state of their own (sliding windows, linear attention) have none of it in an archive. A model with such
+layers reads its candidates again as text. A model that is served by text alone re-ranks nothing.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ from everlong.text.prompt import Prompt
 _LOGGER = logging.getLogger("everlong")
 
 MOST_CANDIDATES = 64
-# What a nat of lift adds to a fused score: found most of benchmarks/rerank_recall.py.
+# What a nat of lift adds to a fused score. This value found most in benchmarks/rerank_recall.py.
 LIFT_WEIGHT = 0.5
-_FIRST_CANDIDATES = 8  # are re-ranked whatever it takes, and show how many more fit
+_FIRST_CANDIDATES = 8  # re-ranked however long they take; their time says how many more fit
 _WINDOW_TOKENS = 192  # of a candidate's pages, its own in the middle
-_MOST_ASKED_TOKENS = 256  # of the prompt up to the question's end: what a candidate costs grows by each
+_MOST_ASKED_TOKENS = 256  # of the prompt up to the question's end: a candidate costs more with each
 _BATCH_BYTES = 256 << 20  # of keys, values and logits that a forward takes
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What is put behind every window, and which of its tokens are the question's."""
+    """What is put after every window, and which of its tokens are the question's."""
 
     inputs: torch.Tensor  # int64 [n], up to the last token but one
-    targets: torch.Tensor  # int64 [t], t <= n: what comes next behind the last t inputs
+    targets: torch.Tensor  # int64 [t], t <= n: what comes next after the last t inputs
 
     @staticmethod
     def of(prompt: Prompt, most: int = _MOST_ASKED_TOKENS) -> Asked:
-        """Of a prompt the newest `most` tokens up to its question's end.
+        """Take the newest `most` tokens of a prompt, up to its question's end.
 
-        A question that nothing stands before is asked from its second token on: what comes next behind archived keys is
-        not among them.
+        A question with nothing before it is asked from its second token on. Archived keys do not give the logits of its
+        first.
         """
         ids = prompt.ids[: prompt.question.stop]
         cut = max(0, len(ids) - most)
@@ -69,15 +69,15 @@ class Candidate:
 
     page: _core.PageRef
     window: Sequence[_core.PageRef]  # in order, `page` among them
-    # Pages of `window` that were found and that no candidate had before: what share of `page`'s score each has. Of what
-    # the lift adds they get that share too, so that what widens a group (index/fusion.h) does so as before.
+    # Pages of `window` that were found and that no earlier candidate had, each with its share of `page`'s score. They
+    # get that share of what the lift adds, too. So what widens a group (index/fusion.h) does so as before.
     shares: Sequence[tuple[_core.PageRef, float]]
 
 
 def candidates(result: _core.SearchResult, neighbours: int, page_tokens: int) -> list[Candidate]:
-    """The first places of a search that named each of its pages, best first.
+    """Return the first places of a search that named each of its pages, best first.
 
-    A page that stands in a better candidate's window is no other place: it comes back with that one.
+    A page that stands in a better candidate's window is no place of its own: it comes back with that one.
     """
     beside = min(neighbours, max(0, _WINDOW_TOKENS // page_tokens - 1) // 2)
     hits = [
@@ -108,7 +108,7 @@ def candidates(result: _core.SearchResult, neighbours: int, page_tokens: int) ->
 
 
 class Reranker:
-    """Says how much more likely a question is behind pages of a frame's memory. Used by the frame's thread alone."""
+    """Says how much likelier a question is after pages of a frame's memory. For the frame's thread alone."""
 
     def __init__(self, frame: KvFrame, start_ids: Sequence[int]) -> None:
         """start_ids: what the tokenizer puts before every text."""
@@ -119,13 +119,13 @@ class Reranker:
     def added_scores(
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
     ) -> list[tuple[_core.PageRef, float]]:
-        """What `core.search` is to add to the scores of the first candidates, as many as fit into the time."""
+        """Return what `core.search` is to add to the scores of the first candidates, as many as fit into the time."""
         return added_by(self.lifts(prompt, places, seconds))
 
     def lifts(self, prompt: Prompt, places: Sequence[Candidate], seconds: float) -> list[tuple[Candidate, float]]:
-        """Of the first candidates, as many as fit into the time, how many nats likelier they make the question.
+        """Return how many nats likelier the first candidates make the question, for as many as fit into the time.
 
-        The first few are looked at whatever they take.
+        The first few are looked at however long they take.
         """
         asked = Asked.of(prompt, self._room(places))
         if len(asked.targets) == 0 or not places:
@@ -150,7 +150,7 @@ class Reranker:
         if lifts:
             best = max(range(len(lifts)), key=lambda place: lifts[place][1])
             _LOGGER.info(
-                "re-ranked %d of %d candidates in %.2f s: the question is %.1f nats likelier behind the likeliest, "
+                "re-ranked %d of %d candidates in %.2f s: the best makes the question %.1f nats likelier, and was "
                 "number %d of the search",
                 len(lifts),
                 len(places),
@@ -164,10 +164,10 @@ class Reranker:
     def log_likelihoods(
         self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
     ) -> torch.Tensor:
-        """fp64 [groups], in nats: of the targets, behind each group of pages; an empty one is nothing but a beginning.
+        """Return fp64 [groups], in nats: the log likelihood of the targets after each group of pages.
 
-        `as_text`: the pages are read, as a model that is not archived whole has to. MemoryNotFoundError where a page
-        was forgotten.
+        An empty group is nothing but a beginning. `as_text`: the pages are read, as a model that is not archived whole
+        needs. MemoryNotFoundError where a page was forgotten.
         """
         by_archive = self._by_archive and not as_text
         logits = (self._logits_by_archive if by_archive else self._logits_by_text)(asked, groups)
@@ -177,7 +177,7 @@ class Reranker:
         return torch.stack(sums).cpu()
 
     def _logits_by_archive(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
-        """[groups, t, V] of the forward of the question alone."""
+        """Return [groups, t, V] of the forward of the question alone."""
         served, rows, tokens = self._frame.served, len(groups), len(asked.inputs)
         windows = archived_windows(self._frame, groups)
         positions = windows.next_positions[:, None] + torch.arange(tokens, device=served.device)
@@ -192,7 +192,7 @@ class Reranker:
         return logits
 
     def _logits_by_text(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
-        """The same of a forward of each group's tokens and the question, in one batch."""
+        """Return the same by a forward of each group's tokens and the question, in one batch."""
         served = self._frame.served
         texts = [torch.cat([*self._text(pages), asked.inputs]) for pages in groups]
         longest = max(map(len, texts))
@@ -218,13 +218,13 @@ class Reranker:
             yield torch.from_numpy(ids.astype(np.int64))
 
     def _room(self, places: Sequence[Candidate]) -> int:
-        """Tokens that may be asked behind the longest window: nothing lies further apart than in the frame."""
+        """Return how many tokens fit after the longest window: nothing lies further apart than in the frame."""
         longest = max((window_tokens(place.window) for place in places), default=0)
         before = max(self._frame.os.sinks, len(self._start))
         return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame.tokens - before - longest))
 
     def _rows(self, asked: Asked, places: Sequence[Candidate]) -> int:
-        """How many windows a forward takes."""
+        """Return how many windows a forward takes."""
         served = self._frame.served
         longest = self._frame.os.sinks + max(window_tokens(place.window) for place in places)
         # Keys and values as they are decoded, in the cache, and longer by the question in the layer that is computed.
@@ -234,18 +234,18 @@ class Reranker:
         return max(1, int(_BATCH_BYTES // (of_window + of_logits)))
 
     def _likelihoods_of(self, asked: Asked, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
-        """Of those that are still there."""
+        """Return the likelihoods of the candidates that are still there."""
         while there := self._there(places):
             try:
                 likelihoods = self.log_likelihoods(asked, [place.window for place in there])
                 return list(zip(there, likelihoods.tolist(), strict=True))
             except MemoryNotFoundError:
-                if self._there(there) == there:  # it is something else that is missing
+                if self._there(there) == there:  # something else is missing
                     raise
         return []
 
     def _there(self, places: Sequence[Candidate]) -> list[Candidate]:
-        """Without what was forgotten since the search."""
+        """Return the candidates without those that were forgotten since the search."""
         there: list[Candidate] = []
         forgotten: set[Page] = set()
         for block in {page.block for place in places for page in place.window}:
@@ -264,14 +264,14 @@ class Reranker:
 def added_by(
     lifts: Sequence[tuple[Candidate, float]], weight: float = LIFT_WEIGHT
 ) -> list[tuple[_core.PageRef, float]]:
-    """What lifts add to the scores of pages.
+    """Return what lifts add to the scores of pages.
 
-    All is counted from the least of them, so that nobody who was not looked at passes them by.
+    All is counted from the least lift, so that no page that was not looked at passes those that were.
     """
     least = min((lift for _, lift in lifts), default=0.0)
     return [(page, weight * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
 
 
 def is_archived_whole(served: ServedModel) -> bool:
-    """Whether the archive has what every layer of the model knows of a token."""
+    """Return whether the archive has what every layer of the model knows of a token."""
     return not served.own_layers()

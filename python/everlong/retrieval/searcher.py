@@ -48,7 +48,7 @@ _ALL_BLOCKS = (1 << 31) - 1
 
 
 class Searcher:
-    """Finds what a prompt needs in a frame's memory. Used by the frame's thread alone; `close` ends the encoder's."""
+    """Finds what a prompt needs in a frame's memory. For the frame's thread alone. `close` ends its own threads."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Searcher:
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.search.embedding_index)
-            embedder = self.embedder  # which has a thread of its own
+            embedder = self.embedder  # it has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
         if config.archive.tagger == "keyphrases":
             frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
@@ -92,7 +92,7 @@ class Searcher:
 
     @property
     def config(self) -> MemoryConfig:
-        """Another one holds from the next question on."""
+        """The settings in use. Others hold from the next question on."""
         return self._config
 
     @config.setter
@@ -100,7 +100,7 @@ class Searcher:
         self._config, self.heads.search = config, config.search
 
     def _tag_by_model(self) -> None:
-        """In the background, every block that the model was not asked about."""
+        """Tag every block that the model was not asked about, in the background."""
         tags = ModelTags(self._core, self._frame.served.model, copy.deepcopy(self._tokenizer))
         tagging = Background(
             tags.fill, name="everlong tags", doing="the model has tagged the newest blocks", failed="no tags were made"
@@ -112,7 +112,7 @@ class Searcher:
     def _fill_older_blocks(
         self, make: MakesTensors, needs: Callable[[], Needs], without: Callable[[], Sequence[int]]
     ) -> None:
-        """In the background, for blocks that were archived before there was who makes these tensors."""
+        """Make tensors, in the background, for blocks that were archived before anything made them."""
         if not without():
             return
         older = OlderBlocks(self._core, self._frame.served.model, make, needs, without)
@@ -128,7 +128,7 @@ class Searcher:
     def settle(self) -> None:
         """Return once every page has its vectors, and every block its Detail Tokens and its place in the graph.
 
-        Those, too, of memories that were archived without them.
+        This includes blocks that were archived without them.
         """
         for background in (self.embedder, *self._filling, self._growth, self._frame.parts):
             if background is not None:
@@ -142,13 +142,13 @@ class Searcher:
     # --- from a prompt to pages
 
     def tap(self, prompt: Prompt) -> Tapped:
-        """Read a prompt without a trace, behind what the frame holds now but for recalled pages."""
+        """Read a prompt without a trace, behind what the frame holds now without recalled pages."""
         self.heads.look_if_due()
         states = self.states_of(prompt.ids, prompt.question)
         return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), states, self.heads.profile)
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
-        """What of a prompt's question a search reads, by one forward of it that leaves no trace."""
+        """Return what a search reads of a prompt's question, by one forward of it that leaves no trace."""
         parts, index = self._frame.parts, set(self.config.search.index)
         layers = sorted(query_layers(self._frame.served, self.heads.profile, self.config, parts))
         asked = [needs_of(one) for one in parts.having("asked")]
@@ -158,7 +158,7 @@ class Searcher:
         return tap_question(self._frame, prompt_ids, question, layers, sorted(read))
 
     def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
-        """Search for a prompt; by what was `tapped` before, if its heads are still in use."""
+        """Search for a prompt. What was `tapped` before is used if its heads are still in use."""
         self.heads.look_if_due()
         if tapped is None or tapped.profile is not self.heads.profile:
             tapped = self.tap(prompt)
@@ -166,7 +166,7 @@ class Searcher:
         return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, self._narrow(tapped))
 
     def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
-        """What the question's own words say of times and tags, where they are to."""
+        """Return what the question's own words say of times and tags, where they are to narrow the search."""
         if not self.config.search.narrow:
             return None
         return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
@@ -179,7 +179,7 @@ class Searcher:
         )
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:
-        """How this prompt's candidates are looked at by the model, where that is asked for and there are keys."""
+        """Return how the model re-ranks this prompt's candidates; None where it does not, or there are no keys."""
         seconds, frame = self.config.search.rerank_seconds, self._frame
         if seconds == 0 or not isinstance(frame, KvFrame):
             return None
@@ -188,14 +188,14 @@ class Searcher:
         return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
     def quotes(self, found: Found, tapped: Tapped) -> list[Sentence]:
-        """Of what was found the sentences nearest to its question, `answer.quotes` of them, best first."""
+        """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""
         count = self.config.answer.quotes
         if count == 0:
             return []
         return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
-        """What `core.search` and `core.rankings` take of a prompt's question, for who looks at the parts one by one."""
+        """Return what `core.search` and `core.rankings` take of a prompt's question, to look at index parts alone."""
         tapped = self.tap(prompt)
         asked = Asked(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
         asked.ask_finders()
@@ -208,17 +208,17 @@ class Searcher:
         return self.embedder.query(decode_text(self._tokenizer, tapped.token_ids.tolist()))
 
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
-        """The pages of the newest blocks outside of the frame."""
+        """Return the pages of the newest blocks outside of the frame."""
         os = self._frame.os
         return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
     def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
-        """The archived pages of a span of the frame's stream, in order of time."""
+        """Return the archived pages of a span of the frame's stream, in order of time."""
         (begin, end), os = span, self._frame.os
         pages = self._core.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
         return [page for page in pages if page.begin < end and page.end > begin]
 
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
-        """Whether there is a page outside of the frame, in any stream, that a search could find."""
+        """Return whether there is a page outside of the frame, in any stream, that a search could find."""
         os = self._frame.os
         return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0, **where.core())) > 0

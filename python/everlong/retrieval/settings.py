@@ -1,4 +1,4 @@
-"""What a question is searched by."""
+"""Settings of a question's search."""
 
 from __future__ import annotations
 
@@ -28,33 +28,35 @@ _LEAST = {
 class SearchConfig(Settings, group="search", least=_LEAST):
     """All but `encoder` and `embedding_index` may change from one question to the next."""
 
-    # Several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words alone find.
-    # "mean_pool" and "hnsw" search the same means of blocks' keys, the one exact, the other by a graph.
-    # "meaning" searches by the vectors of a part, such as the towers, and is passed over where there is none.
+    # Index parts; several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words
+    # alone find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
+    # "meaning" searches by vectors of a part, such as the towers, and is passed over where there are none.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
-    encoder: str | Encoder = "minilm"  # of the part "embedding": a name for `load_encoder`, or an encoder
-    # Where its vectors are searched: all of them, by a graph, or by lists that grow with them and whose router
-    # `everlong train router` learns (retrieval/index.py).
+    encoder: str | Encoder = (
+        "minilm"  # the encoder of the index part "embedding": a name for `load_encoder`, or an object
+    )
+    # How its vectors are searched: all of them ("flat"), by a graph ("hnsw"), or by lists that grow with them ("dnii"),
+    # with a router that `everlong train router` learns (retrieval/index.py).
     embedding_index: Literal["flat", "hnsw", "dnii"] = "flat"
-    # What of a question leaves few blocks to search, where some block has it (graph/tag_tree.h): "times", which need
-    # the extra `dates`, and "tags". All are searched where none has anything of it.
+    # What a question says that leaves fewer blocks to search (graph/tag_tree.h): "times", which need the extra `dates`,
+    # and "tags". Where no block fits, all are searched.
     narrow: NarrowBy | tuple[NarrowBy, ...] = ()
     groups: int = 4  # page groups recalled for a question
     neighbours: int = 1  # pages on either side of a page that was found
-    # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never;
-    # what is said of like things helps a small model to the form of the answer.
+    # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never,
+    # because text about similar things helps a small model to the form of the answer.
     decisive: float | None = None
-    # For so many seconds at most the model itself re-ranks what a search names first, up to 64 places, by how likely
-    # the question is behind each (retrieval/rerank.py); at least 8 of them, whatever they take. 0: off. A memory of
-    # text alone has no keys to put it behind: there it is off.
+    # For at most so many seconds the model itself re-ranks what a search names first, up to 64 places, by how likely
+    # the question is after each (retrieval/rerank.py). At least 8 are looked at, however long they take. 0: off; a
+    # memory of text alone has no keys for it, and there it is off.
     rerank_seconds: float = 0.0
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps; a memory that has some keeps those, and their distance
-    # Of the keys of these heads in RAM: int8 and e4m3 take half of bf16. Of an archive in e4m3, the default codec,
+    # Format of these heads' keys in RAM: int8 and e4m3 take half of bf16. For an archive in e4m3, the default codec,
     # e4m3 finds what bf16 does.
     heads_keys: HeadsKeys = "e4m3"
-    # Of the GPU that the model is on, for these keys and the room to search them there; where they do not fit, and
-    # with 0, questions are searched on the host.
+    # Bytes of the model's GPU for these keys and the room to search them there. Where they do not fit, and with 0,
+    # questions are searched on the host.
     heads_device_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
@@ -70,6 +72,6 @@ class SearchConfig(Settings, group="search", least=_LEAST):
         return frozenset(field.name for field in dataclasses.fields(cls)) - {"encoder", "embedding_index"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an encoder that is an object stands by what tells its vectors from another's."""
+        """Return plain values for JSON. An encoder object is replaced by what tells its vectors from another's."""
         encoder = self.encoder if isinstance(self.encoder, str) else encoder_name(self.encoder)
         return {**super().to_dict(), "encoder": encoder}

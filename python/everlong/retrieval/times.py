@@ -11,14 +11,15 @@ from everlong.errors import EverlongError
 TimeRange = tuple[float, float]  # seconds since 1970: from, up to
 
 _DAY = datetime.timedelta(days=1)
-# Shorter ones are words that are abbreviations of days, too: "we", "sat".
+# Shorter words may be abbreviations of days, too: "we", "sat".
 _LEAST_LETTERS = 4
 
 
 def times_of(question: str, now: datetime.datetime | None = None) -> list[TimeRange]:
-    """What each time expression of a question says, local time: a day, a week from Monday on, a month or a year.
+    """Return the time range of each time expression in a question, local time: a day, a week from Monday, a month or a
+    year.
 
-    What has no year is the latest that is not ahead of `now`. EverlongError without dateparser.
+    A time without a year is the latest one that is not ahead of `now`. EverlongError without dateparser.
     """
     try:
         from dateparser.date import DateDataParser
@@ -40,7 +41,7 @@ def times_of(question: str, now: datetime.datetime | None = None) -> list[TimeRa
 
 
 def _parsed(parser: Any, words: str) -> tuple[datetime.datetime, str] | None:
-    """A moment and how long the expression lasts; what was taken for a part of it at its end is left out."""
+    """Return a moment and how long the expression lasts. Words at its end that are no part of a time are left out."""
     listed = words.split()
     for last in range(len(listed), 0, -1):
         data = parser.get_date_data(" ".join(listed[:last]))

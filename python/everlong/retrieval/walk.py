@@ -1,4 +1,4 @@
-"""A walk through a memory that took part in a search, as a user reads it: what it saw and where it went."""
+"""A walk through a memory in a search, as a user reads it: what it saw and where it went."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WalkPlace:
     """A page that a walk might go to, or went to."""
 
     block_id: int
-    page: int  # of the block's
+    page: int  # which page of the block
     span: tuple[int, int]  # tokens of its stream
     stream: int
     came_from: int  # the number of the load that leads to it; -1: the search does
@@ -22,28 +22,29 @@ class WalkPlace:
 
 @dataclasses.dataclass(frozen=True)
 class WalkStep:
-    """A choice: the best of the ways onward, best first, and how likely the policy held each of those listed."""
+    """A choice: the best ways onward, best first, and how likely the policy held each of them."""
 
     ways: tuple[WalkPlace | None, ...]  # None: to end here
     logits: tuple[float, ...]
-    taken: int  # of `ways`
+    taken: int  # index into `ways`
 
 
 @dataclasses.dataclass(frozen=True)
 class WalkTrace:
-    """What a walk loaded, in order; each load brought its page's neighbours, too. Plain values: JSON keeps all of it,
-    and `everlong.pictures.walk` draws it.
+    """What a walk loaded, in order. Each load brought its page's neighbours, too.
+
+    All values are plain, so JSON keeps all of it. `everlong.pictures.walk` draws it.
     """
 
     loads: tuple[WalkPlace, ...]
     steps: tuple[WalkStep, ...]
-    looked_at: int  # ways
-    stopped: bool  # by the policy; else the budget was spent
-    pages: int  # that the memory had
+    looked_at: int  # number of ways
+    stopped: bool  # by the policy; False: the budget was spent
+    pages: int  # pages that the memory had
 
 
 def trace_of(core: _core.Memory, report: _core.WalkReport) -> WalkTrace:
-    """Of what the core says."""
+    """Make a WalkTrace from the core's report."""
     loads = tuple(map(place_of, report.loads, report.came_from))
     steps = []
     for step in report.steps:
@@ -56,5 +57,5 @@ def trace_of(core: _core.Memory, report: _core.WalkReport) -> WalkTrace:
 
 
 def place_of(page: _core.PageRef, came_from: int = -1) -> WalkPlace:
-    """A page as a walk tells of it."""
+    """Return a page as a walk tells of it."""
     return WalkPlace(page.block, page.page, (page.begin, page.end), page.stream, came_from)

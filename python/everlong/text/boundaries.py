@@ -1,4 +1,4 @@
-"""Where a text's sentences and paragraphs end, token by token: what the Memory OS cuts blocks by."""
+"""Where a text's sentences and paragraphs end, token by token. The Memory OS cuts blocks there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FULL_STOPS = (".", "!", "?", "\u2026", "\u3002", "\uff01", "\uff1f")
 
 
 class TextBoundaries:
-    """Reads boundaries off token ids. What a token ends is looked up once for every distinct token."""
+    """Finds boundaries in token ids. What a token ends is looked up once for every distinct token."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -28,9 +28,9 @@ class TextBoundaries:
             self._ends[summarize] = _SIGNAL
 
     def find(self, ids: torch.Tensor, previous: int | None = None) -> list[Boundary]:
-        """The boundaries of ids [n], in order; `previous` is the token before them, if there is one.
+        """Return the boundaries of ids [n], in order. `previous` is the token before them, if there is one.
 
-        A paragraph ends with an empty line, which may be one token or two that each end a line.
+        A paragraph ends with an empty line. That may be one token, or two that each end a line.
         """
         tokens = ids.tolist()
         self._learn(set(tokens) if previous is None else {*tokens, previous})

@@ -1,8 +1,8 @@
-"""A text of any length, at once or in pieces, as token ids, in the RAM of a piece of it.
+"""Encodes a text of any length, at once or in pieces, as token ids, in the RAM that a piece of it takes.
 
-A fast tokenizer keeps some hundred bytes for every token of what it is given until all is done. So a long text is given
-to it in windows that overlap. Tokenizers look at a few characters around a place: where two windows have the same
-tokens at the same places for a while, both have those of the whole text, and the next window takes over.
+A fast tokenizer keeps some hundred bytes for every token of its text until all is done. So a long text is given to it
+in windows that overlap. Tokenizers look at a few characters around a place. Where two windows have the same tokens at
+the same places for a while, both have those of the whole text, and the next window takes over.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import torch
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
-_TAKEN_AT_ONCE = 1 << 16  # characters of a long piece: what waits is copied for every window
+_TAKEN_AT_ONCE = 1 << 16  # characters of a long piece; what waits is copied for every window
 _AGREED = 64  # tokens that two windows must have in common, one after the other
 
-# id, first character and the one behind its last, of every token [n, 3]
+# id, first character, and one past the last, of every token [n, 3]
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def encode(tokenizer: Any, text: str, *, special_tokens: bool = False) -> torch.Tensor:
-    """Ids [n] int64 of a text, and of nothing around it: those of `tokenizer(text, add_special_tokens=False)`.
+    """Return ids [n] int64 of a text alone: those of `tokenizer(text, add_special_tokens=False)`.
 
-    What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is text like any other, so
-    that no text can end a turn or begin one; with `special_tokens` it is that token, as in what a chat template wrote.
+    What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is ordinary text. So no text
+    can end a turn or begin one. With `special_tokens` it is that token, as in what a chat template wrote.
     """
     encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
     return torch.cat([encoder.add(text), encoder.end()])
 
 
 def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
-    """What token ids say, without special tokens: exactly, whatever spaces a tokenizer would tidy up for reading."""
+    """Return what token ids say, without special tokens. Spaces stay exact, even those that a tokenizer tidies up."""
     text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
 
@@ -45,16 +45,16 @@ def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
 def encode_with_places(
     tokenizer: Any, text: str, *, special_tokens: bool = False, window: int = WINDOW, overlap: int = OVERLAP
 ) -> Tokens:
-    """The same with the place of every token, [n, 3]; of a fast tokenizer."""
+    """Return the same with the place of every token, [n, 3], from a fast tokenizer."""
     windows = _Windows(tokenizer, window, overlap, special_tokens=special_tokens)
     return np.concatenate([windows.add(text), windows.end()])
 
 
 class TextEncoder:
-    """Pieces of a text as the ids of that text, wherever it was cut: `encode` of all of them joined.
+    """Encodes a text in pieces, wherever it was cut. The ids, joined, are `encode` of the whole text.
 
-    Ids are given as soon as what comes behind cannot change them: some ten thousand characters wait for more. A
-    tokenizer that is not fast says no places, and is given the whole text at its end. Not thread-safe.
+    Ids are returned as soon as what follows cannot change them: some ten thousand characters wait for more. A tokenizer
+    that is not fast gives no places, and gets the whole text at its end. Not thread-safe.
     """
 
     def __init__(self, tokenizer: Any, *, special_tokens: bool = False) -> None:
@@ -65,14 +65,14 @@ class TextEncoder:
         self._pieces: list[str] = []
 
     def add(self, piece: str) -> torch.Tensor:
-        """Ids [n] int64 that are certain now."""
+        """Add a piece. Return ids [n] int64 that are certain now."""
         if self._windows is not None:
             return _ids(self._windows.add(piece))
         self._pieces.append(piece)
         return torch.zeros(0, dtype=torch.int64, device="cpu")
 
     def end(self) -> torch.Tensor:
-        """The ids [n] int64 of the rest; the next piece begins another text."""
+        """End the text. Return ids [n] int64 of the rest. The next piece begins another text."""
         if self._windows is not None:
             return _ids(self._windows.end())
         text, self._pieces = "".join(self._pieces), []
@@ -97,10 +97,10 @@ class _Windows:
 
     def _begin_anew(self) -> None:
         self._text, self._begin = "", 0  # from the current window's first character, and its place
-        self._waiting: list[str] = []  # pieces behind it
+        self._waiting: list[str] = []  # pieces after it
         self._length = 0  # of both
         self._tokens: Tokens | None = None  # of the current window
-        self._taken = 0  # of these, what the window before gave
+        self._taken = 0  # how many of these the window before gave
         self._size = self._window + self._overlap  # of the current window, in characters
 
     def add(self, piece: str) -> Tokens:
@@ -125,7 +125,7 @@ class _Windows:
         return np.concatenate(found)
 
     def _step(self) -> Tokens:
-        """The current window's tokens up to where the next one takes over."""
+        """Return the current window's tokens up to where the next one takes over."""
         self._gather()
         end = self._size
         if self._tokens is None:
@@ -135,7 +135,7 @@ class _Windows:
         following = self._encode(self._text[behind : behind + size], self._begin + behind)
         meeting = _meeting(self._tokens, following, self._taken)
         if meeting is None:
-            # What looks further than the overlap (a letter repeated without end, say) is tokenized with more behind it.
+            # Tokens that depend on more than the overlap (a letter repeated without end, say) get more text after them.
             self._size = min(2 * self._size, self._length)
             self._tokens = self._encode(self._text[: self._size], self._begin)
             return _NO_TOKENS
@@ -152,7 +152,7 @@ class _Windows:
     def _encode(self, text: str, begin: int) -> Tokens:
         if not self._special_tokens:
             self._tokenizer = _literal(self._tokenizer, text)
-        # Models warn of texts that are longer than their window; that is what a memory is for.
+        # Models warn of texts that are longer than their window; a memory is there for these.
         encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
         tokens[:, 0] = encoded["input_ids"]
@@ -164,16 +164,17 @@ _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
 def spells_special_token(tokenizer: Any, text: str) -> bool:
+    """Return whether the text spells a special token of the tokenizer."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
     return re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text) is not None
 
 
 def _literal(tokenizer: Any, text: str) -> Any:
-    """The tokenizer itself, or one that sees no special token in the text, where that spells one."""
+    """Return the tokenizer, or, where the text spells a special token, a copy that sees none in it."""
     if getattr(tokenizer, "split_special_tokens", False) or not spells_special_token(tokenizer, text):
         return tokenizer
-    # A copy, as other threads may be at work with the one that is given; it costs a tenth of a second, and is kept.
+    # A copy, because other threads may use the tokenizer. It costs a tenth of a second, and is kept.
     with _copying:
         words, literal = _literals.get(tokenizer, (0, None))
         if literal is None or words != len(tokenizer):
@@ -183,12 +184,13 @@ def _literal(tokenizer: Any, text: str) -> Any:
     return literal
 
 
-_literals: weakref.WeakKeyDictionary[Any, tuple[int, Any]] = weakref.WeakKeyDictionary()  # of so many words, the copy
+# Number of words, and the copy
+_literals: weakref.WeakKeyDictionary[Any, tuple[int, Any]] = weakref.WeakKeyDictionary()
 _copying = threading.Lock()
 
 
 def _start_of_word(text: str, first: int, last: int) -> int:
-    """The first place in [first, last) where a word begins after a space; `first` where there is none."""
+    """Return the first place in [first, last) where a word begins after a space; `first` where there is none."""
     for place in range(first, last):
         if text[place - 1].isspace() and not text[place].isspace():
             return place
@@ -196,7 +198,7 @@ def _start_of_word(text: str, first: int, last: int) -> int:
 
 
 def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] | None:
-    """Indices in two windows of the first of _AGREED tokens that they have in common; None where there are no such."""
+    """Return indices in two windows of the first of _AGREED tokens that both have; None where there are none."""
     if len(following) <= _AGREED:
         return None
     shared = int(np.searchsorted(tokens[:, 1], following[0, 1]))
@@ -208,7 +210,7 @@ def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] |
 
 
 def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
-    """The text of token ids as they come, piece by piece."""
+    """Yield the text of token ids as they come, piece by piece."""
     tokens: list[int] = []
     given = ""
     for token in answer:

@@ -17,17 +17,17 @@ _ENDS = re.compile(r"[.!?:;\u201c\u201d\"\n]")
 
 
 class Tagger(Protocol):
-    """Says what a block is about. Called on the path of reading: what takes long is not for it."""
+    """Says what a block is about. Called on the path of reading, so it must be fast."""
 
     def tags(self, text: str) -> Sequence[str]:
-        """The best first; none is an answer, too."""
+        """Return the best tags first; there may be none."""
 
 
 class Keyphrases:
     """Tags a text with its own words: those that are frequent in it and rare in the memory, and names of two words.
 
-    score = (1 + log of how often it is there) * rarity; of a name of two words the sum of theirs. Words are told apart
-    without case. `rarity` of each of several words: log(1 + pages / pages with it) of the memory, say.
+    score = (1 + log of how often it is there) * rarity; for a name of two words, the sum of theirs. Case does not
+    count. `rarity` returns a number for each of several words, such as log(1 + pages / pages with it) of the memory.
     """
 
     def __init__(self, rarity: Callable[[Sequence[str]], Sequence[float]], count: int = TAGS_A_BLOCK) -> None:
@@ -35,6 +35,7 @@ class Keyphrases:
         self._count = count
 
     def tags(self, text: str) -> list[str]:
+        """Return at most `count` tags of a text, the best first."""
         found = collections.Counter(phrases_of(text))
         words = sorted({word for phrase in found for word in phrase.split()})
         rarity = dict(zip(words, self._rarity(words), strict=True)) if words else {}
@@ -53,7 +54,7 @@ class Keyphrases:
 
 
 def phrases_of(text: str) -> list[str]:
-    """Words of a text in lower case, and names: two neighbours of which each begins with a capital letter."""
+    """Return words of a text in lower case, and names: two neighbours that each begin with a capital letter."""
     phrases = []
     for sentence in _ENDS.split(text):
         words = [match for match in _WORD.finditer(sentence) if len(match[0]) > 2]
@@ -66,4 +67,4 @@ def phrases_of(text: str) -> list[str]:
 
 def _plain(word: str) -> str:
     lower = word.lower().replace("\u2019", "'")
-    return lower.removesuffix("'s").strip("_")  # which stand for italics in plain texts
+    return lower.removesuffix("'s").strip("_")  # underscores stand for italics in plain texts

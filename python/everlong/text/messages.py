@@ -1,18 +1,18 @@
-"""A conversation as messages: what is checked of it before a chat template sees it."""
+"""A conversation as messages, and what is checked before a chat template sees it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# As transformers' chat templates take them: `role` and `content`, both text; what else is in it is the template's.
+# As transformers' chat templates take them: `role` and `content`, both text. Other keys are for the template.
 Message = Mapping[str, Any]
 
 
 def asked_of(question: str | None, messages: Sequence[Message] | None, system: str | None) -> str | list[Message]:
-    """What is asked: a question as it is, or messages of which the last one is a user's, a system message first.
+    """Return what is asked: a question as it is, or messages, a system message first. The last one is a user's.
 
-    TypeError for neither or both of question and messages, and for what is no text; ValueError for messages that end
+    TypeError for neither or both of question and messages, and for what is no text. ValueError for messages that end
     otherwise, or have a system message beside `system`.
     """
     if (question is None) == (messages is None):
@@ -39,7 +39,7 @@ def asked_of(question: str | None, messages: Sequence[Message] | None, system: s
 
 
 def with_system_in_turn(messages: Sequence[Message]) -> list[Message]:
-    """The same without a system message, for templates that take none: its text begins the first user's message."""
+    """Return messages without a system message, for templates that take none: the first user turn has its text."""
     system, *rest = messages
     first = next(index for index, message in enumerate(rest) if message["role"] == "user")
     content = f"{system['content'].strip()}\n\n{rest[first]['content']}"

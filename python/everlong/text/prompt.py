@@ -20,40 +20,42 @@ _Place = tuple[int, int]  # characters [first, last)
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
+    """A question as token ids, and where its own words stand."""
+
     ids: torch.Tensor  # [n] int64
     question: slice  # the tokens of the question itself, without the chat template around it
 
     def without_first(self) -> Prompt:
-        """Without its first token, which is none of the question's."""
+        """Return it without its first token, which is not one of the question's."""
         return Prompt(self.ids[1:], slice(self.question.start - 1, self.question.stop - 1))
 
     def behind(self, ids: torch.Tensor) -> Prompt:
-        """With ids [m] right before the question."""
+        """Return it with ids [m] right before the question."""
         first, last = self.question.start, self.question.stop
         return Prompt(torch.cat([self.ids[:first], ids, self.ids[first:]]), slice(first + len(ids), last + len(ids)))
 
 
 def start_ids(tokenizer: Any) -> list[int]:
-    """What the tokenizer puts before every text, its BOS as a rule, often nothing: what a stream begins with."""
+    """Return what the tokenizer puts before every text: usually its BOS, often nothing. A stream begins with it."""
     plain, whole = (list(tokenizer("a", add_special_tokens=special)["input_ids"]) for special in (False, True))
     found = (first for first in range(len(whole)) if whole[first : first + len(plain)] == plain)
     return whole[: next(found, 0)]
 
 
 def soft_id(tokenizer: Any) -> int:
-    """The token id that stands for a vector which is no token's: one that no text spells."""
+    """Return the token id that stands for a vector which is no token's: one that no text spells."""
     ids = (tokenizer.unk_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id)
     return next((token for token in ids if token is not None), 0)
 
 
 def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """`ids` as a text of its own: with `start_ids` before them, unless a chat template has put them there."""
+    """Return `ids` as a text of its own: after `start_ids`, unless a chat template has put them there."""
     start = start_ids(tokenizer)
     return list(ids) if list(ids[: len(start)]) == start else [*start, *ids]
 
 
 def passage_ids(tokenizer: Any, passage: str, question: str) -> list[int]:
-    """Passage and question as a text of its own: one turn of a user where there is a chat template."""
+    """Return passage and question as a text of its own: one user's turn, where there is a chat template."""
     text = f"{passage.strip()}\n\n{question}"
     if getattr(tokenizer, "chat_template", None):
         turn = [{"role": "user", "content": text}]
@@ -62,9 +64,9 @@ def passage_ids(tokenizer: Any, passage: str, question: str) -> list[int]:
 
 
 def with_template_variables(tokenizer: Any, variables: Mapping[str, Any]) -> Any:
-    """The tokenizer with these variables in its chat template, whoever applies it; a call that names others has those.
+    """Return the tokenizer with these variables in its chat template. Variables that a call names go before them.
 
-    A copy, which shares all that tokenizes: the one that is given stays as it is.
+    It is a copy that shares all that tokenizes. The given one stays as it is.
     """
     if not variables or not getattr(tokenizer, "chat_template", None):
         return tokenizer
@@ -74,7 +76,7 @@ def with_template_variables(tokenizer: Any, variables: Mapping[str, Any]) -> Any
 
 
 def require_unicode(text: str) -> None:
-    """ValueError, with the place, for a str that is no text: half of a surrogate pair, as broken decoding leaves it.
+    """Raise ValueError, with the place, for a str with half of a surrogate pair, as broken decoding leaves it.
 
     TypeError for what is no str: bytes are the caller's to decode.
     """
@@ -94,19 +96,19 @@ def build_prompt(
     chat: bool = True,
     chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> Prompt:
-    """Wrap a question as a user's turn when the tokenizer has a chat template (and `chat`), else take it as it is.
+    """Wrap a question as a user's turn where the tokenizer has a chat template (and `chat`); else take it as it is.
 
-    A question may be messages, as `asked_of` gives them: all of them are in the prompt, and the last one's words are
-    the question's. ValueError for messages where there is no chat template for them. `chat_template_kwargs` are the
+    A question may be messages, as `asked_of` returns them. Then all of them are in the prompt, and the last one's words
+    are the question's. ValueError for messages without a chat template for them. `chat_template_kwargs` are the
     template's own variables, such as `enable_thinking`.
 
-    With `first` the prompt is a conversation's beginning, as `apply_chat_template` renders it. Otherwise it is a later
-    turn, as the template writes it: what was read stands before it, and a system message of the template's own in
-    between would cut the question off from that (measured: a small model then answers from itself). A system message
-    that is given and that the template has no place for stands at the beginning of the user's turn.
+    With `first` the prompt begins a conversation, as `apply_chat_template` renders it. Otherwise it is a later turn, as
+    the template writes it. What was read stands before it. The template's own system message is left out in between,
+    because it would cut the question off from the text. (Measured: a small model then answers from itself.) A given
+    system message that the template has no place for stands at the beginning of the user's turn.
 
     What spells a special token in a message is text: a page that is pasted into a question ends no turn. In a question
-    that is taken as it is, it is that token: a caller's own template may have written it.
+    that is taken as it is, it is that token, because a caller's own template may have written it.
     """
     turns = _turns(question)
     core = turns[-1]["content"].strip()
@@ -114,7 +116,7 @@ def build_prompt(
         text, places = _rendered(tokenizer, turns, chat_template_kwargs or {}, first=first)
         # A message may begin with the system's words: the question ends it.
         start, end = (places[-1][1] - len(core), places[-1][1]) if places[-1] is not None else (-1, -1)
-        # The template's own are tokens, those of messages are text.
+        # Special tokens that the template spells are tokens; those in messages are text.
         spelled = [place for place in places if place and spells_special_token(tokenizer, text[slice(*place)])]
         if spelled and start >= 0:
             return _in_pieces(tokenizer, text, spelled, slice(start, end))
@@ -135,7 +137,7 @@ def build_prompt(
 
 
 def quoting_prompt(tokenizer: Any, quote: str) -> Prompt:
-    """A quote as a question, whoever asks: as a turn, or as it is where the chat template does not take it."""
+    """Make a prompt of a quote, as a turn, or as it is where the chat template does not take it."""
     try:
         return build_prompt(tokenizer, quote)
     except Exception:  # a template's own errors are Jinja's, of any kind
@@ -148,7 +150,7 @@ def _turns(question: str | Sequence[Message]) -> list[Message]:
     elif all(isinstance(turn, Mapping) for turn in question):
         turns = list(question)
     else:
-        raise TypeError(f"the question is a {type(question).__name__}: one str works; several are asked one by one")
+        raise TypeError(f"the question is a {type(question).__name__}: expected one str; ask several one by one")
     for turn in turns:
         require_unicode(turn["content"])
     if not turns[-1]["content"].strip():
@@ -159,7 +161,7 @@ def _turns(question: str | Sequence[Message]) -> list[Message]:
 def _rendered(
     tokenizer: Any, turns: list[Message], variables: Mapping[str, Any], *, first: bool
 ) -> tuple[str, list[_Place | None]]:
-    """What the template makes of turns, and where in it each one's stripped content stands, None where it does not."""
+    """Render turns by the template. Return the text, and where each turn's stripped content stands in it, or None."""
     render = functools.partial(_as_first_turns if first else _as_later_turns, tokenizer, variables=variables)
     if turns[0]["role"] == "system":
         try:
@@ -169,7 +171,7 @@ def _rendered(
         if _mark(0) not in shown:
             turns = with_system_in_turn(turns)
     text, shown = render(turns), _marked(render, turns)
-    # The template's own words may be those of a message: each is looked for behind what stands before it.
+    # A template's words may also be those of a message. So each content is looked for after what stands before it.
     places: list[_Place | None] = []
     at = seen = 0
     for number, turn in enumerate(turns):
@@ -186,7 +188,7 @@ def _rendered(
 
 
 def _marked(render: Callable[[Sequence[Message]], str], turns: Sequence[Message]) -> str:
-    """What the template makes of the same turns with a mark in place of each one's content."""
+    """Return what the template makes of the same turns with a mark in place of each content."""
     return render([{**turn, "content": _mark(number)} for number, turn in enumerate(turns)])
 
 
@@ -195,22 +197,22 @@ def _mark(number: int) -> str:
 
 
 def _as_first_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping[str, Any]) -> str:
-    """A conversation's beginning as the chat template writes it, to where the answer begins."""
+    """Return a conversation's beginning as the chat template writes it, up to where the answer begins."""
     text: str = tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True, **variables)
     return text
 
 
 def _as_later_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping[str, Any]) -> str:
-    """What the chat template puts behind an answer when a conversation goes on, to where the next answer begins."""
+    """Return what the chat template puts after an answer when a conversation goes on, up to the next answer."""
     before = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _EARLIER_ANSWER}]
     rendered = _as_first_turns(tokenizer, [*before, *turns], variables)
     if _EARLIER_ANSWER not in rendered:
-        raise ValueError("the chat template shows no earlier answer, which a question follows: chat=False works")
+        raise ValueError("the chat template renders no answer before a question: chat=False works")
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
 
 
 def _in_pieces(tokenizer: Any, text: str, as_text: Sequence[_Place], question: slice) -> Prompt:
-    """Tokens of a text of which these places, in order, have no special tokens; `question` are characters of it."""
+    """Tokenize a text without special tokens in these places, which are in order. `question` are characters of it."""
     ids: list[torch.Tensor] = []
     cuts = sorted({0, len(text), question.start, question.stop, *(end for place in as_text for end in place)})
     span = slice(0, 0)

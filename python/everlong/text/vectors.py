@@ -13,23 +13,23 @@ import torch
 
 
 class Encoder(Protocol):
-    """What makes vectors of texts. Called by one thread at a time, however many memories use it."""
+    """Makes vectors of texts. Called by one thread at a time, however many memories use it."""
 
     def encode(self, sentences: list[str]) -> Any:
-        """One vector a text: an array or tensor [len(sentences), D]."""
+        """Return one vector a text: an array or tensor [len(sentences), D]."""
 
 
 def encoder_name(encoder: Encoder) -> str:
-    """What tells vectors of one encoder from those of another: its name and what it makes of a sentence."""
+    """Return what tells an encoder's vectors from another's: its name and what it makes of a sentence."""
     probe = vectors_of(encoder, ["The quick brown fox jumps over the lazy dog."])
-    # Rounded: another machine, or another number of threads, adds in another order.
+    # Rounded, because another machine, or another number of threads, adds in another order.
     print_ = hashlib.sha256(np.round(probe, 2).tobytes()).hexdigest()[:16]
     return f"{getattr(encoder, 'name', type(encoder).__name__)} {print_}"
 
 
 _locks: weakref.WeakKeyDictionary[Encoder, threading.RLock] = weakref.WeakKeyDictionary()
 _locking = threading.Lock()  # to be held while a lock is looked up
-_shared_lock = threading.RLock()  # of encoders that have no hash, or that nothing refers to weakly
+_shared_lock = threading.RLock()  # for encoders that have no hash, or allow no weak reference
 
 
 def _lock_of(encoder: Encoder) -> threading.RLock:
@@ -41,7 +41,7 @@ def _lock_of(encoder: Encoder) -> threading.RLock:
 
 
 def vectors_of(encoder: Encoder, texts: list[str]) -> npt.NDArray[np.float32]:
-    """[len(texts), D], one thread at a time. ValueError where the encoder made something else."""
+    """Return [len(texts), D], one thread at a time. ValueError where the encoder made something else."""
     with _lock_of(encoder):
         encoded = encoder.encode(texts)
     if isinstance(encoded, torch.Tensor):

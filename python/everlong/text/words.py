@@ -1,4 +1,4 @@
-"""A text's words, as those who compare words alone see them."""
+"""A text's words, for code that compares words alone."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import re
 
 
 def words_in(text: str) -> list[str]:
-    """Runs of letters, digits and underscores, in lower case, in their order."""
+    """Return runs of letters, digits and underscores, in lower case, in their order."""
     return re.findall(r"\w+", text.lower())

@@ -1,12 +1,12 @@
-"""What the tokens of blocks are attended by, computed once and kept in a folder: what the Trimmer learns from.
+"""The attention that the tokens of blocks receive, computed once and kept in a folder: what the Trimmer learns from.
 
-Of every token of the blocks of a stream (corpora/attended.py) are kept its states, and logarithms of the attention that
-it receives, mean over layers (TARGETS):
+For every token of a stream's blocks (corpora/attended.py) its states are kept. So are logarithms of the attention that
+it receives, as a mean over layers (TARGETS):
 
 - *repeated*: the largest of any head while its block is repeated behind itself (KVzip, arXiv 2505.23416; KVzap,
   2601.07891);
 - *continued*: the mass from the last tokens of the tail, which are none of its neighbours;
-- *asked*: the largest from questions about its block and their answers; NaN where nobody asks.
+- *asked*: the largest from questions about its block and their answers; NaN where there are no questions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from everlong.text.prompt import Prompt, build_prompt
 from everlong.training.states import KeptRows, as_floats, digest_of, require_same_reading
 
 TARGETS = ("repeated", "continued", "asked")
-_LEAST = 1e-6  # of an attention, before the logarithm
+_LEAST = 1e-6  # least attention, before the logarithm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +56,11 @@ def attended_texts(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[AttendedText]:
-    """States and targets of all texts, from `folder` as far as they are there, the rest computed and kept there.
+    """Return states and targets of all texts. What `folder` lacks is computed and kept there.
 
-    One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
-    another model or other layers. `progress(what, done, of)` is called after each text.
+    Only one process at a time may use the folder. A run that was cut short goes on where it stopped. Raises
+    EverlongError for a folder of other texts, another model or other layers. `progress(what, done, of)` is called after
+    each text.
     """
     require_same_reading(folder, model, layers, texts=digest_of(_bytes_of(tokenizer, texts)))
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size
@@ -79,7 +80,7 @@ def attended_texts(
 
 @torch.no_grad()
 def attended(model: Any, tokenizer: Any, text: Record, layers: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """States [blocks * BLOCK_TOKENS, width] fp32 and targets [..., len(TARGETS)] of one text."""
+    """Return states [blocks * BLOCK_TOKENS, width] fp32 and targets [..., len(TARGETS)] of one text."""
     end = SINK_TOKENS + text.blocks * BLOCK_TOKENS
     tail = len(text.ids) - CONTINUED_TOKENS
     watch = Watch((max(end, tail), len(text.ids)), (SINK_TOKENS, end))
@@ -101,14 +102,15 @@ def attended(model: Any, tokenizer: Any, text: Record, layers: Sequence[int]) ->
 
 
 def block_and_sinks(block: int) -> torch.Tensor:
-    """Int64 [1, SINK_TOKENS + BLOCK_TOKENS]: what of a stream is kept where a block stands alone."""
+    """Return int64 [1, SINK_TOKENS + BLOCK_TOKENS]: the tokens of a stream that are kept where a block stands alone."""
     first = SINK_TOKENS + block * BLOCK_TOKENS
     return torch.cat([torch.arange(SINK_TOKENS), torch.arange(first, first + BLOCK_TOKENS)])[None]
 
 
 def repeated(model: Any, cache: Any, ids: torch.Tensor, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention [BLOCK_TOKENS], largest and mass, that the tokens of a block of a stream get while it is repeated
-    behind itself: KVzip's, without a prompt.
+    """Return attention [BLOCK_TOKENS], largest and mass, to a block's tokens while the block is repeated behind itself.
+
+    This is KVzip's, without a prompt.
     """
     kept = block_and_sinks(block)
     again = ids[kept[0, SINK_TOKENS:]]

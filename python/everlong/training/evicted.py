@@ -1,9 +1,9 @@
 """What a model says behind blocks that it no longer sees, computed once and kept in a folder: writers learn from it.
 
-A stream (corpora/evicted.py) is read once in full. Kept of it are the states of its blocks' tokens, what the model says
-behind each block with everything before it in sight (the teacher of context distillation; Askell et al. 2021, Snell et
-al. 2022), and, for the KV writer, keys and values, un-rotated, in 8 bits. So one reading teaches as often as there are
-blocks: behind the first, the first two ... all of them.
+A stream (corpora/evicted.py) is read once in full. Its blocks' states are kept. So is what the model says behind each
+block with everything before it in sight, the teacher of context distillation (Askell et al. 2021, Snell et al. 2022).
+For the KV writer, keys and values are kept too, un-rotated, in 8 bits. So one reading teaches as often as there are
+blocks: behind the first, the first two, up to all of them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from everlong.models.releases import cache_argument
 from everlong.models.rope import RopeTable, rope_table, unrotated
 from everlong.training.states import require_same_reading
 
-_PROBABILITIES = 64  # of the likeliest tokens at each place, and that of all the rest
+_PROBABILITIES = 64  # likeliest tokens kept at each place; the others count as one
 _LARGEST_E4M3 = 448.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Taught:
-    """Of the FOLLOWING tokens behind some blocks: the likeliest tokens at each place, by the model that sees all."""
+    """The likeliest tokens at each of the FOLLOWING places behind some blocks, by the model that sees everything."""
 
     tokens: torch.Tensor  # int64 [FOLLOWING, n]
     logs: torch.Tensor  # fp32 [FOLLOWING, n] of their probabilities
 
     def divergence(self, said: torch.Tensor) -> torch.Tensor:
-        """KL to it of log probabilities [n, V] of the first n tokens, in nats a token; all that are not named count as
-        one.
+        """Return the KL to it of log probabilities [n, V] of the first n tokens, in nats a token.
+
+        All tokens that are not named count as one.
         """
         logs = self.logs[: len(said)].to(said.device)
         own = said.gather(-1, self.tokens[: len(said)].to(said.device))
@@ -50,38 +51,38 @@ class Taught:
         return (named + rest * (rest.log() - own_rest.log())).mean()
 
     def losses(self, logits: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of logits [n, V] the divergence, and the cross entropy of the ids [n] that came."""
+        """Return the divergence of logits [n, V], and the cross entropy of the ids [n] that came."""
         said = logits.log_softmax(dim=-1)
         return self.divergence(said), -said.gather(-1, ids[:, None].to(said.device)).mean()
 
 
 @dataclasses.dataclass(frozen=True)
 class EvictedRead:
-    """One text as it was read; tensors lie in files until they are asked for."""
+    """One text as it was read. Its tensors lie in files until they are asked for."""
 
     text: Record
     file: pathlib.Path
     kv_file: pathlib.Path | None
 
     def states(self, blocks: int = BLOCKS) -> torch.Tensor:
-        """[blocks, BLOCK_TOKENS, width] bf16 of the first blocks."""
+        """Return [blocks, BLOCK_TOKENS, width] bf16 of the first blocks."""
         with safetensors.safe_open(self.file, "pt") as there:
             rows: torch.Tensor = there.get_slice("states")[: blocks * BLOCK_TOKENS]
         return rows.view(blocks, BLOCK_TOKENS, -1)
 
     def taught(self, blocks: int) -> Taught:
-        """What is said behind so many blocks, 1 .. BLOCKS."""
+        """Return what is said behind `blocks` blocks, 1 to BLOCKS."""
         with safetensors.safe_open(self.file, "pt") as there:
             tokens, logs = (there.get_slice(name)[blocks - 1] for name in ("tokens", "logs"))
         return Taught(tokens.long(), logs.float())
 
     def sinks(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values [L, Hkv, SINK_TOKENS, D] at their positions."""
+        """Return keys and values [L, Hkv, SINK_TOKENS, D] at their positions."""
         with safetensors.safe_open(self._kv(), "pt") as there:
             return there.get_tensor("sink k"), there.get_tensor("sink v")
 
     def kv(self, block: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys, un-rotated, and values [L, Hkv, BLOCK_TOKENS, D] fp32 of one block."""
+        """Return un-rotated keys, and values, of one block, [L, Hkv, BLOCK_TOKENS, D] fp32 each."""
         own = slice(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS)
         with safetensors.safe_open(self._kv(), "pt") as there:
             k, v = (there.get_slice(name)[:, :, own] for name in ("k", "v"))
@@ -94,7 +95,7 @@ class EvictedRead:
 
 
 def said_of(texts: Sequence[Record]) -> dict[str, Any]:
-    """What a pack says of the texts that a writer learned from."""
+    """Return what a pack says of the texts that a writer learned from."""
     return {
         "data": {split: sum(text.split == split for text in texts) for split in ("train", "fit")},
         "books": sorted({text.name for text in texts if text.split == "train"}),
@@ -110,11 +111,11 @@ def read_evicted(
     with_kv: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[EvictedRead]:
-    """All texts read, from `folder` as far as they are there, the rest computed and kept there.
+    """Read all texts; return the readings. What `folder` lacks is computed and kept there.
 
-    One process at a time. A run that was cut short goes on where it stopped; with more texts, too. EverlongError for a
-    folder of another model or other layers. `progress(what, done, of)` is called after each text. `with_kv` is for
-    models all of whose layers attend to everything.
+    Only one process at a time may use the folder. A run that was cut short goes on where it stopped, with more texts,
+    too. Raises EverlongError for a folder of another model or other layers. `progress(what, done, of)` is called after
+    each text. `with_kv` is for models whose layers all attend to everything.
     """
     require_same_reading(folder, model, layers)
     reads = []
@@ -136,7 +137,7 @@ def read_evicted(
 def read_one(
     model: Any, text: Record, layers: Sequence[int]
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What is kept of one text, and of its keys and values."""
+    """Return what is kept of one text, and its keys and values."""
     cache = DynamicCache(config=model.config)
     ends = [SINK_TOKENS + blocks * BLOCK_TOKENS for blocks in range(1, BLOCKS + 1)]
     rows = torch.cat([torch.arange(end - 1, end - 1 + FOLLOWING) for end in ends])

@@ -1,7 +1,7 @@
-"""The loop that is gone through by whatever learns from lessons: checks on texts that are held out, checkpoints.
+"""The training loop of every part that learns from lessons, with checks on held-out texts and checkpoints.
 
-A part gives lessons, each a loss, and says how far it is on what is held out; all else is here. A lesson may draw what
-it is about from random numbers of its own step: so a run that was cut short goes on as if it had not been.
+A part gives lessons, each a loss, and measures itself on what is held out; all else is here. A lesson may draw its
+subject from random numbers of its own step, so a run that was cut short goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]  # what is being computed, how much o
 
 
 class Losses(collections.defaultdict[str, list[float]]):
-    """What the lessons of a step made, by name."""
+    """The losses of a step's lessons, by name."""
 
     def told(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         self[name].append(float(loss.detach()))
@@ -39,36 +39,36 @@ Lesson = Callable[[Any, int, np.random.Generator, Losses], torch.Tensor | Iterat
 
 @dataclasses.dataclass(frozen=True)
 class LoopSettings:
-    """How long, and how fast; the subclasses say what of."""
+    """How long and how fast training goes; the subclasses add what is trained."""
 
-    steps: int = 400  # of training, at most
-    batch: int = 4  # lessons a step
-    learning_rate: float = 2e-3  # of AdamW
+    steps: int = 400  # most training steps
+    batch: int = 4  # lessons in each step
+    learning_rate: float = 2e-3  # learning rate of AdamW
     warmup: int = 10  # steps until the learning rate is reached
-    falling: bool = True  # the learning rate, to a fiftieth, as a cosine does
-    weight_decay: float = 0.01  # of AdamW
-    clip: float | None = 1.0  # the most that the norm of a step's gradient may be
-    check_every: int = 20  # steps; what came nearest on held-out texts is kept
-    patience: int | None = None  # checks without a better one, then it ends
-    seed: int = 0  # the same seed on the same machine: the same bits
-    minutes: float | None = None  # of training, at most; what it needs is computed before
-    threads: int | None = None  # of the processor; by default as many as torch takes
+    falling: bool = True  # whether the learning rate falls to a fiftieth, as a cosine does
+    weight_decay: float = 0.01  # weight decay of AdamW
+    clip: float | None = 1.0  # most that the norm of a step's gradient may be
+    check_every: int = 20  # steps between checks; the best result on held-out texts is kept
+    patience: int | None = None  # checks without a better one before training ends
+    seed: int = 0  # seed; the same seed on the same machine gives the same bits
+    minutes: float | None = None  # most minutes of training; preparing the data comes before and does not count
+    threads: int | None = None  # number of processor threads; by default as many as torch takes
 
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
     steps: int
     minutes: float
-    log: tuple[dict[str, float], ...]  # at each check; the first one is of the untrained module
+    log: tuple[dict[str, float], ...]  # one entry a check; the first one is of the untrained module
 
     @property
     def held_out(self) -> list[float]:
-        """At each check."""
+        """The figure of each check."""
         return [entry["held out"] for entry in self.log]
 
 
 class Kept(Protocol):
-    """What a part wants a checkpoint to keep beside weights and optimizer: plain values."""
+    """What a checkpoint keeps for a part beside weights and optimizer: plain values."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
@@ -89,15 +89,16 @@ def learn(
     checkpoints: pathlib.Path | None = None,
     progress: Told | None = None,
 ) -> Learned:
-    """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads. Then
-    the module is as it was at the best check.
+    """Train the module, from the last checkpoint where there is one, and leave it as it was at the best check.
 
-    `lesson` is told its number, of which `lessons` (as many as `settings.batch`) make a step, and gives a loss; what
-    that is made of it names in the dict that it is given. `held_out` says how far the module is from what is wanted, on
-    texts that no lesson is about: one figure, or several of which "held out" is the one that counts; `better` says
-    whether one such is better than the best so far. Both are given the module as `accelerate` wraps it, on a GPU where
-    there is one and the module `moves`. `due` says behind a step whether it is time for a check, in place of
-    `check_every`. `rates` are learning rates of the module's children by their names, in place of the settings'.
+    One seed, machine and number of threads give the same bits.
+
+    `lesson` gets its number and returns a loss; `lessons` of them (as many as `settings.batch`) make a step. It names
+    the loss's terms in the dict that it gets. `held_out` measures the module on texts that no lesson is about. It
+    returns one figure, or several, of which "held out" is the one that counts. `better` says whether one such figure is
+    better than the best so far. Both get the module as `accelerate` wraps it, on a GPU where there is one and the
+    module `moves`. `due` says after a step whether it is time for a check, in place of `check_every`. `rates` are
+    learning rates of the module's children by name, in place of the settings' rate.
     """
     accelerate = importlib.import_module("accelerate")  # the extra "train"
     if settings.threads is not None:
@@ -163,12 +164,12 @@ def learn(
 
 
 def unwrapped(module: Any) -> Any:
-    """Of what `accelerate` may have wrapped."""
+    """Return the module that `accelerate` may have wrapped."""
     return getattr(module, "module", module)
 
 
 def _groups(module: torch.nn.Module, settings: LoopSettings, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """The module's parameters that learn with their learning rates, in an order that is always the same."""
+    """Return the learning parameters with their learning rates, in an order that is always the same."""
     of_children: list[dict[str, Any]] = [
         {"params": list(module.get_submodule(name).parameters()), "lr": rate} for name, rate in rates.items()
     ]
@@ -202,7 +203,7 @@ class _State:
             self.sums[name] = (total + sum(some), count + len(some))
 
     def taken(self) -> dict[str, float]:
-        """The mean of each since this was asked last."""
+        """Return the mean of each loss since the last call."""
         means = {name: total / count for name, (total, count) in self.sums.items()}
         self.sums = {}
         return means

@@ -1,4 +1,4 @@
-"""The states of texts as they are read, every token's, computed once and kept in a folder."""
+"""The states of every token of texts as they are read, computed once and kept in a folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from everlong.corpora.boundaries import CutText
 from everlong.models.shallow import shallow_states
 from everlong.training.states import KeptRows, Rows, as_floats, digest_of, require_same_reading
 
-_RUN_TOKENS = 4096  # that are read at once; a longer text goes on as a text of its own
+_RUN_TOKENS = 4096  # tokens read at once; a longer text goes on as a new text
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadText:
-    """A text's tokens, and where it may be cut: `cuts` are tokens before each of the places of `text.cuts`."""
+    """A text's tokens, and where it may be cut: `cuts` are the tokens before each of the places of `text.cuts`."""
 
     text: CutText
     ids: torch.Tensor  # int64 [n]
@@ -30,18 +30,18 @@ class ReadText:
 
 @dataclasses.dataclass(frozen=True)
 class ReadStates:
-    """Rows of states, each the layers' side by side: width = layers * hidden size."""
+    """Rows of states, each with the layers side by side: width = layers * hidden size."""
 
     layers: tuple[int, ...]
     states: npt.NDArray[np.uint16]  # [n, width] the bits of bf16
     texts: tuple[ReadText, ...]
 
     def floats(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
-        """States [len(rows), width] bf16 of some rows."""
+        """Return states [len(rows), width] bf16 of some rows."""
         return as_floats(self.states[rows])
 
     def of(self, text: ReadText) -> torch.Tensor:
-        """States [tokens, width] bf16 of one text."""
+        """Return states [tokens, width] bf16 of one text."""
         return as_floats(self.states[slice(*text.rows)])
 
 
@@ -54,10 +54,11 @@ def read_states(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> ReadStates:
-    """The states of all texts, from `folder` as far as they are there, the rest computed and kept there.
+    """Return the states of all texts. What `folder` lacks is computed and kept there.
 
-    One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
-    another model or other layers. `progress(what, done, of)` is called after each text.
+    Only one process at a time may use the folder. A run that was cut short goes on where it stopped. Raises
+    EverlongError for a folder of other texts, another model or other layers. `progress(what, done, of)` is called after
+    each text.
     """
     layers = tuple(layers)
     require_same_reading(folder, model, layers, texts=digest_of(text.text.encode() for text in texts))
@@ -77,8 +78,9 @@ def read_states(
 
 
 def tokens_of(tokenizer: Any, text: CutText) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """A text's ids [n] int64, and how many of them stand before each of its cuts: whole ones, so that white space which
-    is one token with the next word is behind the cut.
+    """Return a text's ids [n] int64, and how many whole tokens stand before each of its cuts.
+
+    White space that is one token with the next word stands behind the cut.
     """
     encoded = tokenizer(text.text, add_special_tokens=False, return_offsets_mapping=True)
     ends = np.asarray([end for _, end in encoded["offset_mapping"]], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""What a frozen model makes of texts and questions, computed once and kept in a folder: forward passes are what costs.
+"""A frozen model's states of texts and questions, computed once and kept in a folder, as forward passes are what costs.
 
-A text is read from its beginning, short ones one after the other as a book stands in a memory; of its hidden states the
-means of POOL_TOKENS neighbouring tokens are kept. A question is read as a user's turn, most of them behind some other
-text, as they are asked in a conversation; every token of it is kept.
+A text is read from its beginning. Short texts are read one after the other, as a book stands in a memory. Of its hidden
+states the means of POOL_TOKENS neighbouring tokens are kept. A question is read as a user's turn. Most questions are
+read behind some other text, as they are asked in a conversation. Every token of a question is kept.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from everlong.text.prompt import build_prompt
 _LOGGER = logging.getLogger("everlong")
 
 POOL_TOKENS = 2
-_RUN_TOKENS = 2048  # short texts are read in runs of so many tokens
+_RUN_TOKENS = 2048  # tokens of a run of short texts
 _QUESTIONS_A_FORWARD = 24
-_SHARE_BEHIND_TEXT = 0.6  # of the forwards of questions
-_TEXT_BEFORE = (64, 128, 256)  # tokens of it
+_SHARE_BEHIND_TEXT = 0.6  # share of the questions' forward passes
+_TEXT_BEFORE = (64, 128, 256)  # tokens of that text
 
 Rows = tuple[int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class States:
-    """Rows of states, each the layers' side by side: width = layers * hidden size."""
+    """Rows of states, each with the layers side by side: width = layers * hidden size."""
 
     layers: tuple[int, ...]
     passages: npt.NDArray[np.uint16]  # [n, width] the bits of bf16
     questions: npt.NDArray[np.uint16]  # [m, width]
-    pieces: tuple[tuple[Rows, ...], ...]  # of passages, by text and piece
-    words: tuple[Rows, ...]  # of questions, by question
-    row_tokens: int = POOL_TOKENS  # a row of passages stands for
+    pieces: tuple[tuple[Rows, ...], ...]  # rows of passages, by text and piece
+    words: tuple[Rows, ...]  # rows of questions, by question
+    row_tokens: int = POOL_TOKENS  # tokens that a row of passages stands for
 
     @property
     def width(self) -> int:
@@ -59,31 +59,32 @@ class OfDetails(Protocol):
 
     @property
     def id(self) -> str:
-        """Of what makes them."""
+        """The id of what makes them."""
 
     @property
     def group_tokens(self) -> int:
-        """That one stands for."""
+        """How many tokens one of them stands for."""
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Whose states they are made of."""
+        """The layers whose states they are made of."""
 
     def rows(self, model: Any, ids: Sequence[torch.Tensor], states: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """[n, E] of pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
+        """Return [n, E] for pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
 
     def count(self, tokens: int) -> int:
-        """How many a passage of so many tokens has."""
+        """Return how many a passage of `tokens` tokens has."""
 
 
 def as_floats(rows: npt.NDArray[np.uint16]) -> torch.Tensor:
-    """Rows of `States` as bf16."""
+    """Return rows of `States` as bf16."""
     return torch.from_numpy(np.array(rows).view(np.int16)).view(torch.bfloat16)
 
 
 def middle_and_spread(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each number of rows [n, width]: its middle, and half of what two thirds lie in, for a few are of another
-    size; never 0.
+    """Return the middle of each number of rows [n, width], and half of the range of its middle two thirds; never 0.
+
+    A mean would suffer from a few numbers of another size.
     """
     ordered = rows.sort(dim=0).values
     low, middle, high = (ordered[int(share * (len(ordered) - 1))] for share in (0.1587, 0.5, 0.8413))
@@ -101,11 +102,11 @@ def cached_states(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> States:
-    """The states of all texts and questions, from `folder` as far as they are there, the rest computed and kept there.
-    With `details`, passages as these.
+    """Return the states of all texts and questions. What `folder` lacks is computed and kept there.
 
-    One process at a time. A run that was cut short goes on where it stopped. EverlongError for a folder of other texts,
-    another model, layers or seed. `progress(what, done, of)` is called after each forward.
+    With `details`, passages are these. Only one process at a time may use the folder. A run that was cut short goes on
+    where it stopped. Raises EverlongError for a folder of other texts, another model, layers or seed. `progress(what,
+    done, of)` is called after each forward pass.
     """
     layers = tuple(layers)
     _require_same(folder, model, pairs, layers, seed, details)
@@ -172,7 +173,7 @@ def cached_states(
 
 
 def _runs(tokenizer: Any, pairs: Pairs) -> Iterator[list[int]]:
-    """Texts that are read one after the other: a story alone, short ones in a run, sets mixed by chance."""
+    """Yield texts that are read one after the other: a story alone, short texts in a run, with sets mixed at random."""
     run: list[int] = []
     tokens = 0
     short = [at for at, text in enumerate(pairs.texts) if len(text.pieces) == 1]
@@ -190,7 +191,7 @@ def _runs(tokenizer: Any, pairs: Pairs) -> Iterator[list[int]]:
 
 
 def _pooled(states: torch.Tensor) -> torch.Tensor:
-    """Means of POOL_TOKENS neighbours; the last one of what is left."""
+    """Return means of POOL_TOKENS neighbours. A last token without a neighbour stands alone."""
     if len(states) % POOL_TOKENS:
         states = torch.cat([states, states[-1:]])
     return states.float().view(-1, POOL_TOKENS, states.shape[-1]).mean(dim=1)
@@ -199,7 +200,7 @@ def _pooled(states: torch.Tensor) -> torch.Tensor:
 def _beside_each_other(
     model: Any, before: torch.Tensor, turns: Sequence[torch.Tensor], layers: tuple[int, ...]
 ) -> list[torch.Tensor]:
-    """States [n, width] of each turn behind `before`, in one forward in which no turn sees another."""
+    """Return states [n, width] of each turn behind `before`, from one forward pass in which no turn sees another."""
     ids = torch.cat([before, *turns])
     positions = torch.cat([torch.arange(len(before)), *(len(before) + torch.arange(len(turn)) for turn in turns)])
     owners = [torch.full((len(turn),), number) for number, turn in enumerate(turns)]
@@ -226,7 +227,7 @@ def _require_same(
 
 
 def require_same_reading(folder: pathlib.Path, model: Any, layers: Sequence[int], **said: Any) -> None:
-    """Make a folder of a model's states at some layers, or see that it is that; `require_same`."""
+    """Make a folder for a model's states at some layers, or check that it is one (see `require_same`)."""
     from everlong.models.fingerprint import weights_fingerprint
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -241,18 +242,18 @@ def digest_of(read: Iterable[bytes]) -> str:
 
 
 def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:
-    """What a folder is of is kept in it. EverlongError for one that is of something else."""
+    """Keep in a folder what it is of. Raises EverlongError for a folder of something else."""
     file = folder / "of.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
         differing = [name for name, value in said.items() if found.get(name) != value]
         if differing:
-            raise EverlongError(f"{folder} holds what is of other {', '.join(differing)}: name another folder")
+            raise EverlongError(f"{folder} holds results of other {', '.join(differing)}: name another folder")
     file.write_text(json.dumps(said), "utf-8")
 
 
 class KeptRows:
-    """Rows of bf16 in a file, with a mark for every forward; a forward that was cut short leaves nothing."""
+    """Rows of bf16 in a file, with a mark for every forward pass. One that was cut short leaves nothing."""
 
     def __init__(self, file: pathlib.Path, width: int) -> None:
         self._file = file.with_suffix(".bf16")
@@ -260,7 +261,7 @@ class KeptRows:
         self._width = width
         self.marks: list[Rows] = []
         if self._list.exists():
-            lines = self._list.read_text("utf-8").split("\n")[:-1]  # what has no end was being written
+            lines = self._list.read_text("utf-8").split("\n")[:-1]  # a line without an end was being written
             self.marks = [(int(first), int(last)) for first, last in (line.split() for line in lines)]
 
     def __enter__(self) -> KeptRows:

@@ -23,9 +23,9 @@ def told_states(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[torch.Tensor]:
-    """States [BLOCK_TOKENS, width] bf16 of each block, read behind its sinks; from `folder` as far as they are there.
+    """Return states [BLOCK_TOKENS, width] bf16 of each block, read behind its sinks; `folder` keeps them.
 
-    A run that was cut short goes on. EverlongError for a folder of other blocks, another model or other layers.
+    A run that was cut short goes on. Raises EverlongError for a folder of other blocks, another model or other layers.
     """
     require_same_reading(folder, model, layers, blocks=digest_of(block.ids.numpy().tobytes() for block in blocks))
     width = len(layers) * model.config.get_text_config(decoder=True).hidden_size

@@ -1,4 +1,4 @@
-"""Several parts of a model's pack, one after the other, within a time: what `everlong train all` does."""
+"""Train several parts of a model's pack in turn, within a time: what `everlong train all` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DONE = "trained.json"  # in a part's folder: what was made there, and of what
 
 @dataclasses.dataclass(frozen=True)
 class ToTrain:
-    """A part that may be trained: its name, what was chosen for it, and its `train`."""
+    """A part that may be trained: its name, its settings, and its `train`."""
 
     name: str
     training: Any
@@ -38,13 +38,12 @@ def train_parts(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Of the parts that are `there` train those named, in their order, each in a folder of `work`, and put each into
-    the pack `out` once it is done; which were.
+    """Train the parts of `there` that are named, in their order; return which were trained.
 
-    A part is given what the model had `before` and what was made already. No part begins once `minutes` have passed,
-    and of those that are left a part's training, without the states that it needs first, takes its share at most.
-    Called again with the same arguments it goes on: a part that is done is not trained again. ValueError for an unknown
-    part.
+    Each has a folder in `work`, and goes into the pack `out` once it is done. A part is given what the model had
+    `before` and what was made already. No part begins once `minutes` have passed. The training of each part takes at
+    most its share of the time that is left, without the states that it needs first. Called again with the same
+    arguments, training goes on: a part that is done is not trained again. Raises ValueError for an unknown part.
     """
     unknown = [name for name in names if name not in [part.name for part in there]]
     if unknown:
@@ -55,12 +54,12 @@ def train_parts(
     for number, part in enumerate(wanted):
         folder = work / part.name
         if _is_done(folder, out, plain(part.training)):
-            say(f"{part.name}: is there")
+            say(f"{part.name}: already trained")
             trained.append(part.name)
             continue
         left = None if minutes is None else minutes - (time.monotonic() - started) / 60
         if left is not None and left <= 0:
-            say(f"{part.name}: left out, the time is over; the same command goes on")
+            say(f"{part.name}: left out, as the time is over; the same command goes on")
             continue
         share = None if left is None else left / (len(wanted) - number)
         say(f"{part.name}: training")
@@ -75,7 +74,7 @@ def train_parts(
 
 
 def in_the_making(before: Pack | None, out: pathlib.Path) -> Pack | None:
-    """What a model had before, and in its place what was made anew."""
+    """Return what the model had before, with what was made anew in its place."""
     own = load_pack(out) if out.exists() else None
     if own is None or before is None:
         return own or before

@@ -19,7 +19,7 @@ SUITES: dict[str, tuple[Task, ...]] = {**FAMILIES, "all": tuple(TASKS.values())}
 
 
 def tasks_of(name: str) -> tuple[Task, ...]:
-    """The tasks of a suite, or the one of that name. Raises ValueError that lists what there is."""
+    """Return the tasks of a suite, or the task of that name. Raises ValueError with a list of both."""
     if name in SUITES:
         return SUITES[name]
     if name in TASKS:

@@ -1,8 +1,8 @@
 """Facts that only answer together, scattered over books, in the manner of BABILong (Kuratov et al. 2024, 2406.10149).
 
-People go from room to room and take things with them; who carries a thing, and which of several moves was the last,
-stands only in the text. Every question has a person and a thing of its own, so that the stories of one haystack do not
-mix; another that does the same is planted for each. Moves follow each other in the order in which they are read.
+People go from room to room and take things with them. Only the text says who carries a thing, and which of several
+moves was the last. Every question has a person and a thing of its own, so that the stories of one haystack do not mix.
+For each, the story of another person is planted too. Moves follow each other in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _took(person: str, thing: str) -> str:
 
 
 def _other_story(draw: Draw) -> tuple[str, ...]:
-    """Another person with another thing, in any of the rooms."""
+    """Return the story of another person with another thing, in any of the rooms."""
     person = draw.person()
     return _took(person, draw.thing()), *(_went(person, place) for place in draw.rng.sample(PLACES, 2))
 
 
 @dataclasses.dataclass(frozen=True)
 class OneFact(Task):
-    """Where is a person, who went from room to room? The last move answers."""
+    """Where is a person who went from room to room? The last move answers."""
 
     name: ClassVar[str] = "babi_1"
     moves: int = 3
@@ -69,7 +69,7 @@ class OneFact(Task):
 
 @dataclasses.dataclass(frozen=True)
 class TwoFacts(Task):
-    """Where is a thing? Who picked it up, and that person's last move answer together."""
+    """Where is a thing? The person who picked it up and that person's last move answer together."""
 
     name: ClassVar[str] = "babi_2"
 
@@ -91,7 +91,7 @@ class TwoFacts(Task):
 
 @dataclasses.dataclass(frozen=True)
 class ThreeFacts(Task):
-    """Where was a thing before a room? Who picked it up, and the order of that person's two moves answer together."""
+    """Where was a thing before a room? The person who picked it up and the order of two moves answer together."""
 
     name: ClassVar[str] = "babi_3"
 

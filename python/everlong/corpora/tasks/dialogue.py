@@ -1,4 +1,4 @@
-"""What a user said in earlier sessions: every session is a source of its own, and months of other text lie between."""
+"""Tasks about what a user said in earlier sessions. Every session is a source; months of other text lie between."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Session:
         return f"{self.person}, {self.day.isoformat()}"
 
     def document(self, said: str, answer: str, draw: Draw) -> Document:
-        """The conversation with one exchange that matters among small talk."""
+        """Return the conversation: one exchange that matters among small talk."""
         talk = draw.rng.sample(_SMALL_TALK, 4)
         talk.insert(draw.rng.randrange(1, 4), (said, answer))
         when = f"{self.day.day} {self.day:%B %Y}"
@@ -47,13 +47,13 @@ class _Session:
 
 
 def _days(draw: Draw, count: int) -> list[datetime.date]:
-    """Different days, ascending."""
+    """Return different days, ascending."""
     return [_FIRST_DAY + datetime.timedelta(day) for day in sorted(draw.rng.sample(range(300), count))]
 
 
 @dataclasses.dataclass(frozen=True)
 class Fact(Task):
-    """Said once, in one session."""
+    """A fact that was said once, in one session."""
 
     name: ClassVar[str] = "dialogue_fact"
 
@@ -73,7 +73,7 @@ class Fact(Task):
 
 @dataclasses.dataclass(frozen=True)
 class OfSession(Task):
-    """Said in two sessions with different answers; one of them is named, and only that is searched."""
+    """Two sessions with different answers. One of them is named, and only that one is searched."""
 
     name: ClassVar[str] = "dialogue_session"
 
@@ -98,7 +98,7 @@ class OfSession(Task):
 
 @dataclasses.dataclass(frozen=True)
 class Update(Task):
-    """Said in one session and corrected in a later one; what holds now is asked for."""
+    """A fact that was corrected in a later session. What holds now is asked for."""
 
     name: ClassVar[str] = "dialogue_update"
 

@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterator
 from everlong.corpora import words
 from everlong.corpora.seeds import picks
 
-# A text of a task's own: a share of the whole, within bounds.
+# The length of a task's own text: a share of the whole, within bounds.
 _LEAST = 192
 _OWN_SHARE, _OWN_MOST = 128, 2_048
 _TABLE_SHARE, _TABLE_MOST = 32, 8_192
 
 
 def own_tokens(length: int) -> int:
-    """Tokens of a text of a task's own (noise, a list of words) in a haystack of `length` tokens."""
+    """Return the tokens of a task's own text (noise, a list of words) in a haystack of `length` tokens."""
     return min(max(length // _OWN_SHARE, _LEAST), _OWN_MOST)
 
 
 def table_tokens(length: int) -> int:
-    """Tokens of a text of keys and values: several times what is recalled, so that the key has to be found in it."""
+    """Return the tokens of a text of keys and values.
+
+    It is several times what is recalled, so that the key has to be found in it.
+    """
     return min(max(length // _TABLE_SHARE, _LEAST), _TABLE_MOST)
 
 
@@ -44,7 +47,7 @@ class Draw:
         return next(self._people)
 
     def cities(self, count: int) -> list[str]:
-        """Different ones; a city comes back only after all the others."""
+        """Return different cities; a city comes back only after all the others."""
         if len(self._cities) < count:
             self._cities = self.rng.sample(words.CITIES, len(words.CITIES))
         return [self._cities.pop() for _ in range(count)]
@@ -65,7 +68,7 @@ class Draw:
         return self._new(lambda: "".join(self.rng.choices(string.ascii_lowercase, k=6)))
 
     def fill(self, tokens: int, lines: Iterator[str], joint: str = "\n") -> list[str]:
-        """As many lines as come to `tokens` tokens, at least one."""
+        """Return as many lines as come to `tokens` tokens, at least one."""
         taken: list[str] = []
         total = 0
         for line in lines:

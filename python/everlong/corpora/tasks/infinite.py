@@ -16,7 +16,7 @@ class _StatedNumber(Task):
     """A number that the text says twice."""
 
     max_new_tokens: ClassVar[int]
-    subject: ClassVar[str]  # of `key`
+    subject: ClassVar[str]  # with a `key`
     statement: ClassVar[str]  # with the subject and its value
 
     def question(self, length: int, draw: Draw) -> Question:
@@ -45,7 +45,7 @@ class PassKey(_StatedNumber):
 
 @dataclasses.dataclass(frozen=True)
 class NumberString(_StatedNumber):
-    """Ten digits that repeat each other, which a model likes to shorten."""
+    """Ten digits in repeated pairs, which a model likes to shorten."""
 
     name: ClassVar[str] = "number_string"
     max_new_tokens: ClassVar[int] = 32
@@ -58,7 +58,7 @@ class NumberString(_StatedNumber):
 
 @dataclasses.dataclass(frozen=True)
 class KeyValue(Task):
-    """A JSON object of UUIDs; the value of one key is asked for. All questions ask the same object."""
+    """A JSON object of UUIDs; the value of one key is asked for. All questions ask about the same object."""
 
     name: ClassVar[str] = "kv_retrieval"
 
@@ -80,7 +80,7 @@ class KeyValue(Task):
                 text=f'What is the value of the key "{key}" in the JSON object?',
                 answers=(pairs[key],),
                 candidates=UUID,
-                max_new_tokens=100,  # the key may be said again
+                max_new_tokens=100,  # the reply may repeat the key
                 documents=(document,),
                 evidence=(_entry(key, pairs[key]),),
             )

@@ -13,7 +13,7 @@ _WHOLE_WORDS = re.compile(r".*\s", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A text of a task's own, read as a source beside the books. Equal ones are read once."""
+    """A task's own text, read as a source beside the books. Equal ones are read once."""
 
     source: str
     text: str
@@ -23,26 +23,27 @@ class Document:
 class Question:
     text: str
     answers: tuple[str, ...]
-    # Regular expression: what in a reply is taken for an answer. No match becomes another by what follows a space.
+    # Regular expression of what counts as an answer in a reply. What follows a space never changes a match.
     candidates: str
     max_new_tokens: int
     statements: tuple[str, ...] = ()  # planted in the books in this order, a paragraph each
     distractors: tuple[str, ...] = ()  # planted too, and never asked for
     documents: tuple[Document, ...] = ()
-    evidence: tuple[str, ...] = ()  # which statements, or what in the documents, answer; all of them when empty
-    sources: tuple[str, ...] = ()  # a user would name them: recalled from these alone; everywhere when empty
+    evidence: tuple[str, ...] = ()  # the statements, or parts of documents, that answer; all of them when empty
+    # Sources that a user would name, and the only ones to recall from; everywhere when empty
+    sources: tuple[str, ...] = ()
 
     def score(self, reply: str) -> float:
-        """The share of the n answers that is among the reply's first n different candidates.
+        """Return the share of the n answers that are among the reply's first n different candidates.
 
-        So an answer among guesses is none. A candidate that the question names itself is passed over: repeating the
+        So an answer among guesses is none. A candidate that the question itself names is passed over: repeating the
         question is no answer.
         """
         first = set(self._given(reply)[: len(self.answers)])
         return len(first & {_plain(answer) for answer in self.answers}) / len(self.answers)
 
     def settled(self, reply: str) -> bool:
-        """Whether the score of a reply that begins so is known, whatever follows: its first n candidates are whole."""
+        """Return whether the score of a reply that begins so is known, as its first n candidates are complete."""
         words = _WHOLE_WORDS.match(reply)
         return words is not None and len(self._given(words.group(0))) >= len(self.answers)
 
@@ -57,16 +58,16 @@ class Task:
     name: ClassVar[str]
 
     def questions(self, count: int, length: int, draw: Draw) -> list[Question]:
-        """`count` questions for a text of `length` tokens; the same for the same state of `draw`."""
+        """Return `count` questions for a text of `length` tokens; the same state of `draw` gives the same questions."""
         return [self.question(length, draw) for _ in range(count)]
 
     def question(self, length: int, draw: Draw) -> Question:
-        """One of them, for a task whose questions have nothing in common."""
+        """Return one question, for a task whose questions have nothing in common."""
         raise NotImplementedError
 
 
 def _candidates(pattern: str, text: str) -> list[str]:
-    """Every different match, in order."""
+    """Return every different match, in order."""
     return list(dict.fromkeys(_plain(match.group(0)) for match in re.finditer(pattern, text, re.IGNORECASE)))
 
 

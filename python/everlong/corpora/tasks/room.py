@@ -1,4 +1,4 @@
-"""Whether what is planted for the questions of a suite has room in its texts, and what would have."""
+"""Whether a suite's texts have room for what is planted for its questions, and which would have."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def planted_by(questions: Sequence[Question], count_tokens: Callable[[str], int]
 def require_room(
     tasks: Sequence[Task], count: int, planted: Mapping[int, Planted], new_draw: Callable[[], Draw]
 ) -> None:
-    """ValueError that says what would fit, where a length is too short for what is planted in it.
+    """Raise ValueError where a length is too short for what is planted in it; the error says what would fit.
 
-    `planted` is of every length.
+    `planted` has an entry for every length.
     """
     for length in planted:
         if not _fits(length, planted):
@@ -43,11 +43,13 @@ def require_room(
 
 
 def _fits(length: int, planted: Mapping[int, Planted]) -> bool:
-    """What is planted for another length is spread over that: a share of it stands in these tokens."""
+    """Return whether a length has room. What is planted for a longer text is spread over it, so a share of it counts
+    here.
+    """
     share = {other: min(1.0, length / other) for other in planted}
     documents = sum(share[other] * own.documents for other, own in planted.items())
     statements = sum(share[other] * own.statements for other, own in planted.items())
-    # Books take as much between the statements as these do, and a quarter of the text at least.
+    # Books take as much room between the statements as these do, and at least a quarter of the text.
     return documents + max(2 * statements, length / 4) <= length
 
 

@@ -1,8 +1,8 @@
-"""RULER's eleven tasks that need no download (Hsieh et al. 2024, arXiv 2404.06654), in words of our own.
+"""RULER's eleven tasks that need no download (Hsieh et al. 2024, arXiv 2404.06654), in our own words.
 
-The filler is books. Needles of many questions share one haystack and are each other's distractors. Where RULER's whole
-context is a list or noise, that is a document of its own among the books (tasks.draw says how long), so that one
-reading serves all tasks.
+The filler is books. The needles of many questions share one haystack and are each other's distractors. Where RULER's
+whole context is a list or noise, it is a document of its own among the books, so that one reading serves all tasks.
+tasks/draw.py says how long it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everlong.corpora.tasks.question import Document, Question, Task
 
 _NOISE = "The wind is cold. The road is long. The night is quiet. We walk on. Round the hill and home again."
 _MAGIC_DIGITS = 7
-_LIST_TOKENS = 1_024  # that ten words three times and five times as many others take
+_LIST_TOKENS = 1_024  # length of a list with ten words three times and five times as many others
 
 Value = Literal["number", "uuid"]
 
@@ -34,7 +34,7 @@ def _pattern(kind: Value) -> str:
 
 
 def _room(kind: Value, key: Value | None = None) -> int:
-    """Tokens of an answer in a sentence that says the key again; `key` where that is a value itself."""
+    """Return the tokens of an answer in a sentence that says the key again. `key` is given where the key is a value."""
     return (32 if kind == "number" else 60) + (40 if key == "uuid" else 0)
 
 
@@ -73,7 +73,7 @@ class NiahSingleBook(Task):
 
     name: ClassVar[str] = "niah_single_2"
     value: ClassVar[Value] = "number"
-    others: ClassVar[int] = 0  # needles of the same kind that are planted for each and never asked for
+    others: ClassVar[int] = 0  # needles of the same kind that are planted for each question and never asked for
 
     def question(self, length: int, draw: Draw) -> Question:
         keys = [draw.thing() for _ in range(1 + self.others)]
@@ -99,7 +99,7 @@ class NiahSingleUuid(NiahSingleBook):
 
 @dataclasses.dataclass(frozen=True)
 class NiahMultikey(NiahSingleBook):
-    """Four needles in books, one is asked for."""
+    """Four needles in books; one is asked for."""
 
     name: ClassVar[str] = "niah_multikey_1"
     others: ClassVar[int] = 3
@@ -107,7 +107,7 @@ class NiahMultikey(NiahSingleBook):
 
 @dataclasses.dataclass(frozen=True)
 class NiahMultikeyLines(Task):
-    """A text of needles only, one line a key; all questions ask the same text."""
+    """A text of needles only, one line a key; all questions ask about the same text."""
 
     name: ClassVar[str] = "niah_multikey_2"
     value: ClassVar[Value] = "number"
@@ -141,7 +141,7 @@ class NiahMultikeyLines(Task):
 
 @dataclasses.dataclass(frozen=True)
 class NiahMultikeyUuids(NiahMultikeyLines):
-    """A text of needles only, UUIDs of UUIDs."""
+    """A text of needles only, UUIDs with UUIDs as keys."""
 
     name: ClassVar[str] = "niah_multikey_3"
     value: ClassVar[Value] = "uuid"
@@ -187,7 +187,7 @@ class NiahMultiquery(Task):
 
 @dataclasses.dataclass(frozen=True)
 class VariableTracking(Task):
-    """A chain of assignments; which variables have the value at its beginning?"""
+    """A chain of assignments. Which variables have the value at its beginning?"""
 
     name: ClassVar[str] = "vt"
     hops: int = 4
@@ -208,12 +208,12 @@ class VariableTracking(Task):
 
 @dataclasses.dataclass(frozen=True)
 class CommonWords(Task):
-    """A numbered list, mostly of words that come once or twice, and of ten that come more often: which are they?"""
+    """A numbered list of words. Most come once or twice, ten come more often: which are they?"""
 
     name: ClassVar[str] = "cwe"
     common: int = 10
-    repeats: int = 3  # of a common word at least
-    rare: int = 5  # other words in the list for each of the common ones: its head is no answer
+    repeats: int = 3  # least number of times that a common word comes
+    rare: int = 5  # other words in the list for each of the common ones, so that its head is no answer
 
     def question(self, length: int, draw: Draw) -> Question:
         every = words.NOUNS + words.ADJECTIVES + words.VERBS
@@ -238,7 +238,7 @@ class CommonWords(Task):
 
 @dataclasses.dataclass(frozen=True)
 class FrequentWords(Task):
-    """A coded text whose words are as frequent as rank to the power -2: which are the three most frequent?"""
+    """A coded text whose words are as frequent as rank to the power -2. Which are the three most frequent?"""
 
     name: ClassVar[str] = "fwe"
     asked: int = 3
@@ -249,7 +249,7 @@ class FrequentWords(Task):
         vocabulary = [draw.code_word() for _ in range(self.different)]
         total = len(draw.fill(own_tokens(length), itertools.cycle(vocabulary), " "))
         shares = [rank**-self.alpha for rank in range(1, self.different + 1)]
-        # The first ranks differ in every text, however short: no tie decides.
+        # The first ranks differ in every text, however short, so that no tie decides.
         counts = [max(1, round(total * share / sum(shares))) for share in shares]
         for rank in range(self.asked - 1, -1, -1):
             counts[rank] = max(counts[rank], counts[rank + 1] + 1)

@@ -45,7 +45,7 @@ BASELINES: dict[str, type[Baseline]] = {
 
 
 def baseline_of(spec: str) -> Baseline:
-    """A baseline by its name, or `NAME:setting=value,...`. Raises ValueError that lists what there is."""
+    """Return a baseline by its name, or by `NAME:setting=value,...`. Raises ValueError with a list of what there is."""
     name, _, settings = spec.partition(":")
     if name not in BASELINES:
         raise ValueError(f"no baseline {name!r}; there are {', '.join(BASELINES)}")
@@ -62,7 +62,7 @@ def baseline_of(spec: str) -> Baseline:
 
 
 def _parse(text: str, hint: Any, where: str) -> Any:
-    """A value of the type that a field has: a number, or names joined by +."""
+    """Return a value of a field's type: a number, or names joined by +."""
     kinds = [kind for kind in (hint, *typing.get_args(hint)) if kind in (int, float, str)]
     if not kinds:
         return tuple(text.split("+"))
@@ -73,8 +73,8 @@ def _parse(text: str, hint: Any, where: str) -> Any:
 
 
 def spec_of(baseline: Baseline) -> str:
-    """Its name and what differs from its defaults, as `baseline_of` reads it."""
-    # A field that does not compare (what it has counted, say) is none of its settings.
+    """Return its name and what differs from its defaults, as `baseline_of` reads it."""
+    # A field that does not compare is none of its settings, such as what it has counted.
     fields = [field for field in dataclasses.fields(baseline) if field.compare]  # type: ignore[arg-type]  # every baseline is a dataclass
     values = {field.name: getattr(baseline, field.name) for field in fields}
     settings = [

@@ -1,4 +1,4 @@
-"""What a suite compares: anything that answers a question about a text which is longer than the model's window."""
+"""What a suite compares: anything that answers a question about a text longer than the model's window."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reading:
 
     @property
     def kv_token_bytes(self) -> int:
-        """Keys and values of one token in the model's own format."""
+        """Bytes of keys and values of one token in the model's own format."""
         return self.mm.frame.served.kv_token_bytes
 
 
@@ -48,20 +48,22 @@ class Reply:
 
 
 class CannotAskError(ValueError):
-    """This baseline has nothing to answer from; the message says why."""
+    """Raised where a baseline has nothing to answer from; the message says why."""
 
 
 class MissingPackageError(CannotAskError):
-    """A baseline needs a package that is not installed; the message names it."""
+    """Raised where a baseline needs a package that is not installed; the message names it."""
 
 
 class Baseline(abc.ABC):
-    """A dataclass; its fields are its settings. Prepared once a reading, then asked; nothing it does is remembered."""
+    """A dataclass whose fields are its settings. It is prepared once a reading, then asked, and remembers nothing."""
 
     name: ClassVar[str]
 
     def check(self, model: Any, tokenizer: Any, config: MemoryConfig) -> None:  # noqa: B027  # most go with any
-        """Before anything is read: ValueError where it does not go with this model or a memory of this config."""
+        """Raise ValueError, before anything is read, where it does not go with this model or a
+        memory of this config.
+        """
 
     def prepare(self, reading: Reading) -> None:
         """Do what is done once for a text, before the first question. Raises MissingPackageError."""
@@ -69,11 +71,11 @@ class Baseline(abc.ABC):
 
     @abc.abstractmethod
     def answer(self, asked: Asked) -> Reply:
-        """Greedy, to where the score is settled, at most as many tokens as the question allows (`generation_of`)."""
+        """Answer greedily, up to where the score is settled or to the question's limit (`generation_of`)."""
 
     @abc.abstractmethod
     def held_bytes(self) -> int:
-        """Of keys, values, text and index that stay between two questions, in RAM or on disk."""
+        """Return the bytes of keys, values, text and index that stay between two questions, in RAM or on disk."""
 
     def release(self) -> None:
         """Let go of what `prepare` made."""
@@ -82,13 +84,13 @@ class Baseline(abc.ABC):
 
 
 def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
-    """What every baseline gives `generate` for one answer."""
+    """Return the arguments that every baseline gives to `generate` for one answer."""
     stops = [Settled(question, tokenizer)]
     return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": stops, **AS_MEASURED}
 
 
 def group_tokens(config: MemoryConfig) -> int:
-    """Of one group of pages that everlong recalls: the passage of everybody's budget."""
+    """Return the tokens of one group of pages that everlong recalls; every baseline's passages have this length."""
     return (1 + 2 * config.search.neighbours) * config.archive.page_tokens
 
 
@@ -97,5 +99,5 @@ def where_of(question: Question) -> Where:
 
 
 def chosen_texts(texts: Sequence[Part], question: Question) -> list[int]:
-    """Indices of the texts that a question is about."""
+    """Return the indices of the texts that a question is about."""
     return [index for index, text in enumerate(texts) if not question.sources or text.source in question.sources]

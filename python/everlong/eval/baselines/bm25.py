@@ -13,13 +13,13 @@ from everlong.eval.baselines.base import MissingPackageError
 from everlong.eval.baselines.passages import PassageRetrieval
 from everlong.text.words import words_in
 
-# What one entry of an inverted list takes where a user stores it compactly: window and count.
+# Size of one entry of an inverted list that is stored compactly: window and count.
 _POSTING_BYTES = 8
 
 
 @dataclasses.dataclass
 class Bm25(PassageRetrieval):
-    """Windows as long as the pages that everlong's own words index scores."""
+    """Scores windows as long as the pages that everlong's own words index scores."""
 
     name: ClassVar[str] = "bm25"
 

@@ -23,10 +23,10 @@ _QUESTION = "(question)"
 
 @dataclasses.dataclass
 class FullAttention(Baseline):
-    """Where the text is longer than the window its middle is cut out. Its keys and values serve every question."""
+    """Where the text is longer than the window, its middle is cut out. Its keys and values serve every question."""
 
     name: ClassVar[str] = "full"
-    window: int | None = None  # tokens; the model's own
+    window: int | None = None  # tokens; by default the model's own window
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window <= QUESTION_ROOM:
@@ -42,7 +42,7 @@ class FullAttention(Baseline):
             raise ValueError(f"full: a window of {self.window or trained} tokens has no room for a text")
 
     def room(self, model: Any, tokenizer: Any) -> int:
-        """Tokens of text in the window."""
+        """Return the tokens of text in the window."""
         before, _ = _around_question(tokenizer)
         return (self.window or trained_window(model)) - QUESTION_ROOM - len(tokenizer(before)["input_ids"])
 
@@ -68,10 +68,10 @@ class FullAttention(Baseline):
 
 
 class Prefix:
-    """A cache that holds a text, and is gone on from once for every question: nothing of the text is copied for it."""
+    """A cache that holds a text. Every question goes on from it, and nothing of the text is copied."""
 
     def __init__(self, cache: Any) -> None:
-        """Takes `cache` over, a DynamicCache of transformers."""
+        """Take over `cache`, a DynamicCache of transformers."""
         self._cache, self._full, other = cache, [], {}
         for index, layer in enumerate(cache.layers):
             if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
@@ -83,7 +83,7 @@ class Prefix:
         self._state = self._other.snapshot()
 
     def cache_behind_it(self) -> Any:
-        """The cache as it was taken over, to be gone on from; what was gone on from before is no more."""
+        """Return the cache as it was taken over, to go on from. This invalidates what went on from it before."""
         for layer in self._full:
             layer.rewind()
         self._other.restore(self._state)
@@ -91,7 +91,9 @@ class Prefix:
 
 
 class _RoomyLayer(DynamicLayer):
-    """Keys and values [B, H, T, D] with room behind them; transformers' own layer copies them all for every token."""
+    """Keys and values [B, H, T, D] with room behind them. The layer of transformers copies all of
+    them for every token.
+    """
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # transformers has no types there
@@ -128,7 +130,7 @@ def _with_room(states: torch.Tensor, tokens: int) -> torch.Tensor:
 
 
 def _around_question(tokenizer: Any) -> tuple[str, str]:
-    """What the chat template puts before and after a user's text."""
+    """Return what the chat template puts before and after a user's text."""
     if not getattr(tokenizer, "chat_template", None):
         return "", ""
     turn = [{"role": "user", "content": _QUESTION}]
@@ -137,7 +139,9 @@ def _around_question(tokenizer: Any) -> tuple[str, str]:
 
 
 def _without_middle(texts: Sequence[Part], tokens: int) -> tuple[tuple[tuple[int, int], ...], str]:
-    """The first and the last half of `tokens` tokens, with their spans; all of the text where it is short enough."""
+    """Return the first and the last half of `tokens` tokens, with their spans; all of the text where it is short
+    enough.
+    """
     end = texts[-1].end
     spans = ((0, end),) if end <= tokens else ((0, tokens // 2), (end - tokens // 2, end))
     pieces = []

@@ -26,10 +26,10 @@ class _Recalling(Baseline):
     recalled_temperature: float | None = None
 
     def __post_init__(self) -> None:
-        _changed(MemoryConfig(), self.changes())  # refuses what is no setting of a memory
+        _changed(MemoryConfig(), self.changes())  # raises for what is no setting of a memory
 
     def changes(self) -> dict[str, Any]:
-        """What differs from the memory's own settings."""
+        """Return what differs from the memory's own settings."""
         own: dict[str, Any] = {"index": self.parts, **dataclasses.asdict(self)}
         return {key: value for key, value in own.items() if value is not None}
 
@@ -43,13 +43,16 @@ class _Recalling(Baseline):
 
     def prepare(self, reading: Reading) -> None:
         self._reading = reading
-        # A first question pays for finding the retrieval heads: before any that is timed.
+        # The first question pays for finding the retrieval heads, so it comes before any that is timed.
         with configured(reading.mm, **self.changes()) as mm:
             mm.recall("What is said here?")
             self._require_keys(mm)
 
     def _require_keys(self, mm: MemoryModel) -> None:
-        """A part alone that has nothing to search would be the words under another name, or nothing."""
+        """Raise CannotAskError where a part alone has nothing to search.
+
+        Its figure would be that of the words under another name, or of nothing.
+        """
         index = mm.config.search.index
         if index == ("heads",) and mm.profile is None:
             raise CannotAskError(f"{self.name}: this memory has no retrieval heads; it is too short, or of text alone")
@@ -93,21 +96,23 @@ class Lexical(_Recalling):
 
 @dataclasses.dataclass
 class MeanPool(_Recalling):
-    """The mean of a block's keys of the last layer, by cosine: the first guess of many. Its pages come back alike."""
+    """The mean of a block's keys of the last layer, by cosine: a common first guess. All pages of a block score the
+    same.
+    """
 
     name: ClassVar[str] = "mean_pool"
     parts: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)
 
 
 def memory_bytes(reading: Reading) -> int:
-    """Of the memory, wherever it is kept, and of the frame."""
+    """Return the bytes of the memory, wherever it is kept, and of the frame."""
     stats = reading.mm.memory.stats()
     return max(stats.disk_bytes, stats.payload_bytes) + reading.mm.config.frame.tokens * reading.kv_token_bytes
 
 
 @contextlib.contextmanager
 def configured(mm: MemoryModel, **changes: Any) -> Iterator[MemoryModel]:
-    """`mm` with other settings of recall; afterwards it has its own again."""
+    """Give `mm` other settings of recall; afterwards it has its own again."""
     own = mm.config
     mm.config = _changed(own, changes)
     try:
@@ -117,7 +122,7 @@ def configured(mm: MemoryModel, **changes: Any) -> Iterator[MemoryModel]:
 
 
 def _changed(config: MemoryConfig, changes: dict[str, Any]) -> MemoryConfig:
-    """With these settings, each in the group that has it."""
+    """Return the config with these settings, each in the group that has it."""
     groups: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
         group = where_is(name).partition(".")[0]

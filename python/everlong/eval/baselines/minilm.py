@@ -16,10 +16,10 @@ from everlong.retrieval.embedding import EncoderNotFoundError, load_encoder
 
 @dataclasses.dataclass
 class MiniLm(PassageRetrieval):
-    """Windows and questions are compared by the cosine of their vectors, which have unit length."""
+    """Compares windows and questions by the cosine of their vectors, which have unit length."""
 
     name: ClassVar[str] = "minilm"
-    window: int = 32  # tokens of one vector, as of everlong's own embedding index
+    window: int = 32  # tokens of one vector, as in everlong's own embedding index
 
     def index(self, windows: Sequence[str]) -> None:
         try:
@@ -36,5 +36,5 @@ class MiniLm(PassageRetrieval):
         return self._vectors.nbytes
 
     def _embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """[texts, 384]"""
+        """Return vectors [texts, 384]."""
         return np.asarray(self._encoder.encode(list(texts)), dtype=np.float32)

@@ -18,7 +18,7 @@ _ALL = 2**31 - 1  # blocks
 
 @dataclasses.dataclass
 class RandomPages(Baseline):
-    """As many random pages as everlong would recall, from wherever the question is about."""
+    """As many random pages as everlong would recall, from the sources that the question is about."""
 
     name: ClassVar[str] = "random"
     seed: int = 0
@@ -43,7 +43,7 @@ class RandomPages(Baseline):
 
 @dataclasses.dataclass
 class RecentPages(RandomPages):
-    """As many of the newest pages that have left the window."""
+    """The same number of pages, but the newest that have left the window."""
 
     name: ClassVar[str] = "recent"
 

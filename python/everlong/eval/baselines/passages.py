@@ -1,4 +1,4 @@
-"""Text retrieval, as a user would build it instead: passages are found, put into the prompt and read anew."""
+"""Text retrieval, as a user might build it instead: passages are found, put into the prompt and read again."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ Span = tuple[int, int]  # tokens of the stream
 
 @dataclasses.dataclass(frozen=True)
 class TextWindow:
-    """What is scored: a piece of one text."""
+    """A piece of one text, which is scored as a whole."""
 
     begin: int  # tokens of the stream
     end: int
-    part: int  # index of the text that it is of
+    part: int  # index of its text
 
 
 def cut_windows(texts: Sequence[Part], tokens: int) -> list[TextWindow]:
-    """The texts in windows of `tokens` tokens, as a memory's pages are: the last of a text may be shorter."""
+    """Cut the texts into windows of `tokens` tokens, as a memory cuts pages: a text's last window may be shorter."""
     return [
         TextWindow(first, min(first + tokens, part.end), number)
         for number, part in enumerate(texts)
@@ -47,9 +47,9 @@ def cut_windows(texts: Sequence[Part], tokens: int) -> list[TextWindow]:
 
 
 def passage_around(window: TextWindow, part: Part, tokens: int, taken: Sequence[Span]) -> Span | None:
-    """At most `tokens` tokens of the part with the window in their middle, where none of the `taken` spans is.
+    """Return at most `tokens` tokens of the part around the window's middle, outside of the `taken` spans.
 
-    None where these have the window's middle already.
+    Returns None where these have the window's middle already.
     """
     middle = (window.begin + window.end) // 2
     if any(begin <= middle < end for begin, end in taken):
@@ -62,7 +62,7 @@ def passage_around(window: TextWindow, part: Part, tokens: int, taken: Sequence[
 
 @dataclasses.dataclass
 class PassageRetrieval(Baseline):
-    """Passages around the windows that fit best, as long as a group of pages of everlong's each, the best one last."""
+    """Passages around the best windows, each as long as one of everlong's page groups, with the best one last."""
 
     passages: int | None = None  # as many as everlong recalls groups
     window: int = 64  # tokens that are scored together
@@ -82,7 +82,7 @@ class PassageRetrieval(Baseline):
             )
 
     def count(self, config: MemoryConfig) -> int:
-        """Of passages: no more than everlong has room for, unless a number is set."""
+        """Return the number of passages: no more than everlong has room for, unless a number is set."""
         if self.passages is not None:
             return self.passages
         return max(1, min(config.search.groups, config.frame.recalled_tokens // group_tokens(config)))
@@ -93,7 +93,7 @@ class PassageRetrieval(Baseline):
         self.index([reading.texts[window.part].between(window.begin, window.end) for window in self._windows])
 
     def find(self, asked: Asked) -> list[Span]:
-        """The passages for a question, best first; none overlaps another."""
+        """Return the passages for a question, best first; none overlaps another."""
         texts, config = self._reading.texts, self._reading.mm.config
         allowed = set(chosen_texts(texts, asked.question))
         found: list[Span] = []
@@ -124,7 +124,7 @@ class PassageRetrieval(Baseline):
 
     @abc.abstractmethod
     def scores(self, question: str) -> npt.NDArray[np.float64]:
-        """[windows]: how well each fits."""
+        """Return [windows]: how well each fits."""
 
     @abc.abstractmethod
     def index_bytes(self) -> int: ...

@@ -1,9 +1,9 @@
 """Needle in a haystack: facts planted in books, asked with the memory, the window alone and the gold text alone.
 
-One reading pass serves every length: it stops at each, and asks; or it keeps a fork of the memory there (`keep`), which
-is asked afterwards, as often and with as many settings as one likes. The gold text alone, about 512 tokens around a
-fact in plain transformers, gives the model's own rate, which no memory can be blamed for; the window alone is the same
-MemoryModel without recall.
+One reading serves every length. It stops at each and asks, or it keeps a fork of the memory there (`keep`). The forks
+are asked afterwards, as often and with as many settings as one likes. The gold text alone is about 512 tokens around a
+fact in plain transformers. It gives the model's own rate, which no memory can be blamed for. The window alone is the
+same MemoryModel without recall.
 """
 
 from everlong.eval.niah.config import NiahConfig

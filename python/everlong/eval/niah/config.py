@@ -13,17 +13,16 @@ from everlong.settings import require_choice
 
 @dataclasses.dataclass(frozen=True)
 class NiahConfig:
-    tokens: int = 32_768  # of the longest haystack
-    lengths: tuple[
-        int, ...
-    ] = ()  # where reading stops to ask, ascending to `tokens`; its quarter, half and whole when empty
+    tokens: int = 32_768  # tokens of the longest haystack
+    # Where reading stops to ask, ascending to `tokens`; a quarter, half and all of it when empty.
+    lengths: tuple[int, ...] = ()
     depths: int = 10
     facts_per_kind: int = 10
     kinds: tuple[Kind, ...] = DEFAULT_KINDS
-    # Every length has facts of its own, spread over all of it; otherwise the longest alone has, and a shorter one is
-    # asked for those nearest to the middle of each depth that has any.
+    # Whether every length has its own facts, spread over all of it. Otherwise only the longest has, and a shorter one
+    # is asked for those nearest to the middle of each depth that has any.
     facts_at_every_length: bool = True
-    window_at_every_length: bool = True  # or at the longest alone
+    window_at_every_length: bool = True  # whether the window alone is asked at every length, or at the longest only
     gold_tokens: int = GOLD_TOKENS
     seed: int = 0
     # Variables of the tokenizer's chat template, in all three ways of asking.

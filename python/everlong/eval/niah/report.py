@@ -1,4 +1,4 @@
-"""What came of needles in a haystack: every question, and the rates by length, depth and kind."""
+"""The result of needles in a haystack: every question, and the rates by length, depth and kind."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class NiahReport(Report):
     tokens: int
     questions: tuple[Asked, ...]
     seconds: dict[str, float]
-    made_with: list[dict[str, Any]]  # each thing that had a part in it once, oldest first: everlong.models.provenance
+    made_with: list[dict[str, Any]]  # everything that had a part in it once, oldest first: everlong.models.provenance
 
     @property
     def longest(self) -> int:
@@ -73,7 +73,7 @@ class NiahReport(Report):
         return tuple(asked for asked in self.questions if asked.length == self.longest)
 
     def tables(self) -> Iterator[Table | str]:
-        """By kind and by length."""
+        """Yield tables by kind and by length."""
         for by, shares in (("kind of fact", self.by_kind), ("haystack, tokens", self.by_length)):
             columns = (by, "asked", "gold text alone", "window alone", "everlong", "95 %", "group recalled")
             rows = [
@@ -105,7 +105,7 @@ def summarise(
     dtype: str = "",
     made_with: Sequence[dict[str, Any]] = (),
 ) -> NiahReport:
-    """The report of some questions, asked of a memory with these settings. Raises ValueError when there is none."""
+    """Return the report of questions asked of a memory with these settings. Raises ValueError when there is none."""
     if not asked:
         raise ValueError("no question was asked")
     overall = _share(asked)

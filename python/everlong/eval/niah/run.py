@@ -1,4 +1,4 @@
-"""Reading a haystack and asking for its facts."""
+"""Read a haystack and ask for its facts."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def run_niah(
 ) -> NiahReport:
     """Plant, read and ask. `model` is a name or path to load, or (model, tokenizer).
 
-    The books are those shipped, and those of `corpus` where these are too short: ValueError when all together are.
-    With `keep` the memory of every length stays in that folder, a reading that was cut short goes on, and what an
-    earlier run with the same haystack kept there is asked without reading it again; ValueError when it is of another,
-    or when a reading would go on in another dtype, as that of a model that is loaded by its name does not.
-    CapacityError when disk or RAM are too small for the longest.
+    The books are the shipped ones, and those of `corpus` where they are too short. Raises ValueError when all together
+    are. With `keep` the memory of every length stays in that folder. A reading that was cut short goes on, and what an
+    earlier run with the same haystack kept there is asked without reading it again. Raises ValueError when the folder
+    is of another haystack, or when a reading would go on in another dtype. A model that is loaded by its name goes on
+    in the same dtype. Raises CapacityError when disk or RAM are too small for the longest.
     """
     from everlong.generation.memory_model import MemoryModel
     from everlong.models import resolve
@@ -69,7 +69,9 @@ def run_niah(
 
 
 def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> Haystack:
-    """The facts of every length that has its own, spread evenly over it, the kinds taking turns."""
+    """Place the facts of every length that has its own, spread evenly over it, the kinds in turn;
+    return the haystack.
+    """
     facts: list[Fact] = []
     positions: list[int] = []
     for length, own in zip(config.checkpoints(), _facts_by_length(config), strict=True):
@@ -79,7 +81,9 @@ def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> H
 
 
 def _facts_by_length(config: NiahConfig) -> list[list[Fact]]:
-    """The facts that are planted for each length, in the order in which they stand; none for one without its own."""
+    """Return the facts to plant for each length, in the order in which they stand; none for a
+    length without its own.
+    """
     lengths = config.checkpoints()
     first = 0 if config.facts_at_every_length else len(lengths) - 1
     per_kind = config.facts_per_kind
@@ -99,7 +103,7 @@ def _facts_by_length(config: NiahConfig) -> list[list[Fact]]:
 
 
 def _needles_asked(haystack: Haystack, config: NiahConfig, number: int) -> list[Needle]:
-    """Which needles are asked for at a checkpoint."""
+    """Return which needles are asked for at a checkpoint."""
     parts = haystack.checkpoints[number]
     own = set(_facts_by_length(config)[number])
     if own:
@@ -117,7 +121,7 @@ def ask_haystack(
     log: Log = silent,
     progress: bool = False,
 ) -> NiahReport:
-    """Read the parts in turn and ask at every checkpoint. Nothing asked or answered enters the memory."""
+    """Read the parts in turn and ask at every checkpoint. No question or answer enters the memory."""
     from everlong.models import dtype_name
 
     started = time.monotonic()
@@ -149,8 +153,8 @@ def ask_kept(
 ) -> NiahReport:
     """Read on in `keep`/reading.everlong, keep a fork at every checkpoint, then ask each fork.
 
-    Every answer is kept there as soon as it is given, under the settings that it was given with: what was asked is not
-    asked again, and the gold text is asked once for all settings.
+    Every answer is kept there as soon as it is given, with its settings. What was asked is not asked again, and the
+    gold text is asked once for all settings.
     """
     from everlong.models import dtype_name
 
@@ -193,7 +197,7 @@ def _check_same_text(mm: MemoryModel, haystack: Haystack, folder: pathlib.Path) 
 
 
 def _begin_reading(keep: pathlib.Path, dtype: str, made: Mapping[str, Any]) -> None:
-    """Keep what is about to be read with, and its dtype; ValueError where reading began in another."""
+    """Keep the dtype, and what the reading is made with. Raises ValueError where reading began in another dtype."""
     began = dtype_of(keep, READ_AS)
     if began not in (None, dtype):
         raise ValueError(f"reading into {keep} began in {began}, this model is in {dtype}: name a new folder")
@@ -201,7 +205,7 @@ def _begin_reading(keep: pathlib.Path, dtype: str, made: Mapping[str, Any]) -> N
 
 
 def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
-    """Read one part; the seconds that it took."""
+    """Read one part; return the seconds that it took."""
     report = mm.read(part.text, source=part.source, progress=progress)
     speed = report.tokens / max(report.seconds, 1e-9)
     say(f"read {part.source}: {report.tokens:,} tokens, {speed:,.0f} a second")
@@ -224,9 +228,9 @@ class _Asking:
     def keep(
         self, folder: pathlib.Path, model: str, dtype: str, memory: dict[str, Any], made: Mapping[str, Any]
     ) -> None:
-        """Answers go to files in `folder`, one for each set of settings, and what they hold is not asked again."""
+        """Keep answers in files in `folder`, one for each set of settings. What they hold is not asked again."""
         which = {"model": model, "dtype": dtype, **dataclasses.asdict(self.config)}
-        if not self.config.chat_template_kwargs:  # so that what was kept before there were any is gone on with
+        if not self.config.chat_template_kwargs:  # so that a run from before this setting can go on
             del which["chat_template_kwargs"]
         gold = folder / f"gold-{digest(which)}.jsonl"
         self.gold = AnswerFile(gold, which, made)
@@ -288,7 +292,7 @@ class _Asking:
         )
 
     def _oracle(self, mm: MemoryModel, needle: Needle) -> str:
-        """The model's own reply to the gold text alone; one that was asked before is not asked again."""
+        """Return the model's own reply to the gold text alone; no question is asked twice."""
         fact = needle.fact
         for earlier in self.asked:
             if earlier.question == fact.question:
@@ -309,7 +313,7 @@ def _asked_before(row: dict[str, Any]) -> Asked:
 
 
 def _one_a_depth(needles: Iterable[Needle], length: int, depths: int) -> list[Needle]:
-    """The needle nearest to the middle of every depth bin that has one."""
+    """Return the needle nearest to the middle of every depth bin that has one."""
     best: dict[int, tuple[float, Needle]] = {}
     for needle in needles:
         place = needle.depth(length) * depths

@@ -1,4 +1,4 @@
-"""The adapter: low-rank maps beside a model's own, which help it to answer from what came back."""
+"""The adapter: low-rank maps beside a model's own weights, which help it to answer from recalled text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everlong.parts.adapter.at_work import Attached
 
 @dataclasses.dataclass(frozen=True)
 class Adapter(PartSettings, group="adapter"):
-    """At work where the model's pack has one; nothing that is archived depends on it."""
+    """The adapter works where the model's pack has one. Nothing that is archived depends on it."""
 
     entries = ("adapter",)
     optional = True

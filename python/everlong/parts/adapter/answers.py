@@ -1,9 +1,9 @@
-"""What an adapter learns from: questions to a memory, and what the model itself answers on the right passage alone.
+"""The data that an adapter learns from: questions to a memory, and the model's own answers on the right passage alone.
 
-The memory is read as any other is: stories, with sentences of other sets planted between their sections, so that what
-answers a question stands in foreign text, as it does in a user's memory. The answer that is taught is the model's own,
-greedy, with nothing but the passage before it (context distillation; Askell et al. 2021, Snell et al. 2022): its style
-stays, and no answer has to be labelled.
+The memory holds stories, with passages of other sets planted between their sections. So what answers a question stands
+in foreign text, as it does in a user's memory. The adapter is taught the model's own greedy answer with nothing but the
+passage before it (context distillation; Askell et al. 2021, Snell et al. 2022). So the model's style stays, and no
+answer has to be labelled.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from everlong.text.prompt import passage_ids, start_ids
 Span = tuple[int, int]
 Progress = Callable[[str, int, int], None]
 
-_PLANTED_SHARE = 0.45  # of the sections of stories that a planted passage follows
-_MOST_OF_A_PASSAGE = 2  # questions to a planted one
-_ROWS = 24  # answered at a time
-_NEW_TOKENS = 28  # of an answer; what it says first is what counts
-_PROBABILITIES = 16  # of the likeliest tokens at each place; the rest is next to nothing
+_PLANTED_SHARE = 0.45  # share of a story's sections that a planted passage follows
+_MOST_OF_A_PASSAGE = 2  # questions to one planted passage
+_ROWS = 24  # questions answered at a time
+_NEW_TOKENS = 28  # longest answer; only its beginning counts
+_PROBABILITIES = 16  # likeliest tokens kept at each place; the others have almost no probability
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A question, and the passage that answers it: its words, and its tokens of the memory's stream."""
+    """A question and the passage that answers it: its words, and its span of tokens in the memory's stream."""
 
     words: str
     passage: str
@@ -54,9 +54,9 @@ class Taught:
 def read_examples(
     mm: MemoryModel, pairs: Pairs, *, tokens: int, seed: int, progress: Progress | None = None
 ) -> list[Example]:
-    """Read stories with planted passages into the memory, `tokens` of them or as many as there are; the questions.
+    """Read `tokens` tokens of stories with planted passages into the memory, or all there are; return the questions.
 
-    Of the split "train" alone. What the memory has of an earlier call with the same arguments is not read again.
+    Only the split "train" is read. What an earlier call with the same arguments has read is not read again.
     """
     random = np.random.default_rng(seed)
     questions: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
@@ -89,7 +89,7 @@ def read_examples(
 
 
 def _read(mm: MemoryModel, source: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> list[Example]:
-    """Read pieces as one text; the questions to each, with its tokens."""
+    """Read the pieces as one text; return the questions to each piece, with its span of tokens."""
     texts = [f"{words}\n\n" for words, _ in pieces]
     mm.read("".join(texts), source=source)
     first = max(min(block.span[0] for block in mm.memory.blocks(source)), len(start_ids(mm.tokenizer)))
@@ -112,10 +112,13 @@ def taught_answers(
     *,
     progress: Progress | None = None,
 ) -> list[Taught]:
-    """What the model answers to each on its passage alone, kept in `folder`: a call that was cut short goes on."""
+    """Return what the model answers to each question on its passage alone.
+
+    The answers are kept in `folder`, so that a call that was cut short goes on where it stopped.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows = [passage_ids(tokenizer, example.passage, example.words) for example in examples]
-    order = sorted(range(len(rows)), key=lambda at: len(rows[at]))  # of one length, as far as may be
+    order = sorted(range(len(rows)), key=lambda at: len(rows[at]))  # rows of about equal length need little padding
     found: dict[int, Taught] = {}
     for begin in range(0, len(order), _ROWS):
         some = order[begin : begin + _ROWS]
@@ -173,7 +176,7 @@ def _keep(file: pathlib.Path, named: str, taught: Sequence[Taught]) -> None:
 
 
 def _kept(file: pathlib.Path, named: str) -> list[Taught] | None:
-    """What was answered to the same before."""
+    """Return the stored answers, or None where the file is missing or holds answers to other rows."""
     if not file.exists():
         return None
     with safetensors.safe_open(file, "pt") as there:

@@ -1,7 +1,7 @@
-"""The maps of a pack while a question is answered from memory, and nowhere else: what is archived is the model's own.
+"""A pack's adapter maps, attached while a question is answered from memory and at no other time.
 
-The four-MI100 design, 3.2.4: a model whose context is pages out of many texts, restored and re-phased, answers worse
-than one that has the right passage alone. The maps were trained to close that gap (train.py).
+So what is archived is the model's own. A model whose context is pages out of many texts, restored and rotated to new
+positions, answers worse than one that has the right passage alone. The maps were trained to close that gap (train.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Attached:
     """A pack's adapter beside a model."""
 
     def __init__(self, part: PackPart, model: torch.nn.Module) -> None:
-        """ModelMismatchError for another model's."""
+        """Attach the maps. Raises ModelMismatchError for the adapter of another model."""
         self._attached = AttachedMaps(LowRankMaps.of_part(part), model)
 
     def answering(self, frame: Any) -> AbstractContextManager[None]:

@@ -1,10 +1,10 @@
-"""Trains an adapter (models/low_rank.py): to answer behind recalled pages as the model does on the right passage alone.
+"""Train an adapter (models/low_rank.py): behind recalled pages, answer as the model does on the right passage alone.
 
-The four-MI100 design, 3.2.4, stage 2, with injected KV: question and answer are computed behind a frame as the memory
-makes it for that question, keys and values of up to four groups that came back, un-rotated, re-phased and cooled. The
-loss is the Kullback-Leibler divergence to what the model itself says with the right passage alone, at every token of
-its answer (parts/adapter). What is resident is the model's own, without gradients; so a step costs a forward and
-a backward of some sixty tokens.
+Question and answer are computed behind a frame as the memory makes it for that question. It holds the keys and values
+of up to four groups that came back, rotated to their new positions and cooled by the recall temperature. The loss is
+the Kullback-Leibler divergence to what the model itself says with the right passage alone, at every token of its answer
+(answers.py). What is resident is the model's own, without gradients. So a step costs a forward and a backward pass over
+some sixty tokens.
 """
 
 from __future__ import annotations
@@ -37,34 +37,35 @@ from everlong.text.prompt import build_prompt
 from everlong.training.loop import Learned, LoopSettings, Losses, Told, learn
 from everlong.training.run import Run, before_and_after
 
-ADAPTER = "adapter"  # in a pack
-_LEAST_ANSWER = 3  # tokens; a shorter one teaches little but to end
-_PAGES_BESIDE = 1  # of the right passage, where a search missed it
+ADAPTER = "adapter"  # its name in a pack
+_LEAST_ANSWER = 3  # tokens; a shorter answer teaches little but to end
+_PAGES_BESIDE = 1  # pages on each side of the right passage, where the search missed it
 _MOST_RIGHT_PAGES = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The adapter, which helps a model to answer from what came back as it does on the right passage alone."""
+    """Train the adapter, which helps a model to answer from recalled text as well as from the right passage alone."""
 
     # Pairs of your own to plant in the stories: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()
-    sets: tuple[str, ...] = SETS  # shipped sets, by commas; fairytale is the text that others are planted in
-    tokens: int = 160_000  # of the memory that questions are asked to
-    rank: int = 8  # of the maps beside the model's
-    scale: float = 2.0  # of what they add
-    steps: int = 150  # of training, of eight questions each
-    batch: int = 8  # questions a step
+    # Shipped sets of questions, by commas; the passages of the others are planted in fairytale
+    sets: tuple[str, ...] = SETS
+    tokens: int = 160_000  # number of tokens to read into the memory that questions are put to
+    rank: int = 8  # rank of the low-rank maps
+    scale: float = 2.0  # factor on what the maps add
+    steps: int = 150  # number of training steps
+    batch: int = 8  # questions in each step
     learning_rate: float = 5e-4
     weight_decay: float = 0.0
-    check_every: int = 25  # steps; what came nearest on held-out questions is kept
-    groups: tuple[int, ...] = (1, 2, 4, 4)  # that come back for a question, as many as is drawn
-    held_out: int = 48  # questions that are measured on
+    check_every: int = 25  # steps between checks on the held-out questions; the best result is kept
+    groups: tuple[int, ...] = (1, 2, 4, 4)  # numbers of recalled groups, by commas; one is drawn for each question
+    held_out: int = 48  # number of questions to hold out for the checks
 
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """A question before its answer: what is resident, and its own tokens."""
+    """A question before its answer: what is resident, and the question's own tokens."""
 
     k: torch.Tensor  # [L, 1, Hkv, S, D]
     v: torch.Tensor
@@ -73,16 +74,16 @@ class _Asked:
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train adapter` does."""
+    """Run `everlong train adapter`."""
     pairs = load_pairs(training.sets, training.data)
     return train_on(run, pairs, training)
 
 
 def train_on(run: Run, pairs: Pairs, training: Training) -> dict[str, PackPart]:
-    """Read stories with planted passages, keep the model's answers on right passages, train.
+    """Read stories with planted passages, keep the model's answers on the right passages, and train.
 
-    Memory, answers and checkpoints lie in `work`: what was cut short goes on where it stopped when it is called again
-    with the same arguments. Questions are searched for as the model's pack has it by now.
+    Memory, answers and checkpoints lie in `run.work`: a run that was cut short goes on where it stopped when it is
+    called again with the same arguments. Questions are searched for with the parts that the model's pack has by now.
     """
     config = default_config(run.model)
     parts = [one for one in config.parts if one.name != ADAPTER]
@@ -105,8 +106,9 @@ def train_on(run: Run, pairs: Pairs, training: Training) -> dict[str, PackPart]:
 
 @dataclasses.dataclass
 class AdapterTrainer:
-    """One training over a memory that was read (`read_examples`), of which nothing changes. UnsupportedModelError for a
-    model with layers whose state is in no archive; ValueError without examples.
+    """One training over a memory that was read by `read_examples`. The memory is not changed.
+
+    Raises UnsupportedModelError for a model with layers whose state is in no archive, and ValueError without examples.
     """
 
     mm: MemoryModel
@@ -128,7 +130,7 @@ class AdapterTrainer:
         drawn = random.Random(training.seed).sample(sources, len(sources))
         held: list[int] = []
         while drawn and len(held) < training.held_out and len(held) < len(usable) // 4:
-            source = drawn.pop()  # whole texts: a held-out question's passage is in no other context
+            source = drawn.pop()  # hold out whole texts, so that a held-out question's passage is in no other context
             held += [at for at in usable if examples[at].source == source]
         self._held_out = held[: training.held_out]
         self._train = sorted(set(usable).difference(held))
@@ -136,7 +138,10 @@ class AdapterTrainer:
             raise ValueError(f"{len(usable)} questions of {len(sources)} texts: too few to train on and to hold out")
 
     def train(self) -> tuple[LowRankMaps, Learned]:
-        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        """Train, from the last checkpoint where there is one.
+
+        One seed, machine and number of threads give the same bits.
+        """
         training, model = self.training, self._frame.served.model
         settings = MapSettings(training.rank, training.scale)
         adapter = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(self._frame.served.device)
@@ -160,7 +165,7 @@ class AdapterTrainer:
     # --- a step
 
     def _asked(self, at: int, drawn: random.Random) -> _Asked:
-        """The frame as it is once a question's pages have come back; the right passage is always among them."""
+        """Return the frame after a question's pages have come back. The right passage is always among them."""
         mm, frame, example = self.mm, self._frame, self.examples[at]
         prompt = build_prompt(mm.tokenizer, example.words)
         count = drawn.choice(self.training.groups)
@@ -183,7 +188,10 @@ class AdapterTrainer:
         return _Asked(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
 
     def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Recalled:
-        """So many groups, the right one among them: as it was found, or in place of the last and anywhere."""
+        """Return `count` groups that include the right one.
+
+        It stands where the search found it, or else replaces the last group, at a random place.
+        """
         config, (begin, end) = self.mm.config, example.span
         right = [group for group in found.groups if group.begin < end and begin < group.end]
         others = [group for group in found.groups if group not in right]
@@ -199,7 +207,10 @@ class AdapterTrainer:
         return Recalled([page for group in groups for page in group], best=own)
 
     def _loss(self, asked: _Asked, at: int, attached: AttachedMaps) -> torch.Tensor:
-        """KL in nats a token to what was taught, over the likeliest tokens, whose probabilities sum to 1."""
+        """Return the KL divergence in nats a token to the taught answer.
+
+        It is taken over the likeliest tokens, with their probabilities normalised to sum to 1.
+        """
         model, taught = self._frame.served.model, self.taught[at]
         cache = DynamicCache()
         for layer in range(asked.k.shape[0]):
@@ -221,7 +232,7 @@ class AdapterTrainer:
 
     @torch.no_grad()
     def _held_out_loss(self, attached: AttachedMaps) -> float:
-        """The mean over held-out questions, behind the same pages at every check."""
+        """Return the mean loss over the held-out questions, behind the same pages at every check."""
         losses = [
             float(self._loss(self._asked(at, random.Random(f"held out {at}")), at, attached)) for at in self._held_out
         ]

@@ -1,4 +1,4 @@
-"""The KV writer: puts into the keys and values of tokens that stay something of the tokens that go."""
+"""The KV writer: it adds to the keys and values of kept tokens something of the tokens that are evicted."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from everlong.parts.kv_writer.at_work import Written
 
 @dataclasses.dataclass(frozen=True)
 class KvWriter(PartSettings, group="kv_writer"):
-    """At work on what it is told to write, where the model's pack has it."""
+    """The KV writer does what these settings tell it to, where the model's pack has one."""
 
     entries = ("kv-writer",)
 
-    # Whether it writes the tokens that are kept of a block (`frame.kept_tokens`), as the block ends: what is kept, and
-    # comes back with `answer.recall_mode` "kept", is what it wrote.
+    # Whether it writes the kept tokens of a block (`frame.kept_tokens`) as the block ends. What stays in the frame, and
+    # what comes back with `answer.recall_mode` "kept", is then what it wrote.
     kept: bool = False
-    # Whether it makes tombstones (`frame.tombstones`), each of the token that the pack's Trimmer holds the best of what
-    # left, or they are the mean K and V. None: where the model's pack has both.
+    # Whether it makes tombstones (`frame.tombstones`), each from the token that the pack's Trimmer scores best in the
+    # span that left. Otherwise tombstones are the mean K and V. None: it does where the model's pack has a KV writer
+    # and a Trimmer.
     tombstones: bool | None = None
 
     @property
@@ -30,11 +31,11 @@ class KvWriter(PartSettings, group="kv_writer"):
 
     @property
     def keeps_payloads(self) -> bool:
-        """Whether blocks carry the keys and values of their kept tokens once more."""
+        """Whether blocks store the keys and values of their kept tokens a second time."""
         return self.kept
 
     def makes_tombstones(self, pack: Pack | None) -> bool:
-        """Whether it does with this pack."""
+        """Return whether it makes tombstones with this pack."""
         return self.tombstones is not False and super().missing(pack) is None and _trimmer_is_there(pack)
 
     def missing(self, pack: Pack | None) -> str | None:
@@ -58,5 +59,5 @@ class KvWriter(PartSettings, group="kv_writer"):
 
 
 def _trimmer_is_there(pack: Pack | None) -> bool:
-    """Who chooses what a tombstone is made of: the part's folder, and what was trained for it."""
+    """Whether the Trimmer, which chooses what a tombstone is made of, is installed and in the pack."""
     return pack is not None and "trimmer" in pack.parts and is_there("trimmer")

@@ -14,7 +14,7 @@ from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
 
 
 class Written:
-    """What it writes of the tokens that are kept of a block, and of a span that leaves."""
+    """Writes the keys and values of a block's kept tokens, and of a span that leaves."""
 
     def __init__(self, pack: Pack, device: torch.device, leaving: frozenset[Literal["kept", "tombstone"]]) -> None:
         part = pack.parts[KV_WRITER]

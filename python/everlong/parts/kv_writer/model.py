@@ -1,13 +1,14 @@
-"""The KV writer: a block's keys and values in those of few anchor tokens, un-rotated, so that they go to any place.
+"""The KV writer: it puts a block's keys and values into those of a few anchor tokens.
 
-The other arm of the writer (findings-2: what compresses well emits KV, no embeddings; 500xCompressor, arXiv 2408.03094;
-SAC, arXiv 2510.08907; Attention Matching, arXiv 2602.16284). Anchors are the tokens that the Trimmer keeps, with their
-own keys and values. Learned is what they take over from the tokens that go,
+They are un-rotated, so that they fit any position. Emitted KV compresses better than emitted embeddings do
+(500xCompressor, arXiv 2408.03094; SAC, arXiv 2510.08907; Attention Matching, arXiv 2602.16284). The anchors are the
+tokens that the Trimmer keeps, with their own keys and values. The writer learns what they take over from the tokens
+that are evicted,
 
     v_a <- v_a + g (sum_t p_at v_t - v_a) + rest_a,   p_at over all tokens t of the block, near ones first,
 
-and so the keys; g is a number for each layer and head, the rest a low-rank map of what a Q-Former reads at the anchor.
-Both begin at zero: an untrained KV writer gives the anchors' own.
+and the same for keys. g is one number for each layer and head. The rest is a low-rank map of what a Q-Former reads at
+the anchor. Both begin at zero, so an untrained KV writer gives the anchors' own keys and values.
 """
 
 from __future__ import annotations
@@ -27,20 +28,23 @@ _PLAIN = ("reader.center", "reader.scale", "reader.embedding_scale", "k_scale", 
 @dataclasses.dataclass(frozen=True)
 class KvWriterSettings:
     reader: LatentSettings
-    kv_layers: int  # archived ones
+    kv_layers: int  # archived layers
     kv_heads: int
     head_dim: int
-    rank: int = 48  # of the rest
-    merging_heads: int = 4  # ways to share out the tokens that go; a layer's heads mix them
+    rank: int = 48  # of the map that gives `rest`
+    merging_heads: int = 4  # ways to weigh the evicted tokens; each KV head mixes them
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Whose states are read, as `HiddenTap` counts them."""
+        """The layers whose states are read, as `HiddenTap` counts them."""
         return self.reader.layers
 
 
 class KvWriterNet(PackedModule):
-    """Thread-safe to use; blocks have any length from 1 on (trained on 512), and any number of anchors."""
+    """The KV writer's network. Thread-safe to use.
+
+    A block may have any length from 1 (trained on 512) and any number of anchors.
+    """
 
     settings: KvWriterSettings
     KEPT_AS = torch.float16
@@ -60,7 +64,7 @@ class KvWriterNet(PackedModule):
         self.asked = torch.nn.Linear(width, width, bias=False)
         nearness = torch.tensor([2.0 ** (1 - head) for head in range(heads)])
         self.nearness = torch.nn.Parameter(torch.log(torch.expm1(nearness)))
-        self.mix = torch.nn.Parameter(torch.zeros(2, *shape, heads))  # of keys and of values, behind a softmax
+        self.mix = torch.nn.Parameter(torch.zeros(2, *shape, heads))  # for keys and for values; a softmax follows
         self.take = torch.nn.Parameter(torch.zeros(2, *shape))  # g
         self.down = torch.nn.Linear(width, config.rank, bias=False)
         self.up = torch.nn.Linear(config.rank, 2 * math.prod(shape) * config.head_dim)
@@ -71,8 +75,10 @@ class KvWriterNet(PackedModule):
     def forward(
         self, states: torch.Tensor, k: torch.Tensor, v: torch.Tensor, anchors: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Un-rotated keys and values [B, layers, Hkv, N, D] fp32 of anchors [B, N] int64 (ascending) of blocks of equal
-        length: states [B, L, width], their own un-rotated k, v [B, layers, Hkv, L, D].
+        """Return un-rotated keys and values of the anchors, [B, layers, Hkv, N, D] fp32 each.
+
+        `states` are [B, L, width] of blocks of equal length, `k` and `v` their own un-rotated keys and values [B,
+        layers, Hkv, L, D], `anchors` [B, N] int64, ascending.
         """
         config, batch = self.settings, len(states)
         length, count = states.shape[1], anchors.shape[1]
@@ -104,12 +110,12 @@ class KvWriterNet(PackedModule):
 
     @staticmethod
     def untrained(config: KvWriterSettings, seed: int = 0) -> KvWriterNet:
-        """It gives the anchors' own keys and values: all that is learned begins at zero."""
+        """Return an untrained writer: it gives the anchors' own keys and values, as what is learned begins at zero."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return KvWriterNet(config).eval()
 
 
 def kv_writer_of(pack: Pack) -> KvWriterNet | None:
-    """The KV writer of a pack, None where it has none."""
+    """Return the pack's KV writer, or None where it has none."""
     return KvWriterNet.of_part(pack.parts[KV_WRITER]) if KV_WRITER in pack.parts else None

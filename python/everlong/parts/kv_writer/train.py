@@ -1,10 +1,10 @@
-"""Trains the KV writer (parts/kv_writer): what a frozen model says behind a block's anchors is to be what it says
-behind the whole block.
+"""Train the KV writer: behind a block's anchors, a frozen model is to say what it says behind the whole block.
 
-Kullback-Leibler divergence to the model that sees all, and cross entropy, of text behind 1 .. 8 evicted blocks, blocks
-of other books among them (Cartridges at Scale, arXiv 2606.04557: what is trained apart fails where it is mixed); all
-ratios at once. Anchors stand one behind the other, as they do in a frame, wherever they stood in the text. Nothing is
-said again (SAC, arXiv 2510.08907: that hurts answers).
+The loss is the Kullback-Leibler divergence to the model that sees everything, and cross entropy, over text behind 1 to
+8 evicted blocks. Blocks of other books are among them, as a writer that was trained on single blocks fails on mixed
+ones (Cartridges at Scale, arXiv 2606.04557). All compression ratios are trained at once. Anchors stand one after the
+other, as they do in a frame, wherever they stood in the text. No lesson repeats the text itself, as that hurts answers
+(SAC, arXiv 2510.08907).
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from everlong.training.run import Run, before_and_after, two_splits
 if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
 
-_SAMPLED_READS = 4  # for the size of keys and values
-_READER = {"width": 128, "depth": 1, "inner": 256}  # beside the maps to every layer's keys
-_MOST_ANCHORS = 256  # of a lesson: fewer blocks where each has many
+_SAMPLED_READS = 4  # samples for the scale of keys and values
+_READER = {"width": 128, "depth": 1, "inner": 256}  # small: maps to every layer's keys come on top
+_MOST_ANCHORS = 256  # in a lesson: it has fewer blocks where each has many anchors
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
+    """Train the KV writer, which puts more into the keys and values of the tokens that the Trimmer keeps of a block."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
-    samples: int = 48  # streams of eight blocks of books
-    # Tokens kept of a block of 512, by commas: one number is drawn each time.
+    text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
+    samples: int = 48  # number of streams of eight blocks to draw from the books
+    # Numbers of tokens to keep of a block of 512, by commas; one is drawn each time.
     tokens: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
-    cross_entropy: float = 0.3  # beside the divergence
-    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
-    distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
+    cross_entropy: float = 0.3  # weight of the cross entropy beside the divergence
+    following: int = 128  # number of tokens behind the blocks that a lesson covers
+    # Numbers of blocks of other books to put first, by commas; one is drawn each time
+    distractors: tuple[int, ...] = (0, 0, 1, 2)
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train kv-writer` does, with the Trimmer of the pack; EverlongError where it has none."""
+    """Run `everlong train kv-writer`, with the pack's Trimmer; raises EverlongError where it has none."""
     from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
     trimmer = TrimmerNet.of_part(part_in(run.pack, TRIMMER, "Trimmer"))
@@ -68,8 +69,9 @@ def train_on(
     *,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, PackPart]:
-    """As the writer (parts/writer/train.py), for keys and values of the tokens that a Trimmer keeps, whose layers are
-    read.
+    """Train on these texts as the writer does (parts/writer/train.py), for the tokens that the Trimmer keeps.
+
+    The Trimmer's layers are read.
     """
     layers = trimmer.settings.layers
     reads = read_evicted(run.model, texts, layers, run.work / "streams", with_kv=True, progress=run.progress)
@@ -83,7 +85,10 @@ def train_on(
 
 @dataclasses.dataclass
 class KvWriterTrainer:
-    """One training over streams that were read with keys; ValueError without any to train on or to hold out."""
+    """One training over streams that were read with keys.
+
+    Raises ValueError without any to train on or to hold out.
+    """
 
     run: Run
     reads: Sequence[EvictedRead]
@@ -98,7 +103,10 @@ class KvWriterTrainer:
         )
 
     def train(self) -> tuple[KvWriterNet, Learned]:
-        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        """Train, from the last checkpoint where there is one.
+
+        One seed, machine and number of threads give the same bits.
+        """
         writer = KvWriterNet.untrained(self.config, self.training.seed)
         normalise(writer.reader, self._model, self._train)
         self._size(writer)
@@ -111,7 +119,7 @@ class KvWriterTrainer:
 
     @torch.no_grad()
     def _size(self, writer: KvWriterNet) -> None:
-        """How far each number of keys and values lies from its mean."""
+        """Set the scales: the standard deviation of every number of the keys and values."""
         blocks = [read.kv(0) for read in self._train[:_SAMPLED_READS]]
         for which, scale in enumerate((writer.k_scale, writer.v_scale)):
             scale.copy_(torch.cat([block[which] for block in blocks], dim=2).std(dim=2).clamp(min=1e-4))
@@ -124,7 +132,7 @@ class KvWriterTrainer:
         first = int(random.integers(BLOCKS - blocks + 1)) if blocks < BLOCKS else 0
         strange = int(random.choice(training.distractors))
         other = self._train[int(random.integers(len(self._train)))]
-        # The nearest blocks before the place; what came before them is gone.
+        # Written are the nearest blocks before the place; what came before them is gone.
         written = [self._written(writer, read, range(first, first + blocks), anchors)]
         if strange and other is not read:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
@@ -135,7 +143,7 @@ class KvWriterTrainer:
     def _written(
         self, writer: Any, read: EvictedRead, blocks: Sequence[int], anchors: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Un-rotated keys and values [L, Hkv, blocks * anchors, D] of some blocks of a text."""
+        """Return the un-rotated keys and values of some blocks of a text, [L, Hkv, blocks * anchors, D] each."""
         from everlong.parts.trimmer.model import keep
 
         states = read.states(max(blocks) + 1)[list(blocks)]
@@ -161,7 +169,7 @@ class KvWriterTrainer:
         return read.taught(blocks).losses(behind_kv(self._model, k, v, ids[:-1], following)[0], ids[1:])
 
     def _held_out(self, writer: Any) -> float:
-        """KL behind all blocks, and behind the newest two of them, of texts that nothing is trained on."""
+        """Return the mean KL on held-out texts, behind all blocks and behind the newest two."""
         found = [
             float(self._behind(read, BLOCKS, [self._written(writer, read, range(first, BLOCKS), anchors)])[0])
             for read in self._fit

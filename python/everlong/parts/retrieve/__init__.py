@@ -1,4 +1,4 @@
-"""<RETRIEVE>, learned: something comes back for a question only where the model says at its end that it wants it."""
+"""<RETRIEVE>, learned: text is recalled for a question only if the model asks for it at the question's end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everlong.parts.retrieve.model import RETRIEVE
 
 @dataclasses.dataclass(frozen=True)
 class Retrieve(PartSettings, group="retrieve"):
-    """Of the policy "prompt". Where it does not say so, the newest text stays as it is."""
+    """For the policy "prompt". Where the model does not ask, the newest text stays as it is."""
 
     entries = (RETRIEVE,)
 

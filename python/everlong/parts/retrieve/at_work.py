@@ -1,4 +1,4 @@
-"""A row and its maps beside a model: whether it says <RETRIEVE> at the end of a question."""
+"""A <RETRIEVE> row and its maps beside a model: whether the model asks for recall at the end of a question."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Retrieving:
         self._attached = AttachedMaps(maps, model)
         self._output = model.get_output_embeddings()
         if self._output is None:
-            raise UnsupportedModelError("<RETRIEVE> is said beside output embeddings, and this model has none")
+            raise UnsupportedModelError("<RETRIEVE> needs output embeddings, and this model has none")
 
     @classmethod
     def of_part(cls, part: PackPart, model: Any) -> Retrieving:
-        """ModelMismatchError for another model's."""
+        """Load both from a pack's part. Raises ModelMismatchError for another model's."""
         maps = {name.removeprefix(MAPS): one for name, one in part.tensors.items() if name.startswith(MAPS)}
         kept = LowRankMaps.of_part(PackPart(maps, part.settings["maps"], part.made))
         return cls(RetrieveRow.of_part(part), kept, model)
@@ -40,14 +40,15 @@ class Retrieving:
         return self.says(heard[-1].flatten(0, -2)[-1], logits)
 
     def says(self, state: torch.Tensor, logits: torch.Tensor) -> bool:
-        """Behind what `listening` heard last [hidden size], of all other tokens' logits [V]."""
+        """Return whether it says <RETRIEVE>, by the last heard state [hidden size] and the other tokens' logits [V]."""
         odds = self.row(state.to(self.row.row.weight.device), logits.to(self.row.row.weight.device))
         return float(torch.sigmoid(odds)) >= self.row.settings.threshold
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[list[torch.Tensor]]:
-        """Inside, the maps are at work; the list is what the output embeddings got, a tensor [..., n, hidden size] a
-        forward.
+        """Attach the maps, and record what the output embeddings get.
+
+        The list that it yields holds one tensor [..., n, hidden size] a forward pass.
         """
         heard: list[torch.Tensor] = []
 

@@ -1,9 +1,9 @@
-"""Does a model say `<RETRIEVE>` where a question needs something back, and nowhere else: beside the trigger, and rules.
+"""Measure whether a model says `<RETRIEVE>` exactly where a question needs recall, beside the trigger and rules.
 
-Frames of stories and of books that nothing was trained on, three questions each (parts/retrieve): the answer has
-left the frame, stands in it, or there is none. The trigger hears whether a topic ends where the question begins; of
-words, how many of the question's stand in the frame. Their thresholds, and that of chance, are those that are right
-most often on other frames; `<RETRIEVE>` has its own.
+The frames are of stories and books that nothing was trained on, with three questions each. One answer has left the
+frame, one stands in it, and one question has none. The trigger hears whether a topic ends where the question begins.
+The rule of words counts how many of the question's words are missing in the frame. Their thresholds, and that of
+chance, are those that are right most often on other frames; `<RETRIEVE>` has its own.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from everlong.parts.trigger.model import TriggerNet
 
 LEARNED, HEARD, WORDS, ALWAYS, RANDOM = "<RETRIEVE>", "trigger", "words that the frame has not", "always", "at random"
-_TRIGGER = "trigger"  # what a pack has it by
-_LONG = 4  # letters of a word that counts
+_TRIGGER = "trigger"  # its name in a pack
+_LONG = 4  # least letters of a word that counts
 
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Whether something is to come back for a question: <RETRIEVE>, the trigger, words, always, and chance."""
+    """Measure whether recall is asked for where it is needed: by <RETRIEVE>, the trigger, words, always, at random."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books of frames; by default those that are shipped
-    fitted_on: tuple[pathlib.Path, ...] = ()  # books by which what is not learned is given a threshold
-    frames: int = 64  # of stories and books, three questions each
-    tokens: tuple[int, ...] = Training.tokens  # of a frame, by commas: one number is drawn each time
-    seed: int = 0  # of facts and places: the same seed, the same questions
+    text: tuple[pathlib.Path, ...] = ()  # books to make frames of; by default the shipped ones
+    fitted_on: tuple[pathlib.Path, ...] = ()  # books to fit the thresholds of the trigger and of words on
+    frames: int = 64  # number of frames of stories and books, three questions each
+    tokens: tuple[int, ...] = Training.tokens  # numbers of tokens in a frame, by commas; one is drawn each time
+    seed: int = 0  # seed of facts and places; the same seed gives the same questions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RetrievingReport(Report):
 def measure(
     loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> RetrievingReport:
-    """On frames that nothing was trained on."""
+    """Measure on frames that nothing was trained on."""
     pairs = load_pairs(["fairytale"])
 
     def some(books: Sequence[pathlib.Path], split: Split, seed: int) -> list[Record]:
@@ -92,7 +92,7 @@ def measure(
 @dataclasses.dataclass(frozen=True)
 class _Scored:
     need: str
-    score: float  # the higher, the more it says that something is to come back
+    score: float  # the higher, the more likely it says that recall is needed
 
 
 def run_retrieving(
@@ -104,7 +104,7 @@ def run_retrieving(
     seed: int = 0,
     log: Log = silent,
 ) -> RetrievingReport:
-    """Measured on `frames`; `others` are what thresholds of what is not learned are fitted on."""
+    """Measure on `frames`; fit the thresholds of what is not learned on `others`."""
     network, tokenizer = model
     arms: dict[str, Callable[[Record], Sequence[float]]] = {}
     if RETRIEVE in pack.parts:
@@ -139,7 +139,10 @@ def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]
 
 @torch.no_grad()
 def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
-    """How probable a topic's end is where each question begins; 0 where a question is shorter than what it looks at."""
+    """Return how probable a topic's end is where each question begins.
+
+    It is 0 where a question is shorter than the trigger's lookahead.
+    """
     settings, found = trigger.settings, []
     for asked in frame.questions:
         ids = torch.cat([frame.ids, build_prompt(tokenizer, asked.words).ids])
@@ -150,7 +153,7 @@ def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> lis
 
 
 def new_words(tokenizer: Any, frame: Record) -> list[float]:
-    """Which share of each question's longer words does not stand in the frame; 0 of none."""
+    """Return which share of each question's longer words is missing in the frame; 0 without such words."""
     there = set(_words(decode_text(tokenizer, frame.ids.tolist())))
     found = []
     for asked in frame.questions:
@@ -164,14 +167,14 @@ def _words(text: str) -> list[str]:
 
 
 def threshold_of(scored: Sequence[_Scored]) -> float:
-    """From which on the two classes are told apart best, both weighing the same."""
+    """Return the threshold that separates the two classes best, both weighing the same."""
     values = sorted({one.score for one in scored})
     between = [(low + high) / 2 for low, high in itertools.pairwise(values)]
     return max([values[0] - 1, *between], key=lambda at: figures_of(scored, at)["right"])
 
 
 def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
-    """What came back of what was needed, false alarms, right decisions (both classes weighing the same), AUC."""
+    """Return recall of what was needed, false alarms, right decisions (both classes weigh the same) and AUC."""
     evicted, resident, none = (
         [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")
     )

@@ -1,9 +1,8 @@
-"""`<RETRIEVE>`, learned: whether a model says at the end of a question that it wants something back for it.
+"""`<RETRIEVE>`, learned: whether a model says at the end of a question that it wants something recalled.
 
-The one-GPU design, 3.2.3: a row of the output embeddings for the token, and low-rank maps (models/low_rank.py) that are
-at work while it is decided. The row stands beside the model's own: neither model nor tokenizer is changed, and the
-token is said where it is likelier than all the others together. What it then asks for is what the question's own
-queries find, those of the towers among them.
+It is a row of the output embeddings for the token, and low-rank maps (models/low_rank.py) that work while it decides.
+The row stands beside the model's own: neither model nor tokenizer is changed. The token is said where it is likelier
+than all the others together. Then the question's own queries search, those of the towers among them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAPS = "maps."
 @dataclasses.dataclass(frozen=True)
 class RetrieveSettings:
     hidden_size: int
-    threshold: float = 0.5  # from which probability on it is said
+    threshold: float = 0.5  # least probability at which the token is said
 
 
 class RetrieveRow(PackedModule):
@@ -42,14 +41,15 @@ class RetrieveRow(PackedModule):
         torch.nn.init.zeros_(self.row.bias)
 
     def forward(self, state: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """[...] log odds that it is said, behind which the output embeddings get `state` [..., hidden size] and say
-        `logits` [..., V] of all other tokens.
+        """Return the log odds [...] that the token is said.
+
+        `state` [..., hidden size] is what the output embeddings get, `logits` [..., V] are those of all other tokens.
         """
         own: torch.Tensor = self.row(state.float())[..., 0]
         return own - logits.float().logsumexp(dim=-1)
 
     def part_with(self, maps: LowRankMaps, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it, and beside it the maps."""
+        """Return the part as a pack keeps it, with the maps beside the row."""
         part, kept = self.part(made), maps.part(made)
         tensors = {**part.tensors, **{MAPS + name: tensor for name, tensor in kept.tensors.items()}}
         return PackPart(tensors, {**part.settings, "maps": dict(kept.settings)}, made)

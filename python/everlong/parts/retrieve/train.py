@@ -1,9 +1,9 @@
-"""Trains `<RETRIEVE>` (parts/retrieve): a model says it at the end of a question whose answer has left the frame.
+"""Train `<RETRIEVE>`: a model says it at the end of a question whose answer has left the frame.
 
-The one-GPU design, 3.2.3. What stands in a frame is the end of a story, or a stretch of a book in which facts were
-planted. Behind it come a question whose answer stands there, one whose answer stood before it or is of another text,
-and a turn of a dialogue that needs neither. The frame is the model's own, without gradients; the row and the maps learn
-on the questions alone, each frame's three in one forward.
+A frame holds the end of a story, or a stretch of a book in which facts were planted. Behind it come three questions.
+The answer to one stands in the frame. The answer to another stood before the frame or is of another text. The third is
+a turn of a dialogue that needs neither. The frame is the model's own, without gradients. The row and the maps learn on
+the questions alone, each frame's three in one forward pass.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _MAPS_SCALE = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """<RETRIEVE>: that a model says it at the end of a question whose answer has left the frame."""
+    """Train <RETRIEVE>: a model learns to say it at the end of a question whose answer has left the frame."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books that facts are planted in; by default those that are shipped
-    frames: int = 400  # of stories and books, with three questions each
-    tokens: tuple[int, ...] = FRAME_TOKENS  # of a frame, by commas: one number is drawn each time
-    steps: int = 100  # of training, of four frames each
-    batch: int = 4  # frames a step
+    text: tuple[pathlib.Path, ...] = ()  # books to plant facts in; by default the shipped ones
+    frames: int = 400  # number of frames of stories and books, with three questions each
+    tokens: tuple[int, ...] = FRAME_TOKENS  # numbers of tokens in a frame, by commas; one is drawn each time
+    steps: int = 100  # number of training steps
+    batch: int = 4  # frames in each step
     learning_rate: float = 5e-4
-    rank: int = 4  # of the maps beside the model's
+    rank: int = 4  # rank of the low-rank maps
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train retrieve` does."""
+    """Run `everlong train retrieve`."""
     books, pairs = books_of(training.text), load_pairs(["fairytale"])
 
     def some(split: Split, count: int) -> list[Record]:
@@ -61,7 +61,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
 
 
 def train_on(run: Run, frames: Sequence[Record], training: Training) -> dict[str, PackPart]:
-    """What was cut short goes on where it stopped."""
+    """Train on these frames. A run that was cut short goes on where it stopped."""
     row, maps, learned = fit(run, frames, training)
     made = run.made(
         training,
@@ -84,7 +84,10 @@ class _Learning(torch.nn.Module):
 
 
 def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, row: Any = None) -> torch.Tensor:
-    """Log odds [questions] that it is said at the end of each question to a frame; `row` in place of its own."""
+    """Return the log odds [questions] that it is said at the end of each question to a frame.
+
+    `row` replaces the row of `retrieving`.
+    """
     prompts = [build_prompt(tokenizer, asked.words).ids for asked in frame.questions]
     longest = max(map(len, prompts))
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in prompts])
@@ -112,14 +115,17 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
 
 
 def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[RetrieveRow, LowRankMaps, Learned]:
-    """From the last checkpoint where there is one. ValueError without frames to train on or to hold out."""
+    """Train, from the last checkpoint where there is one.
+
+    Raises ValueError without frames to train on or to hold out.
+    """
     model, tokenizer = run.model, run.tokenizer
     train, held_out = two_splits("<RETRIEVE> is trained on some frames", frames, lambda frame: frame.split)
     row = RetrieveRow(RetrieveSettings(run.hidden_size)).to(model.device)
     maps = LowRankMaps(MapSettings(training.rank, _MAPS_SCALE), mapped_layers(model), seed=training.seed)
     maps = maps.to(model.device)
     retrieving = Retrieving(row, maps, model)
-    with torch.no_grad():  # as likely at first as one in three is right
+    with torch.no_grad():  # begin at one in three, the share that is right
         row.row.bias.fill_(-float(odds_of(model, tokenizer, retrieving, held_out[0]).mean()) - float(np.log(2)))
 
     def loss_of(learning: Any, frame: Record) -> torch.Tensor:

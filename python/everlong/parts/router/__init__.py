@@ -1,1 +1,1 @@
-"""The router."""
+"""The router of an index of lists."""

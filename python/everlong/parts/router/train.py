@@ -1,8 +1,8 @@
-"""Trains the router of an index of lists: from questions to the lists that hold what is nearest to them.
+"""Train the router of an index of lists: it maps questions to the lists that hold their nearest vectors.
 
-Cross-entropy over the lists against those that hold a question's best vectors, by a wide search (Vecchiato et al. 2024,
-arXiv 2404.11731). It begins at the centroids, so that untrained it is the search by nearest centroid; what is best on
-questions that were held out is kept, which may be just that.
+The loss is cross-entropy over the lists, against those that hold a question's best vectors by a wide search (Vecchiato
+et al. 2024, arXiv 2404.11731). The router begins at the centroids, so an untrained one is the search by nearest
+centroid. The best router on held-out questions is kept, which may be that one.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from everlong.training.run import Run, plain
 _HELD_OUT = 0.1
 
 
-OF_A_MEMORY = True  # it is trained for a memory, without a model, and is kept there
+OF_A_MEMORY = True  # trained for a memory, without a model, and kept there
 
 
 @dataclasses.dataclass(frozen=True)
 class RouterTraining(LoopSettings):
-    nearest: int = 10  # best vectors of a question whose lists are learned
-    looked_through: int = 64  # lists, for these: all of them would take long, and hold few more of the best
-    most: int = 20_000  # questions, drawn where there are more
-    steps: int = 600  # of training, at most
-    batch: int = 256  # questions a step
+    nearest: int = 10  # number of a question's best vectors whose lists are learned
+    looked_through: int = 64  # lists to search for these vectors; all of them would take long and add little
+    most: int = 20_000  # most questions to use; drawn at random where there are more
+    steps: int = 600  # most training steps
+    batch: int = 256  # questions in each step
     learning_rate: float = 1e-3
     warmup: int = 1  # steps until the learning rate is reached
-    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
+    falling: bool = False  # whether the learning rate falls to a fiftieth, as a cosine does
     weight_decay: float = 0.0
-    clip: float | None = None  # the most that the norm of a step's gradient may be
-    sharpness: float = 16.0  # what scores are multiplied by in the softmax, to begin with; learned
-    probes: int = 8  # lists in which what is nearest to a held-out question is looked for
-    check_every: int = 50  # steps; what found most of what is held out is kept
+    clip: float | None = None  # most that the norm of a step's gradient may be
+    sharpness: float = 16.0  # first value of the factor on scores in the softmax; it is learned
+    probes: int = 8  # lists to search for what is nearest to a held-out question
+    check_every: int = 50  # steps between checks; what finds most on the held-out questions is kept
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(RouterTraining):
-    """The router of a memory's learned lists: which of them hold what is nearest to a question."""
+    """Train the router of a memory's learned lists: which of them hold what is nearest to a question."""
 
     # A memory whose pages are searched by search.embedding_index="dnii".
     memory: pathlib.Path = dataclasses.field(kw_only=True)
-    # Questions of your own, a line each; by default those of the shipped sets.
+    # Questions of your own, one a line; by default those of the shipped sets.
     questions: pathlib.Path | None = None
-    encoder: str = "minilm"  # of the memory's pages
+    encoder: str = "minilm"  # encoder of the memory's pages
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train router` does, and how it was done: what it made is kept with the memory."""
+    """Run `everlong train router`; return how it was done. The router itself is kept with the memory."""
     from everlong.retrieval.embedding import load_encoder
 
     if training.questions is None:
@@ -92,10 +92,11 @@ def train_router(
     *,
     progress: Told | None = None,
 ) -> tuple[Router, Learned]:
-    """Of an index with cosines, from questions [n, dimension]; the index stays as it is. What is held out: the share of
-    these questions' nearest vectors that the first `probes` lists hold, at first by the index's own router. The same
-    bits for one seed, machine and number of threads. ValueError for fewer than 20 questions, or for an index that is
-    too small to have lists worth choosing from.
+    """Train the router of an index with cosines on questions [n, dimension]. The index stays as it is.
+
+    `Learned.held_out` is the share of held-out questions' nearest vectors that the first `probes` lists hold, first
+    with the index's own router. One seed, machine and number of threads give the same bits. Raises ValueError for fewer
+    than 20 questions, or for an index that is too small to have lists worth choosing from.
     """
     if len(questions) < 20:
         raise ValueError(f"{len(questions)} questions are too few to train on and to hold some out")
@@ -143,7 +144,9 @@ class _Lists(torch.nn.Module):
 
 
 def _shares(lists: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> torch.Tensor:
-    """[n, lists]: which share of a question's nearest [n, k], by the list each is in, every list holds."""
+    """Return [n, lists]: which share of a question's nearest vectors every list holds, from the list [n, k] of each
+    vector.
+    """
     numbers = np.searchsorted(known, lists)
     shares = np.zeros((len(lists), len(known)), dtype=np.float32)
     np.add.at(shares, (np.arange(len(lists))[:, None], numbers), 1 / lists.shape[1])
@@ -158,11 +161,12 @@ def train_router_of(
     training: RouterTraining | None = None,
     progress: Told | None = None,
 ) -> tuple[Router, Learned]:
-    """Train the router of a memory whose pages are searched by learned lists (`search.embedding_index="dnii"`), and
-    save it with the memory's index. ValueError for a memory that is not searched so.
+    """Train the router of a memory whose pages are searched by learned lists, and save it with the memory's index.
+
+    Such a memory has `search.embedding_index="dnii"`. Raises ValueError for any other.
     """
     with Memory.open(memory, read_only=True) as opened:
-        _lists_of(opened, encoder)  # before anything is computed, or could be changed
+        _lists_of(opened, encoder)  # fails before anything is computed or changed
     vectors = vectors_of(encoder, list(questions))
     with Memory.open(memory) as opened:
         lists = _lists_of(opened, encoder)

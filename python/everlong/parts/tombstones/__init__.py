@@ -1,4 +1,4 @@
-"""Tombstones that wake: attention to one while an answer is generated says that what it stands for is needed."""
+"""Tombstones that wake: attention to one while an answer is generated says that its span is needed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Tombstones(PartSettings, group="tombstones"):
-    """For `frame.tombstones`. Where a generated token attends to one enough, something comes back."""
+    """For `frame.tombstones`. Where a generated token attends to a tombstone enough, something is recalled."""
 
     entries = ("tombstones",)
 
-    threshold: float | None = None  # from which score on one wakes; None: from the one that the model's pack says
-    # What comes back then. "span": what it stands for. "search": what the newest tokens' queries find. How surely a
-    # tombstone says that something is needed, and how surely which, are two things.
+    threshold: float | None = None  # least score at which a tombstone wakes; None: the one of the model's pack
+    # What comes back then. "span": the tombstone's span. "search": what the newest tokens' queries find. A tombstone
+    # may tell well that something is needed, and less well which span.
     recall: Literal["span", "search"] = "span"
 
     @classmethod
@@ -48,7 +48,6 @@ class Tombstones(PartSettings, group="tombstones"):
         by_writer = bool(part.made.get("made", {}).get("writer", False))
         makers = [one for one in opening.config.parts if hasattr(one, "makes_tombstones")]
         if by_writer != any(one.makes_tombstones(opening.pack) for one in makers):
-            warnings.warn(
-                f"what tombstones wake by was calibrated with tombstones of the KV writer: {by_writer}", stacklevel=5
-            )
+            kind = "by the KV writer" if by_writer else "that are means"
+            warnings.warn(f"the calibration is for tombstones {kind}, and this memory makes others", stacklevel=5)
         return Waking(TombstoneHeads.of_part(part), self)

@@ -1,4 +1,4 @@
-"""What a tombstone wakes by: a number for each, of how much chosen heads of the newest token attend to it."""
+"""The score by which a tombstone wakes: how much chosen heads of the newest token attend to it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from everlong.parts.tombstones.model import TombstoneHeads
 if TYPE_CHECKING:
     from everlong.parts.tombstones import Tombstones
 
-LEAST_MASS = 1e-9  # less is as much
+LEAST_MASS = 1e-9  # smaller masses count as this one
 
 
 class Waking:
-    """A score of a tombstone: bias + the sum over heads of weight x log(mass)."""
+    """Scores a tombstone: bias + the sum over heads of weight x log(mass)."""
 
     def __init__(self, heads: TombstoneHeads, settings: Tombstones) -> None:
         self.settings = settings
@@ -28,7 +28,7 @@ class Waking:
 
     @property
     def recalls_span(self) -> bool:
-        """Whether what a tombstone stands for comes back, or what is searched for by the newest tokens."""
+        """Whether the tombstone's span comes back, rather than what the newest tokens' queries find."""
         return self.settings.recall == "span"
 
     def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
@@ -37,6 +37,6 @@ class Waking:
 
 
 def scored(mass: torch.Tensor, weights: torch.Tensor, bias: float) -> torch.Tensor:
-    """Scores [..., tombstones] of masses [..., heads, tombstones] by weights [heads]."""
+    """Return scores [..., tombstones] of masses [..., heads, tombstones] by weights [heads]."""
     logs = mass.clamp_min(LEAST_MASS).log()
     return (logs * weights[:, None]).sum(dim=-2) + bias

@@ -1,8 +1,12 @@
-"""Does attention to a tombstone say that what it stands for is needed: beside surprise and entropy.
+"""Measure whether attention to a tombstone says that its span is needed, beside surprise and entropy.
 
-A book with planted facts is read until most of them have left the frame. Then the text goes on: with the beginning of a
-fact's sentence, whose end has left (a need) or still stands in the frame (none), or as the book does (none). Heads and
-threshold are chosen on some texts, and measured on others, of other books.
+A book with planted facts is read until most of them have left the frame. Then the text goes on in one of three ways:
+
+- it begins the sentence of a fact whose end has left the frame: a need;
+- it begins the sentence of a fact whose end still stands in the frame: no need;
+- it goes on as the book does: no need.
+
+Heads and threshold are chosen on some texts, and measured on texts of other books.
 """
 
 from __future__ import annotations
@@ -42,20 +46,21 @@ _RESAMPLES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Does attention to a tombstone say that what it stands for is needed (the part `tombstones`)."""
+    """Measure whether attention to a tombstone says that its span is needed (the part `tombstones`)."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that texts are drawn from
-    documents: int = 6  # texts that are measured
-    calibration: int = 3  # texts, of other books, that heads and threshold come from
-    tombstones: int = 16
-    facts: int = 26  # of a text that leave the frame; half as many stay
-    old_tokens: int = 4800  # of a text, that leave
-    pieces: int = 13  # of the book as it goes on
-    heads: int = 16  # that are chosen
-    kv_writer: bool = False  # tombstones are those of the KV writer of the model's pack, no means
-    seed: int = 0  # of facts and places: the same seed, the same texts
-    work: pathlib.Path | None = None  # folder for what was heard, a file a text; a run goes on there
-    # Folder for the same of the other kind, with or without --kv-writer: both are measured.
+    text: tuple[pathlib.Path, ...] = ()  # books to draw texts from, beside the shipped ones
+    documents: int = 6  # number of texts to measure
+    calibration: int = 3  # number of texts, of other books, to choose heads and threshold on
+    tombstones: int = 16  # number of tombstones in the frame
+    facts: int = 26  # facts of a text that leave the frame; half as many stay
+    old_tokens: int = 4800  # tokens of a text that leave the frame
+    pieces: int = 13  # pieces of the book as it goes on
+    heads: int = 16  # number of heads to choose
+    kv_writer: bool = False  # whether the KV writer of the model's pack makes the tombstones; without it they are means
+    seed: int = 0  # seed of facts and places; the same seed gives the same texts
+    # Folder for the recorded samples, one file a text; a run that was cut short goes on there
+    work: pathlib.Path | None = None
+    # Folder for samples of the other kind of tombstones (with or without --kv-writer). With it, both are measured.
     beside: pathlib.Path | None = None
     keep: bool = False  # put heads and threshold into the pack of the model
 
@@ -66,32 +71,32 @@ class Sample:
 
     kind: Kind
     log_mass: npt.NDArray[np.float16]  # [T, layers * query heads, tombstones]
-    entropy: Array  # [T] nats, of what comes next behind each token
+    entropy: Array  # [T] nats, of the next token's distribution after each token
     surprise: Array  # [T - 1] nats, of each token but the first
-    right: tuple[int, ...]  # the tombstones that stand for what it needs
+    right: tuple[int, ...]  # the tombstones of the span that it needs
 
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """How well a number tells needs from the rest."""
+    """How well a number separates needs from the rest."""
 
     by: str
     auc: float
-    low: float  # 95 % interval of it, by drawing the samples again
+    low: float  # 95 % interval of it, from resampled samples
     high: float
-    recalled: Rate  # of the needs, at FALSE_ALARMS of the rest
-    auc_in_the_frame: float  # against cues whose fact stands in the frame
+    recalled: Rate  # share of the needs found, at a false-alarm rate of FALSE_ALARMS
+    auc_in_the_frame: float  # against continuations whose fact stands in the frame
     auc_book: float  # against the book as it goes on
-    recalled_book: Rate  # of the needs, at FALSE_ALARMS of that
+    recalled_book: Rate  # share of the needs found, at FALSE_ALARMS of those
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """The other kind of tombstones on the same texts, by heads that were chosen for them."""
+    """The other kind of tombstones on the same texts, with heads that were chosen for them."""
 
     writer: bool
-    less: float  # the AUC of the report's own tombstones less that of these
-    low: float  # 95 % interval of that, the same samples drawn again of both
+    less: float  # the AUC of the report's own tombstones minus that of these
+    low: float  # 95 % interval of that; both kinds are resampled alike
     high: float
     told: Told
     right: Rate
@@ -103,10 +108,10 @@ class TombstonesReport(Report):
     others: int
     told: tuple[Told, ...]
     threshold: float
-    recalled: Rate  # of the needs, at the calibrated threshold
+    recalled: Rate  # share of the needs that woke a tombstone, at the calibrated threshold
     false_alarms: Rate
-    right: Rate  # of the needs that woke one, it was the right one
-    chance_right: float  # a tombstone drawn at random
+    right: Rate  # of the needs that woke a tombstone, the share that woke the right one
+    chance_right: float  # the same for a tombstone drawn at random
     heads: tuple[tuple[int, int], ...]
     made: dict[str, Any]
     beside: Beside | None = None
@@ -150,7 +155,7 @@ class TombstonesReport(Report):
 
 
 def measure(loaded: tuple[Any, Any], measuring: Measuring, *, log: Log = silent) -> TombstonesReport:
-    """Heads and threshold are chosen, and kept where that is asked for."""
+    """Choose heads and threshold, measure, and keep both in the model's pack where `keep` asks for it."""
     heads, report = chosen_and_measured(loaded, measuring, log)
     if measuring.keep:
         log(f"kept in {keep_heads(loaded[0], heads, report)}")
@@ -160,7 +165,7 @@ def measure(loaded: tuple[Any, Any], measuring: Measuring, *, log: Log = silent)
 def chosen_and_measured(
     loaded: tuple[Any, Any], config: Measuring, log: Log = silent
 ) -> tuple[TombstoneHeads, TombstonesReport]:
-    """Choose heads on every other book, measure on the ones between."""
+    """Choose heads on every other book, and measure on the books between."""
     heads, samples, report = _of_one_kind(loaded, config, log)
     if config.beside is None:
         return heads, report
@@ -173,7 +178,7 @@ def chosen_and_measured(
     )
     kinds = [sample.kind for sample in samples]
     if kinds != [sample.kind for sample in its_samples]:
-        raise ValueError(f"what lies in {config.work} and in {config.beside} are ways in which other texts went on")
+        raise ValueError(f"{config.work} and {config.beside} hold samples of different texts")
     paired = paired_auc(own, its, np.array([kind == "need" for kind in kinds]))
     beside = Beside(other.kv_writer, *paired, its_report.told[0], its_report.right)
     return heads, dataclasses.replace(report, beside=beside)
@@ -184,14 +189,14 @@ def _query_heads(model: Any) -> int:
 
 
 def paired_auc(own: Array, its: Array, need: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
-    """The AUC of one number less that of another of the same samples, and its 95 % interval, samples drawn again."""
+    """Return the AUC of one number minus that of another on the same samples, and its 95 % interval by resampling."""
     return _with_interval(need, lambda needs, others: auc(own[needs], own[others]) - auc(its[needs], its[others]))
 
 
 def _with_interval(
     need: npt.NDArray[np.bool_], of: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], float]
 ) -> tuple[float, float, float]:
-    """A figure of the samples that need and the others, and its 95 % interval, as many of both drawn again."""
+    """Return a figure of the samples that need and the others, and its 95 % interval, with both resampled."""
     random = np.random.default_rng(0)
     needs, others = np.flatnonzero(need), np.flatnonzero(~need)
     again = [of(random.choice(needs, len(needs)), random.choice(others, len(others))) for _ in range(_RESAMPLES)]
@@ -204,7 +209,7 @@ def _of_one_kind(
 ) -> tuple[TombstoneHeads, list[Sample], TombstonesReport]:
     there = [*shipped_books(), *(books_of(config.text) if config.text else ())]
     if len(there) < 2:
-        raise ValueError("heads are chosen on one book and measured on another: there is one alone")
+        raise ValueError("heads are chosen on one book and measured on another, but there is only one book")
 
     def samples(first: int, count: int) -> list[Sample]:
         out, own = [], there[first::2]
@@ -245,7 +250,7 @@ def _kept_samples(loaded: tuple[Any, Any], config: Measuring, book: Book, docume
 
 
 def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document: int) -> list[Sample]:
-    """How one text goes on, in every way."""
+    """Return every way in which one text goes on."""
     from everlong.parts.kv_writer import KvWriter
 
     model, tokenizer = loaded
@@ -278,7 +283,7 @@ def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document:
             begin, end = (before + at for at in cue.fact)
             right = [at for at, stone in enumerate(zone) if stone[0] < end and stone[1] > begin]
             if begin < frame.os.rolling[0] < end or (not right and begin < frame.os.rolling[0]):
-                continue  # half of it left, or it stands among the sinks
+                continue  # half of the fact has left, or it stands among the sinks
             with frame.branch(traced=False):
                 made.append(_heard(frame, cue, "need" if right else "in the frame", right))
         with frame.branch(traced=False):
@@ -287,7 +292,7 @@ def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document:
 
 
 def _heard(frame: KvFrame, cue: Cue, kind: Kind, right: list[int]) -> Sample:
-    """What the model makes of a cue behind what the frame holds; it stays there."""
+    """Return what the model makes of a cue behind the frame. The cue stays in the frame."""
     served = frame.served
     heads = [(layer, head) for layer in range(served.layers) for head in range(served.query_heads)]
     mass = TombstoneMass(served, heads)
@@ -305,9 +310,9 @@ def _heard(frame: KvFrame, cue: Cue, kind: Kind, right: list[int]) -> Sample:
 
 
 def choose_heads(samples: Sequence[Sample], query_heads: int, count: int) -> TombstoneHeads:
-    """Those whose largest log mass tells needs best; each weighs as much, in its own standard deviations.
+    """Choose the heads whose largest log mass tells needs best. Each weighs the same, in its own standard deviations.
 
-    The threshold is what FALSE_ALARMS of the samples that need nothing reach.
+    The threshold is reached by FALSE_ALARMS of the samples that need nothing.
     """
     largest = np.stack([sample.log_mass.astype(np.float64).max(axis=(0, 2)) for sample in samples])  # [n, heads]
     need = np.array([sample.kind == "need" for sample in samples])
@@ -326,7 +331,7 @@ def choose_heads(samples: Sequence[Sample], query_heads: int, count: int) -> Tom
 
 
 def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[float, int]:
-    """The highest score over tokens and tombstones, and which tombstone has it."""
+    """Return the highest score over tokens and tombstones, and the tombstone that has it."""
     columns = [layer * query_heads + head for layer, head in heads.heads]
     logs = sample.log_mass[:, columns].astype(np.float64)
     scores = (logs * np.array(heads.weights)[:, None]).sum(axis=1) + heads.bias  # [T, tombstones]
@@ -334,7 +339,7 @@ def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[f
 
 
 def keep_heads(model: Any, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
-    """Put them into the user's own pack of the model, beside what is there; its folder."""
+    """Put the heads into the user's own pack of the model, beside what is there; return its folder."""
     pack = pack_of(model, {TOMBSTONES: heads.part(report.to_dict())})
     folder = pack_folder_of(pack.model)
     pack.save(folder)
@@ -387,7 +392,7 @@ def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
 
 
 def _recalled_at(need: Array, others: Array, share: float) -> Rate:
-    """Needs above the number that no more than that share of the others are above."""
+    """Return how many needs lie above the number that at most `share` of the others exceed."""
     if len(others) == 0:
         return rate([])
     above = np.sort(others)[::-1][int(share * len(others))]

@@ -1,7 +1,6 @@
-"""What a tombstone wakes by: heads whose attention to it says that what it stands for is needed, and from when on.
+"""The heads whose attention to a tombstone says that its span is needed, and the threshold at which it wakes.
 
-design-one-consumer-gpu 3.2.3, "Tombstone Activation"; design-four-mi100 2.1. Calibrated on text whose needs are known
-(parts/tombstones).
+They are calibrated on text whose needs are known (measure.py).
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class TombstoneHeads:
     """A tombstone's score is bias + the sum over heads of weight x log(mass on its slot)."""
 
     heads: tuple[tuple[int, int], ...]  # layer, as the frame counts them, and query head
-    weights: tuple[float, ...]  # one for each
+    weights: tuple[float, ...]  # one for each head
     bias: float
-    threshold: float  # a score of so much or more wakes
+    threshold: float  # a tombstone wakes at this score or above
 
     def part(self, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it."""
+        """Return the part as a pack keeps it."""
         tensors = {
             "heads": torch.tensor(self.heads, dtype=torch.int32),
             "weights": torch.tensor(self.weights, dtype=torch.float32),
@@ -42,5 +41,5 @@ class TombstoneHeads:
 
 
 def tombstone_heads_of(pack: Pack) -> TombstoneHeads | None:
-    """Those of a pack, None where it has none."""
+    """Return the pack's heads, or None where it has none."""
     return TombstoneHeads.of_part(pack.parts[TOMBSTONES]) if TOMBSTONES in pack.parts else None

@@ -1,4 +1,4 @@
-"""The towers: a block and a question meet in one space, by which a memory is searched by meaning."""
+"""The towers: they map blocks and questions into one space, in which a memory is searched by meaning."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from everlong.parts.towers.at_work import Meaning
 
 @dataclasses.dataclass(frozen=True)
 class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
-    """What `search.index` "meaning" searches by; passed over where the model's pack has none."""
+    """What `search.index` "meaning" searches by; skipped where the model's pack has none."""
 
     entries = ("towers",)
     optional = True
 
-    # Of the GPU that the model is on, for the vectors, from when the memory is opened on; 0: they are searched on the
-    # host.
+    # Memory for the vectors, in bytes, on the model's GPU, taken from when the memory is opened. 0: they are searched
+    # on the host.
     device_bytes: int = 1 << 28
 
     def missing(self, pack: Pack | None) -> str | None:
         missing = super().missing(pack)
         if missing is None and pack is not None and pack.parts["towers"].settings.get("details_size"):
-            return None if is_there("writer") else "towers: these read Detail Tokens, and the part writer is not there"
+            return (
+                None if is_there("writer") else "towers: they read Detail Tokens, and the part writer is not installed"
+            )
         return missing
 
     def load(self, opening: Opening) -> Meaning:

@@ -1,4 +1,4 @@
-"""The towers at work: vectors of blocks while they are read, and of a question."""
+"""The towers at work: vectors of blocks while they are read, and of questions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 
 class Meaning:
-    """The towers of a pack over pages of a memory. Thread-safe."""
+    """The towers of a pack over the pages of a memory. Thread-safe."""
 
     def __init__(self, pack: Pack, page_tokens: int, model: Any = None) -> None:
-        """`model`: whose embeddings Detail Tokens are made of, for towers over those. PackError where the pack has not
-        the writer that these towers read.
+        """Load the towers.
+
+        `model`'s embeddings make the Detail Tokens, for towers over those. Raises PackError where the pack lacks the
+        writer that these towers read.
         """
         part = pack.parts[TOWERS]
         self.towers = LateTowers.of_part(part)
@@ -44,13 +46,13 @@ class Meaning:
         self.needs = Needs(hidden_layers=layers, question_layers=settings.layers, kinds=("meaning",))
 
     def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
-        """Let the memory search by vectors of these towers: on that GPU, in so much of its memory at most."""
+        """Let the memory search by vectors of these towers, on that GPU with at most `gpu_bytes` of its memory."""
         settings = self.towers.settings
         core.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
 
     @torch.no_grad()
     def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
-        """int8 [vectors, dimension], pages in order."""
+        """Return int8 [vectors, dimension], pages in order."""
         vectors = self.towers.written(self._rows(ids, hidden))
         return {self.tensor: as_int8(vectors).numpy()}
 
@@ -65,7 +67,7 @@ class Meaning:
         return Finds(query={"meaning_query": query}, vectors=vectors)
 
     def _rows(self, ids: torch.Tensor, hidden: Hidden) -> torch.Tensor:
-        """What the vectors of a block are made of, on the CPU: means of its states, or as many Detail Tokens."""
+        """Return what a block's vectors are made of, on the CPU: means of its states, or as many Detail Tokens."""
         group_tokens = self.towers.settings.group_tokens
         if self._writer is None:
             return means(side_by_side(hidden, self.needs.hidden_layers).float().cpu(), self._page_tokens, group_tokens)
@@ -76,7 +78,7 @@ class Meaning:
 
     @torch.no_grad()
     def query(self, hidden: Hidden) -> npt.NDArray[np.float32]:
-        """[T, dimension] of a question's hidden states [T, hidden size] by layer; a row's norm is what it weighs."""
+        """Return [T, dimension] of a question's hidden states [T, hidden size] by layer. A row's norm is its weight."""
         asked: npt.NDArray[np.float32] = self.towers.asked(
             side_by_side(hidden, self.towers.settings.layers).float().cpu()
         ).numpy()

@@ -15,9 +15,9 @@ from everlong.models.soft import embedded
 
 @dataclasses.dataclass(frozen=True)
 class DetailsOfPassages:
-    """One for so many tokens, each passage by itself."""
+    """One Detail Token for every `group_tokens` tokens, each passage by itself."""
 
-    id: str  # the writer's part's
+    id: str  # id of the writer's part
     writer: Any
     group_tokens: int
 
@@ -28,7 +28,7 @@ class DetailsOfPassages:
 
     @torch.no_grad()
     def rows(self, model: Any, ids: Sequence[torch.Tensor], states: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """[n, E] of pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
+        """Return [n, E] for pieces of ids that follow each other, whose states are [tokens, hidden size] by layer."""
         read = side_by_side(states, self.layers).float().cpu()
         found, at = [], 0
         for piece in ids:

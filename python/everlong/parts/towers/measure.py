@@ -1,13 +1,15 @@
-"""Is the passage found that answers a question in other words: every part of the index, in both granularities, and all.
+"""Measure whether a question in other words finds the passage that answers it: by each index part, and by all.
 
-Two readings. *Stories*: FairytaleQA's stories that nothing was trained or fitted on, read as one stream; a question is
-right where the first groups (a page and its neighbours) hold at least half a page of a section that answers it. Half of
-the questions are implicit: the text does not say it in so many words. *Planted*: paraphrases, associations and drawn
-facts, each a sentence or two in foreign books; right is a group that holds all of it. A part alone is asked in both
-granularities by `rankings`; the fusions are those of `search`. BM25 is the part "lexical", MiniLM the part "embedding".
+There are two readings. *Stories*: FairytaleQA's stories that nothing was trained or fitted on, read as one stream. A
+question is right where the first groups (a page and its neighbours) hold at least half a page of a section that answers
+it. Half of the questions are implicit: the text does not say the answer in so many words. *Planted*: paraphrases,
+associations and drawn facts, each a sentence or two in foreign books. Right is a group that holds all of it. A part
+alone is asked in both granularities by `rankings`; the fusions are those of `search`. BM25 is the part "lexical",
+MiniLM the part "embedding".
 
-Can `confidence` be believed: every question is asked twice by every fusion, of all and of what is left without the
-sources that answer it. So half of the questions have an answer, and those that have none are the same questions.
+It also measures whether `confidence` can be believed. Every fusion gets every question twice: over all sources, and
+over what is left without the sources that answer it. So half of the questions have an answer, and the other half are
+the same questions without one.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from everlong.config import MemoryConfig
 
 _GROUPS, _NEIGHBOURS, _BUDGET = 4, 1, 1024
-_KEPT = 256  # pages of a ranking in the report, for fitting
+_KEPT = 256  # pages of a ranking to keep in the report, for fitting
 _FACT_KINDS: tuple[tuple[tuple[Kind, ...], int], ...] = (
     (("pass-key", "uuid", "name", "quote"), 42),
     (("best-thing",), 32),
@@ -61,27 +63,30 @@ Span = tuple[int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Is what answers found where the question has other words: every part of the index, and all of them."""
+    """Measure whether a question in other words finds its answer, by every part of the index and by all of them."""
 
-    stories: bool = True  # ask FairytaleQA of stories that nothing was trained on
-    lengths: tuple[int, ...] = ()  # ask paraphrases and drawn facts in books of so many tokens: 128K,384K
-    corpus: pathlib.Path | None = None  # more books, where the shipped ones are too short: a folder of .txt or a tar.xz
-    keep: pathlib.Path | None = None  # folder for the memories and the whole reports; what is there is asked anew
+    stories: bool = True  # ask questions about the FairytaleQA stories that nothing was trained on
+    # Lengths in tokens, by commas (128K,384K): ask for paraphrases and drawn facts in books this long
+    lengths: tuple[int, ...] = ()
+    # More books, where the shipped ones are too short: a folder of .txt files or a tar.xz
+    corpus: pathlib.Path | None = None
+    # Folder for the memories and full reports; memories that lie there are not read again
+    keep: pathlib.Path | None = None
     fitting: bool = False  # ask what the fusion is fitted on instead, and keep every part's rankings
-    answers: int = 0  # answer so many questions of each kind, too
+    answers: int = 0  # number of questions of each kind to answer as well
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A question, and the tokens of the stream that answer it, any of them."""
+    """A question, and the spans of the stream that answer it. Any one of them is enough."""
 
     words: str
     kind: str  # "explicit", "implicit", "paraphrase", "association", "fact"; ELSEWHERE: nothing answers it
     spans: tuple[Span, ...]
-    answers: tuple[str, ...] = ()  # of a story's question, in free words
+    answers: tuple[str, ...] = ()  # to a story's question, in free words
 
     def is_right(self, group: Span, page_tokens: int) -> bool:
-        """Whether a group answers: all of a planted fact, half a page of a section."""
+        """Return whether a group answers: it holds all of a planted fact, or half a page of a section."""
         for first, last in self.spans:
             held = min(last, group[1]) - max(first, group[0])
             wanted = min(page_tokens // 2, last - first) if self.kind in ("explicit", "implicit") else last - first
@@ -94,8 +99,8 @@ class Asked:
 class Confidences:
     """What `confidence` of a fusion is worth."""
 
-    among: Calibration  # that the right passage is among what came back: every question asked twice
-    auc_left_out: float | None  # of questions that have an answer against the same without
+    among: Calibration  # that the right passage is among what came back; every question is asked twice
+    auc_left_out: float | None  # of questions that have an answer against the same without one
     auc_elsewhere: float | None  # against questions to other stories
 
     def cells(self) -> list[str]:
@@ -109,12 +114,15 @@ class MeaningReport(Report):
     made_with: dict[str, Any]
     tokens: int
     pages: list[Span]
-    towers: str  # which, "" without
+    towers: str  # the id of the towers, "" without
     questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, searches, rankings
-    answered: list[Answered] = dataclasses.field(default_factory=list)  # of some of them, where that was asked for
+    # Some of the questions, answered where that was asked for
+    answered: list[Answered] = dataclasses.field(default_factory=list)
 
     def shares(self) -> dict[str, dict[str, tuple[float, float, int]]]:
-        """By method and kind: of how many questions the right group is first, and among four."""
+        """Return by method and kind: the share of questions whose right group is first, the share among four, their
+        number.
+        """
         found: dict[str, dict[str, list[int]]] = {}
         for question in self.questions:
             if question["kind"] == ELSEWHERE:
@@ -130,7 +138,7 @@ class MeaningReport(Report):
         }
 
     def confidences(self) -> dict[str, Confidences]:
-        """By fusion that tells."""
+        """Return the figures of every fusion that gives a confidence."""
         told: dict[str, list[tuple[str, dict[str, Any]]]] = {}
         for question in self.questions:
             for search in question.get("searches", ()):
@@ -158,11 +166,11 @@ class MeaningReport(Report):
         }
 
     def whole(self) -> dict[str, Any]:
-        """With every question."""
+        """Return the report with every question."""
         return {**dataclasses.asdict(self), **self.to_dict()}
 
     def tables(self) -> Iterator[Table | str]:
-        """A row a method, a column a kind: first / among four, in percent; what confidence is worth; answers."""
+        """Yield the tables: rank of the right group by method and kind, worth of the confidence, answers."""
         shares = self.shares()
         kinds = sorted({kind for of_method in shares.values() for kind in of_method})
         counts = {kind: next(of[kind][2] for of in shares.values() if kind in of) for kind in kinds}
@@ -197,7 +205,7 @@ def _answered(share: float, low: float, high: float) -> str:
 def read_stories(
     mm: MemoryModel, split: Split, *, tokens: int | None = None, pairs: Pairs | None = None
 ) -> list[Asked]:
-    """Read the stories of a split, one after the other, `tokens` of them at most; the questions to them."""
+    """Read the stories of a split one after the other, at most about `tokens` tokens; return the questions to them."""
     pairs = pairs or load_pairs(("fairytale",))
     spans: dict[tuple[int, int], Span] = {}
     for number, text in enumerate(pairs.texts):
@@ -218,7 +226,7 @@ def read_stories(
 
 
 def asked_elsewhere(*, fitting: bool) -> list[Asked]:
-    """Questions to other stories than those that are read: nothing in the memory answers them."""
+    """Return questions to stories that are not read: nothing in the memory answers them."""
     pairs = load_pairs(("fairytale",))
     others = pairs.of_split("train" if fitting else "fit")
     chosen = np.random.default_rng(5).choice(len(others), size=min(_ELSEWHERE, len(others)), replace=False)
@@ -226,7 +234,7 @@ def asked_elsewhere(*, fitting: bool) -> list[Asked]:
 
 
 def planted_facts(*, development: bool) -> list[Fact]:
-    """What is planted and measured on; or paraphrases and facts of the same making, which are fitted on."""
+    """Return what is planted and measured; with `development`, paraphrases and facts of the same make, to fit on."""
     facts, seed = list(DEVELOPMENT if development else PARAPHRASES + ASSOCIATIONS), 77 if development else 21
     for kinds, count in _FACT_KINDS:
         drawn = make_facts(kinds, count, seed=seed)
@@ -246,7 +254,7 @@ def read_planted(
     corpus: pathlib.Path | None,
     ask: Callable[[list[Asked]], None],
 ) -> None:
-    """Read books with facts planted over the first of `lengths` tokens; at each length `ask` gets the questions."""
+    """Read books with facts planted over the first of `lengths` tokens. At each length `ask` gets the questions."""
     characters = int((lengths[-1] + _SPARE_TOKENS) * CHARACTERS_PER_TOKEN)
     books = all_books(corpus, characters)
     positions = [int((place + 0.5) / len(facts) * lengths[0] * 0.98) for place in range(len(facts))]
@@ -266,7 +274,7 @@ def read_planted(
 
 
 def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer]:
-    """Of the questions those that something in the memory answers, with what is right."""
+    """Return the questions that something in the memory answers, each with what is right."""
     facts = {fact.question: fact for fact in planted_facts(development=development)}
     return [
         ToAnswer(asked.words, asked.kind, asked.spans, asked.answers, None if asked.answers else facts[asked.words])
@@ -278,7 +286,7 @@ def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer
 def ask_all(
     mm: MemoryModel, questions: Sequence[Asked], name: str = "", *, keep_rankings: bool = False
 ) -> MeaningReport:
-    """Search for every question by each part and by all; nothing is answered, and nothing of it is remembered."""
+    """Search for every question by each part and by all. Nothing is answered or remembered."""
     mm.searcher.settle()
     core, frame = mm.memory.core, mm.frame
     place: dict[str, Any] = {"stream": frame.os.stream, "resident_from": frame.os.rolling[0]}
@@ -321,9 +329,10 @@ def _searches(
     *,
     every: bool,
 ) -> list[dict[str, Any]]:
-    """By each fusion, of all and of what is left without the sources that answer; or by `every` set of the parts.
+    """Search by each fusion, over all sources and over those that hold no answer.
 
-    Of every set what its confidence is made of is told too, for fitting.
+    `every` takes every set of the parts in place of the fusions. It adds the signs that each confidence is computed
+    from, for fitting.
     """
     others = _without(sources, question.spans)
     searches: list[dict[str, Any]] = []
@@ -360,9 +369,9 @@ def measure(
     config: MemoryConfig,
     log: Log = silent,
 ) -> Reports:
-    """Read and ask; a report of each reading.
+    """Read, and ask; return a report of each reading.
 
-    `fitting` reads and asks what the fusion is fitted on: other stories, other facts, with every part's rankings.
+    `fitting` reads and asks what the fusion is fitted on: other stories and other facts, with every part's rankings.
     """
     reports: dict[str, Report] = {}
     keep, fitting = measuring.keep, measuring.fitting
@@ -405,7 +414,10 @@ def measure(
 
 
 def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list[Asked]:
-    """The questions of a memory that was read by an earlier run; none of an empty one."""
+    """Return the questions to a memory that an earlier run has read; none for an empty memory.
+
+    Raises EverlongError where that run was not asked to the end.
+    """
     if mm.stream_tokens == 0:
         return []
     if keep is None or not (file := _report_file(keep, name)).exists():
@@ -422,7 +434,7 @@ def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every part alone, both of words, all without an encoder, and all."""
+    """Return every part alone, both parts of words, all without an encoder, and all."""
     wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
     wanted += [tuple(kind for kind in kinds if kind in some) for some in (_WORDS, (*_WORDS, "meaning"), tuple(kinds))]
     return list(dict.fromkeys(some for some in wanted if some))
@@ -432,7 +444,7 @@ _WORDS = ("heads", "lexical")
 
 
 def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> list[str]:
-    """The sources that have nothing of these spans."""
+    """Return the sources that hold nothing of these spans."""
     return [
         source
         for source, of_source in sources.items()
@@ -441,7 +453,9 @@ def _without(sources: Mapping[str, Sequence[Span]], spans: Sequence[Span]) -> li
 
 
 def _groups_of(pages: Sequence[Span]) -> list[Span]:
-    """The first four groups of a ranking of pages: each page of no earlier group, with its neighbours."""
+    """Return the first four groups of a ranking of pages. A page that stands in no earlier group makes one, with its
+    neighbours.
+    """
     groups: list[Span] = []
     for begin, end in pages:
         if any(first <= begin < last for first, last in groups):
@@ -454,5 +468,5 @@ def _groups_of(pages: Sequence[Span]) -> list[Span]:
 
 
 def _rank(question: Asked, groups: Sequence[Span], page_tokens: int) -> int:
-    """1 for the first group; 0 where none is right."""
+    """Return the rank of the first right group, from 1; 0 where none is right."""
     return next((rank for rank, group in enumerate(groups, 1) if question.is_right(group, page_tokens)), 0)

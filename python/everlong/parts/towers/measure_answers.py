@@ -1,7 +1,7 @@
-"""Answers, not only passages: what the model says from its memory, and with the right passage alone before it.
+"""Measure answers as well as passages: what the model says from its memory, and with the right passage alone.
 
 A planted fact is answered where the reply gives its answer and no other one first (corpora/facts.py). A question to a
-story has answers in free words: its score is the F1 of the words that reply and answer share, of the best of the
+story has answers in free words. Its score is the F1 of the words that reply and answer share, for the best of the
 answers (Rajpurkar et al., EMNLP 2016).
 """
 
@@ -28,13 +28,13 @@ _ARTICLES = ("a", "an", "the")
 
 @dataclasses.dataclass(frozen=True)
 class ToAnswer:
-    """A question, what answers it, and the tokens of the stream that say so."""
+    """A question, what answers it, and the spans of the stream that say so."""
 
     words: str
     kind: str
     spans: tuple[tuple[int, int], ...]
-    answers: tuple[str, ...] = ()  # of a story
-    fact: Fact | None = None  # that was planted
+    answers: tuple[str, ...] = ()  # to a story's question
+    fact: Fact | None = None  # the planted fact
 
     def score(self, reply: str) -> float:
         if self.fact is not None:
@@ -48,11 +48,11 @@ class Answered:
     words: str
     replies: dict[str, str]  # MEMORY, GOLD
     scores: dict[str, float]
-    found: bool  # whether some of the right passage was among what came back
+    found: bool  # whether some of the right passage came back
 
 
 def drawn_evenly(questions: Sequence[ToAnswer], count: int, seed: int = 0) -> list[ToAnswer]:
-    """`count` of each kind at most."""
+    """Draw at most `count` questions of each kind."""
     rng = np.random.default_rng(seed)
     chosen: list[ToAnswer] = []
     for kind in dict.fromkeys(question.kind for question in questions):
@@ -62,7 +62,7 @@ def drawn_evenly(questions: Sequence[ToAnswer], count: int, seed: int = 0) -> li
 
 
 def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]:
-    """Each question by the memory, and by plain transformers with the right passage. Nothing is remembered."""
+    """Answer each question from the memory, and by plain transformers with the right passage. Nothing is remembered."""
     rows = []
     for question in questions:
         most = _NEW_TOKENS if question.fact is None else question.fact.max_new_tokens
@@ -81,7 +81,7 @@ def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]
 
 
 def answer_shares(rows: Sequence[Answered]) -> dict[str, dict[str, tuple[float, float, float, int]]]:
-    """By kind and way: mean score, its 95 % interval, and of how many."""
+    """Return by kind and way: the mean score, its 95 % interval, and the number of answers."""
     shares: dict[str, dict[str, tuple[float, float, float, int]]] = {}
     for kind in dict.fromkeys(row.kind for row in rows):
         of_kind = [row for row in rows if row.kind == kind]
@@ -92,7 +92,7 @@ def answer_shares(rows: Sequence[Answered]) -> dict[str, dict[str, tuple[float, 
 
 
 def words_f1(reply: str, answer: str) -> float:
-    """F1 of the words of both, articles aside; 0 where one of them has none."""
+    """Return the F1 of the words of both, without articles; 0 where one of them has none."""
     said, wanted = _counted(reply), _counted(answer)
     shared = sum((said & wanted).values())
     if shared == 0:

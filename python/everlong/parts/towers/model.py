@@ -1,8 +1,7 @@
 """Two maps of the served model's own states into one space, in which a question meets the tokens that answer it.
 
-The four-MI100 design, 3.3.2 (writer tower, reader tower), as late interaction (ColBERT, Khattab and Zaharia, SIGIR
-2020) on frozen states: a passage keeps a vector of every few tokens, a question one of every token with a learned
-weight.
+They are a writer tower and a reader tower with late interaction (ColBERT, Khattab and Zaharia, SIGIR 2020) on frozen
+states. A passage keeps a vector for every few tokens; a question has one for every token, with a learned weight.
 
     score = sum over question tokens t of w_t * max over passage vectors v of cos(q_t, v)
 """
@@ -20,19 +19,19 @@ TOWERS = "towers"
 
 @dataclasses.dataclass(frozen=True)
 class TowerSettings:
-    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    layers: tuple[int, ...]  # layers whose states are read, as `HiddenTap` counts them
     hidden_size: int
     dimension: int = 128
-    group_tokens: int = 4  # so many neighbouring tokens have one vector; groups do not cross pages
-    # Of the Detail Tokens that stand for passages in place of states, one a group (the four-MI100 design: "Freeze, then
-    # towers over D"); 0: means of states do. And the id of the writer that made them.
+    group_tokens: int = 4  # neighbouring tokens that share one vector; groups do not cross pages
+    # Size of the Detail Tokens that stand for passages in place of states, one a group; 0: means of states do.
     details_size: int = 0
-    writer: str = ""
+    writer: str = ""  # id of the writer that made the Detail Tokens
 
 
 class LateTowers(PackedModule):
-    """Writer and reader over states [n, layers * hidden size], the layers' side by side; the writer over Detail Tokens
-    [n, details_size] where the settings have them.
+    """Writer and reader over states [n, layers * hidden size], with the layers side by side.
+
+    The writer reads Detail Tokens [n, details_size] where the settings have them.
     """
 
     settings: TowerSettings
@@ -56,11 +55,11 @@ class LateTowers(PackedModule):
         self.importance = torch.nn.Linear(width, 1)
 
     def normal(self, states: torch.Tensor) -> torch.Tensor:
-        """States [n, width] fp32, each number centred and scaled as in training."""
+        """Return the states [n, width] as fp32, centred and scaled as in training."""
         return (states.float() - self.center) * self.scale
 
     def written(self, rows: torch.Tensor) -> torch.Tensor:
-        """Unit vectors [n, dimension] of means of states [n, width], or of Detail Tokens [n, details_size]."""
+        """Return unit vectors [n, dimension] of means of states [n, width], or of Detail Tokens [n, details_size]."""
         if self.settings.details_size:
             normal = (rows.float() - self.details_center) * self.details_scale
         else:
@@ -68,13 +67,16 @@ class LateTowers(PackedModule):
         return torch.nn.functional.normalize(self.writer(normal), dim=-1)
 
     def asked(self, states: torch.Tensor) -> torch.Tensor:
-        """[T, dimension] of a question's states [T, width]: the norm of a row is what its token weighs; they sum to
-        1.
+        """Return [T, dimension] of a question's states [T, width].
+
+        The norm of a row is the weight of its token; the weights sum to 1.
         """
         return self.asked_beside(states, torch.zeros(len(states), dtype=torch.int64, device=states.device), 1)
 
     def asked_beside(self, states: torch.Tensor, asker: torch.Tensor, questions: int) -> torch.Tensor:
-        """`asked` of several questions one after the other: states [T, width], and whose each is, asker [T] int64."""
+        """Return `asked` for several questions in one: states [T, width], and the question of each row, asker [T]
+        int64.
+        """
         normal = self.normal(states)
         weight = torch.nn.functional.softplus(self.importance(normal))
         total = weight.new_zeros(questions, 1).index_add(0, asker, weight)
@@ -82,13 +84,13 @@ class LateTowers(PackedModule):
 
 
 def groups_of(tokens: int, page_tokens: int, group_tokens: int) -> int:
-    """How many vectors a block of so many tokens has: groups do not cross pages."""
+    """Return how many vectors a block of `tokens` tokens has. Groups do not cross pages."""
     whole, rest = divmod(tokens, page_tokens)
     return whole * -(-page_tokens // group_tokens) + -(-rest // group_tokens)
 
 
 def means(states: torch.Tensor, page_tokens: int, group_tokens: int) -> torch.Tensor:
-    """Means [groups, width] fp32 of runs of `group_tokens` rows of states [n, width]; no run crosses a page."""
+    """Return means [groups, width] fp32 of runs of `group_tokens` rows of states [n, width]. No run crosses a page."""
     pieces = []
     for page in torch.split(states.float(), page_tokens):
         whole = len(page) // group_tokens * group_tokens
@@ -100,6 +102,6 @@ def means(states: torch.Tensor, page_tokens: int, group_tokens: int) -> torch.Te
 
 
 def as_int8(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors [n, dimension] as int8, each by its own largest number: directions count, lengths do not."""
+    """Return vectors [n, dimension] as int8, each scaled by its own largest number. Only directions count."""
     largest = vectors.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
     return torch.round(vectors / largest * 127).to(torch.int8)

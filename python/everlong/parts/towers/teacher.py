@@ -1,4 +1,4 @@
-"""Vectors of a sentence encoder, whose similarities the towers are taught beside what is right."""
+"""Vectors of a sentence encoder. The towers learn its similarities beside what is right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 512  # texts between two saves
 def taught_vectors(
     pairs: Pairs, encoder: Encoder, folder: pathlib.Path, *, progress: Callable[[str, int, int], None] | None = None
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Unit vectors of every piece of every text and of every question, in their order; kept in `folder`."""
+    """Return unit vectors of every piece of every text and of every question, in their order; keep them in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = [piece for text in pairs.texts for piece in text.pieces]
     words = [question.words for question in pairs.questions]

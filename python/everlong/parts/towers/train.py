@@ -1,7 +1,7 @@
-"""Trains the towers of late interaction on cached states (parts/towers).
+"""Train the towers of late interaction on cached states.
 
-InfoNCE both ways over the batch and mined negatives (van den Oord et al., 2018; the four-MI100 design, 3.3.2), and the
-Kullback-Leibler divergence to a teacher's similarities where there is one. The model stays frozen: nothing of it is
+The loss is InfoNCE in both directions over the batch and mined negatives (van den Oord et al., 2018). Where there is a
+teacher, the Kullback-Leibler divergence to its similarities is added. The model stays frozen, and nothing of it is
 computed here.
 """
 
@@ -28,42 +28,42 @@ from everlong.training.run import Run
 from everlong.training.states import States, as_floats, cached_states
 
 BY_DEFAULT = True  # of `everlong train all`
-_DEPTHS = (1 / 3, 0.43, 0.53)  # shares of the model's, where its states tell most of what a text says
+_DEPTHS = (1 / 3, 0.43, 0.53)  # as shares of the model's depth, where its states tell most of what a text says
 _SAMPLED_ROWS = 50_000  # for center and scale
-_MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut anywhere
-_MINED_QUESTIONS = 2048  # that are scored at a time, against what answers them and as many other passages
-_MINED_AT_ONCE = 4  # times so many questions have mined passages until the next time
+_MOST_VECTORS = 64  # of a passage in a batch; a longer one is cut at a random place
+_MINED_QUESTIONS = 2048  # questions scored at a time, against what answers them and as many other passages
+_MINED_AT_ONCE = 4  # this many times _MINED_QUESTIONS questions get mined passages each time
 _MINED_A_QUESTION = 4
 _TEACHER_TEMPERATURE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The towers, by which a memory is searched by meaning: from questions and the passages that answer them."""
+    """Train the towers, by which a memory is searched by meaning, on questions and the passages that answer them."""
 
     # Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()
     sets: tuple[str, ...] = SETS  # shipped sets, by commas: fairytale,squad,natural; or none
-    text: tuple[pathlib.Path, ...] = ()  # that nobody asks about: wrong passages, among which a fact is looked for
-    stories: int = 0  # to train on, of FairytaleQA's; 0: all
-    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
-    teacher: str = "minilm"  # a sentence encoder whose similarities are taught, too: minilm, a name, or none
+    text: tuple[pathlib.Path, ...] = ()  # texts without questions, whose passages serve as wrong ones
+    stories: int = 0  # number of FairytaleQA's stories to train on; 0: all
+    layers: tuple[int, ...] = ()  # layers whose states are read, by commas; by default some in the middle
+    teacher: str = "minilm"  # sentence encoder whose similarities are learned too: minilm, a name, or none
     details: str = ""  # read passages as Detail Tokens of this pack's writer: auto, or a folder
-    details_tokens: int = 16  # that one of these stands for
-    steps: int = 2000  # of training, at most
-    batch: int = 64  # questions a step
-    negatives: int = 64  # passages beside those of the batch's questions, from `mine_every` on the best wrong ones
+    details_tokens: int = 16  # number of tokens that one Detail Token stands for
+    steps: int = 2000  # most training steps
+    batch: int = 64  # questions in each step
+    negatives: int = 64  # passages beside those of the batch's questions; after `mine_every` steps the best wrong ones
     learning_rate: float = 1e-3
     warmup: int = 100  # steps until the learning rate is reached
-    teacher_share: float = 0.5  # of the loss
-    evenness: float = 0.5  # a set of n questions gives n ** (1 - evenness) of a batch: 0 by size, 1 all alike
-    state_dropout: float = 0.2  # of whole tokens of a question: a word that is missing must not matter
-    mine_every: int = 500  # steps; the best wrong passages are looked for anew
-    check_every: int = 250  # steps; the towers that found most held-out questions are kept
+    teacher_share: float = 0.5  # weight of the teacher in the loss
+    evenness: float = 0.5  # a set of n questions gives n ** (1 - evenness) of a batch; 0: by size, 1: all sets alike
+    state_dropout: float = 0.2  # share of a question's tokens to drop; a missing word must not matter
+    mine_every: int = 500  # steps between searches for the best wrong passages
+    check_every: int = 250  # steps between checks; the towers that find most held-out questions are kept
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train towers` does; the shipped pack was made before some of these defaults."""
+    """Run `everlong train towers`. The shipped pack was made before some of these defaults."""
     from everlong.parts.writer.model import WRITER
     from everlong.retrieval.embedding import load_encoder
 
@@ -82,10 +82,10 @@ def train_on(
     teacher: Encoder | None = None,
     writer: PackPart | None = None,
 ) -> dict[str, PackPart]:
-    """Cache states and the teacher's vectors in `work`, train, measure on stories that were held out.
+    """Cache states and the teacher's vectors in `run.work`, train, and measure on stories that were held out.
 
-    With a `writer`, passages are its Detail Tokens, in place of states, and it is among what is given back.
-    What was cut short goes on where it stopped when it is called again with the same arguments.
+    With a `writer`, passages are its Detail Tokens in place of states, and the result contains the writer too. A run
+    that was cut short goes on where it stopped when it is called again with the same arguments.
     """
     from everlong.parts.towers.details import details_of
 
@@ -121,7 +121,7 @@ def train_on(
 
 @dataclasses.dataclass
 class TowerTrainer:
-    """One training."""
+    """One training. Raises ValueError where `group_tokens` is no multiple of the tokens of a cached row."""
 
     pairs: Pairs
     states: States
@@ -144,12 +144,16 @@ class TowerTrainer:
             tuple(self._of_text[question.text][piece] for piece in question.pieces) for question in self.pairs.questions
         ]
         train = (at for at, text in enumerate(self.pairs.texts) if text.split == "train")
-        self._wrong = np.asarray([passage for at in train for passage in self._of_text[at]])  # what may stand as wrong
+        # Passages that may stand as wrong
+        self._wrong = np.asarray([passage for at in train for passage in self._of_text[at]])
         self._random = np.random.default_rng(self.training.seed)
         self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
 
     def train(self) -> tuple[LateTowers, Learned]:
-        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads."""
+        """Train, from the last checkpoint where there is one.
+
+        One seed, machine and number of threads give the same bits.
+        """
         torch.manual_seed(self.training.seed)
         towers = LateTowers(self.settings)
         self._normalise(towers)
@@ -177,7 +181,7 @@ class TowerTrainer:
         return towers.cpu().eval(), learned
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of this."""
+        """Return what a checkpoint keeps of this."""
         return {"random": dict(self._random.bit_generator.state), "mined": self._mined}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -186,15 +190,16 @@ class TowerTrainer:
     # --- a step
 
     def _chances(self, train: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Of each question to be drawn: a small set of questions is drawn more often than its size has it."""
+        """Return the chance of each question to be drawn. A small set is drawn more often than its size says."""
         counts = self.pairs.origins()
         origins = [self.pairs.texts[self.pairs.questions[at].text].origin for at in train]
         chances = np.asarray([counts[origin] ** -self.training.evenness for origin in origins])
         return np.asarray(chances / chances.sum(), dtype=np.float64)
 
     def _normalise(self, towers: LateTowers) -> None:
-        """Each number centred and scaled, as the passages have it; of questions as they have it themselves where
-        passages are of something else.
+        """Set center and scale of each number from the passages.
+
+        Questions get their own where passages are Detail Tokens.
         """
         sample = self._sampled(self.states.passages)
         if self.settings.details_size:
@@ -229,7 +234,7 @@ class TowerTrainer:
         return loss + self.training.teacher_share * distance
 
     def _passages_of(self, batch: npt.NDArray[np.int64]) -> list[int]:
-        """One right passage of each question, then wrong ones: the best by the towers, or others of the same text."""
+        """Return one right passage of each question, then wrong ones: mined ones, or others of the same text."""
         chosen = [int(self._random.choice(self._gold[question])) for question in batch]
         wrong: list[int] = []
         for question in self._random.permutation(batch):
@@ -244,7 +249,7 @@ class TowerTrainer:
         return list(dict.fromkeys([*chosen, *wrong]))
 
     def _grouped(self, passages: Sequence[int], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """Means of states [groups, width] of passages one after the other, and whose each is [groups]."""
+        """Return means of states [groups, width] of the passages in order, and the passage of each [groups]."""
         pooled = self.settings.group_tokens // self.states.row_tokens
         pieces, owner = [], []
         for at, passage in enumerate(passages):
@@ -260,7 +265,7 @@ class TowerTrainer:
         return torch.cat(pieces), torch.cat(owner)
 
     def _words(self, batch: npt.NDArray[np.int64], *, whole: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-        """States [tokens, width] of questions one after the other, and whose each is [tokens]."""
+        """Return states [tokens, width] of the questions in order, and the question of each [tokens]."""
         pieces, owner = [], []
         for at, question in enumerate(batch):
             rows = as_floats(self.states.questions[slice(*self.states.words[question])])
@@ -275,8 +280,10 @@ class TowerTrainer:
 
     @torch.no_grad()
     def _mine(self, towers: LateTowers, questions: npt.NDArray[np.int64]) -> None:
-        """The best wrong passages by the towers themselves, of some of the questions: among what answers the others,
-        and as many passages by chance. Passages of stories that are held out are never among them.
+        """Find the best wrong passages by the towers themselves, for some of the questions.
+
+        They are drawn from what answers the other questions, and from as many random passages. Passages of stories that
+        are held out are never among them.
         """
         self._mined = {}
         drawn = self._random.permutation(questions)[: _MINED_AT_ONCE * _MINED_QUESTIONS]
@@ -290,7 +297,7 @@ class TowerTrainer:
             for row, question in enumerate(asked):
                 for passage in self._gold[question]:
                     scores[row, column[passage]] = -torch.inf
-                # Not the very best: it is often right, too.
+                # Skip the very best: it is often right, too.
                 best = torch.topk(scores[row], min(_MINED_A_QUESTION + 1, len(pool))).indices[1:]
                 self._mined[int(question)] = tuple(pool[at] for at in best.tolist())
 
@@ -298,7 +305,7 @@ class TowerTrainer:
     def scores(
         self, towers: LateTowers, questions: npt.NDArray[np.int64] | Sequence[int], passages: Sequence[int]
     ) -> torch.Tensor:
-        """[questions, passages], passages and questions whole."""
+        """Return scores [questions, passages] of whole questions and passages."""
         asked = np.asarray(questions)
         words, asker = self._words(asked, whole=True)
         device = towers.center.device
@@ -317,7 +324,10 @@ class TowerTrainer:
         return found
 
     def found(self, towers: LateTowers, split: Split) -> dict[str, float]:
-        """Shares of held-out questions whose right section is first, among four, by kind; all sections of the split."""
+        """Return by kind the shares of held-out questions whose right section is first, and among four.
+
+        All sections of the split are ranked.
+        """
         asked = self.pairs.of_split(split)
         texts = sorted({self.pairs.questions[at].text for at in asked})
         passages = [passage for text in texts for passage in self._of_text[text]]
@@ -359,7 +369,7 @@ class _Both(torch.nn.Module):
 def _late(
     queries: torch.Tensor, asker: torch.Tensor, asked: int, vectors: torch.Tensor, owner: torch.Tensor, passages: int
 ) -> torch.Tensor:
-    """Scores [asked, passages]: of each query row the largest product in a passage, summed over whose rows they are."""
+    """Return scores [asked, passages]: each query row's largest product in a passage, summed over a question's rows."""
     counts = torch.bincount(owner, minlength=passages)
     most = int(counts.max())
     places = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
@@ -372,6 +382,6 @@ def _late(
 
 
 def _info_nce(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Of rows with one right column or more."""
+    """Return the loss of rows that have at least one right column."""
     of_right = torch.logsumexp(scores.masked_fill(~right, -torch.inf), dim=-1)
     return (torch.logsumexp(scores, dim=-1) - of_right).mean()

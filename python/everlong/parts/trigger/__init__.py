@@ -1,4 +1,4 @@
-"""The trigger: blocks of what is read end where a topic does, as the model's own states say."""
+"""The trigger: blocks end where the model's own states say that a topic ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Trigger(PartSettings, group="trigger", least={"mean_tokens": 1}):
-    """Beside the rules (turns and signals, and near L_max a paragraph or sentence)."""
+    """It works beside the rules: turns and signals, and paragraphs and sentences near the block's greatest length."""
 
     entries = ("trigger",)
 
-    mean_tokens: int = 256  # what blocks of books come to, on average
+    mean_tokens: int = 256  # mean length in tokens of blocks of books
 
     def check(self, config: MemoryConfig) -> None:
         archive = config.archive

@@ -1,4 +1,6 @@
-"""The trigger at work: what it says of each token that is read, and the threshold for blocks of a wanted length."""
+"""The trigger at work: the probability of a topic's end at each token, and the threshold for blocks
+of a wanted length.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,21 @@ _CHUNK_TOKENS = 256
 
 @dataclasses.dataclass(frozen=True)
 class SaidText:
-    """What the trigger says of a text: probabilities [n], and where its sentences and paragraphs end, tokens before."""
+    """What the trigger says of a text: probabilities [n], and where its sentences and paragraphs
+    end, as tokens before.
+    """
 
     probabilities: npt.NDArray[np.float32]
     ends: Sequence[tuple[int, str]]
 
 
 class LearnedTopicEnds:
-    """The trigger of a pack over the text of one frame. Not thread-safe."""
+    """A pack's trigger over the text of one frame. Not thread-safe."""
 
     def __init__(self, pack: Pack, os_config: _core.MemoryOsConfig, mean_tokens: int) -> None:
-        """Blocks of `mean_tokens` on average, by the rules of `os_config`, as far as the calibration text is like what
-        is read.
+        """Load the trigger, with a threshold that gives blocks of `mean_tokens` on average by the rules of `os_config`.
+
+        The mean holds as far as the calibration text is like the text that is read.
         """
         part = pack.parts[TRIGGER]
         self.trigger = TriggerNet.of_part(part)
@@ -55,10 +60,10 @@ class LearnedTopicEnds:
 def threshold_for(
     texts: Sequence[SaidText], os_config: _core.MemoryOsConfig, lookahead: int, mean_tokens: int
 ) -> float:
-    """The threshold by which the Memory OS cuts these texts into blocks whose mean is nearest to `mean_tokens`."""
+    """Return the threshold by which the Memory OS cuts these texts into blocks of a mean nearest to `mean_tokens`."""
     said = np.unique(np.concatenate([text.probabilities for text in texts])) if texts else np.zeros(0, np.float32)
     candidates = np.append(said[said > 0], np.float32(_NEVER))
-    low, high = 0, len(candidates) - 1  # the mean grows with the threshold, but for a few tokens
+    low, high = 0, len(candidates) - 1  # the mean grows with the threshold, except for a few tokens
     best, distance = _NEVER, np.inf
     while low <= high:
         middle = (low + high) // 2
@@ -75,16 +80,18 @@ def threshold_for(
 
 
 def block_lengths(text: SaidText, os_config: _core.MemoryOsConfig, threshold: float, lookahead: int) -> list[int]:
-    """Of the blocks that the Memory OS makes of a text, but for the last one, which the text's end cuts."""
+    """Return the lengths of the blocks that the Memory OS makes of a text, without the last one, which the text's end
+    cuts.
+    """
     return [end - begin for begin, end in blocks_of(text, os_config, threshold, lookahead)]
 
 
 def blocks_of(
     text: SaidText, os_config: _core.MemoryOsConfig, threshold: float, lookahead: int
 ) -> Iterator[tuple[int, int]]:
-    """Begin and end of those blocks."""
+    """Yield begin and end of those blocks."""
     os_config.topic_threshold, os_config.topic_lookahead = threshold, lookahead
-    os_config.kept_tokens = 0  # what would be kept of them changes no block
+    os_config.kept_tokens = 0  # kept tokens change no block
     os = _core.MemoryOs(os_config)
     done, next_end = 0, 0
     while done < len(text.probabilities):
@@ -101,7 +108,10 @@ def blocks_of(
 
 
 def kept_texts(texts: Sequence[SaidText]) -> dict[str, torch.Tensor]:
-    """As a pack keeps them: probabilities and what each token ends, one text after the other, and their lengths."""
+    """Return the texts as a pack keeps them.
+
+    Probabilities and what each token ends are stored one text after the other, with the texts' lengths beside them.
+    """
     codes = []
     for text in texts:
         code = np.zeros(len(text.probabilities), dtype=np.uint8)
@@ -116,7 +126,7 @@ def kept_texts(texts: Sequence[SaidText]) -> dict[str, torch.Tensor]:
 
 
 def said_texts(kept: Mapping[str, torch.Tensor]) -> list[SaidText]:
-    """What `kept_texts` made of them."""
+    """Return the texts that `kept_texts` packed."""
     texts, first = [], 0
     for length in kept["lengths"].tolist():
         own = slice(first, first + length)

@@ -1,10 +1,10 @@
-"""Does the trigger see where topics end: beside TextTiling on hidden states, surprise, equal lengths, every paragraph.
+"""Measure whether the trigger sees where topics end.
 
-Two sets that nothing was trained on: TIAGE's dev dialogues, whose turns say where the topic shifts, and pieces of
-books by authors that the trigger has not read, joined where a paragraph ends. Places are the ends of turns and
-paragraphs.
-All methods but "every paragraph" cut as many of them as there are right ones; where they score places, those that score
-highest. Then books as they are: how long blocks come to be at the lengths that were asked for.
+It is compared with TextTiling on hidden states, surprise, equal lengths and every paragraph. There are two sets that
+nothing was trained on. TIAGE's dev dialogues say at which turns the topic shifts. The other set is pieces of books by
+authors that the trigger has not read, joined where a paragraph ends. Places are the ends of turns and paragraphs. Every
+method but "every paragraph" cuts as many places as there are right ones. Methods that score places cut the highest
+scores. Then books are read as they are, to see how long blocks become at the lengths that were asked for.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ Scores = npt.NDArray[np.float64]
 _CHUNK_TOKENS = 512
 _PLAIN_TEXTS = 5
 _TILING_TOKENS = 32  # on either side of a place
-_SURPRISE_WINDOW = 128  # tokens before one, whose losses it is compared with
-_SURPRISE_TOKENS = 4  # behind a place, of which the most surprising one counts
+_SURPRISE_WINDOW = 128  # tokens before a token, with whose losses its own is compared
+_SURPRISE_TOKENS = 4  # tokens after a place, of which the most surprising one counts
 LEARNED, TILING, SURPRISE, EQUAL, EVERY = "trigger", "TextTiling", "surprise", "equal lengths", "every paragraph"
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadForEval:
-    """A text's places and what its reading gave."""
+    """A text's places, and what its reading gave."""
 
     text: CutText
     ids: torch.Tensor  # int64 [n]
-    places: tuple[int, ...]  # tokens before each, of all its cuts
+    places: tuple[int, ...]  # tokens before each of its cuts
     right: npt.NDArray[np.bool_]  # [places] whether a topic ends there
     states: torch.Tensor  # [n, width] fp32 of the trigger's layers
     losses: Scores  # [n] of each token, in nats; 0 for the first
@@ -61,12 +61,12 @@ class ReadForEval:
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Does the learned trigger see where topics end, and how long do blocks come to be."""
+    """Measure whether the learned trigger sees where topics end, and how long blocks become."""
 
-    # Books beside those that are shipped, author--title.txt, whose pieces are joined.
+    # Books beside the shipped ones, author--title.txt, whose pieces are joined.
     text: tuple[pathlib.Path, ...] = ()
-    splices: int = 8  # texts of six pieces of books each
-    # Mean lengths of blocks that are asked for, of books as they are; or none.
+    splices: int = 8  # number of joined texts, of six pieces of books each
+    # Mean lengths of blocks to ask for on books as they are, by commas; or none.
     means: tuple[int, ...] = (128, 192, 256, 320)
 
 
@@ -74,12 +74,12 @@ class Measuring:
 class TopicsReport(Report):
     made_with: dict[str, Any]
     trigger: str  # its id
-    sets: dict[str, dict[str, float]]  # by set: texts, places, right
+    sets: dict[str, dict[str, float]]  # by set: texts, tokens, places, right
     figures: dict[str, dict[str, dict[str, float]]]  # by set and method: F1, Pk, WindowDiff, AP
     lengths: dict[str, dict[str, float]]  # by asked mean: threshold, blocks, mean
 
     def tables(self) -> Iterator[Table | str]:
-        """A row a method; then asked and found lengths of blocks."""
+        """Yield a table with a row for each method, then one with asked and found lengths of blocks."""
         columns = ("F1", "Pk", "WindowDiff", "AP")
         for name, figures in self.figures.items():
             size = self.sets[name]
@@ -107,9 +107,9 @@ def measure(
     config: MemoryConfig,
     log: Log = silent,
 ) -> TopicsReport:
-    """Read both sets and books as they are, score every place, and cut. Shipped books stand beside what is named.
+    """Read both sets and books as they are, score every place, and cut. Shipped books are added to the named ones.
 
-    EverlongError where the pack has no trigger.
+    Raises EverlongError where the pack has no trigger.
     """
     network, tokenizer = loaded
     part = pack_with(TRIGGER, "trigger", network, pack).parts[TRIGGER]
@@ -141,12 +141,12 @@ def measure(
 
 @torch.no_grad()
 def read_for_eval(model: Any, tokenizer: Any, text: CutText, layers: Sequence[int]) -> ReadForEval:
-    """One plain reading of a text, in chunks."""
+    """Read a text once, plainly, in chunks."""
     ids, places = tokens_of(tokenizer, text)
     kinds = [cut.kind for cut in text.cuts]
     cache = DynamicCache(config=model.config)
     states, losses = [], [torch.zeros(1)]
-    newest: torch.Tensor | None = None  # logits behind the chunk before
+    newest: torch.Tensor | None = None  # logits after the chunk before
     for chunk in torch.split(ids, _CHUNK_TOKENS):
         with HiddenTap(model, layers) as tap:
             out = model(input_ids=chunk[None].to(model.device), **{cache_argument(model): cache}, use_cache=True)
@@ -161,7 +161,7 @@ def read_for_eval(model: Any, tokenizer: Any, text: CutText, layers: Sequence[in
 
 
 def methods_on(trigger: TriggerNet, read: Sequence[ReadForEval]) -> dict[str, dict[str, float]]:
-    """Figures of every method on a set of texts."""
+    """Return the figures of every method on a set of texts."""
     scored = {
         LEARNED: [trigger_scores(trigger, text) for text in read],
         TILING: [tiling_scores(text) for text in read],
@@ -186,7 +186,7 @@ def methods_on(trigger: TriggerNet, read: Sequence[ReadForEval]) -> dict[str, di
 
 @torch.no_grad()
 def trigger_scores(trigger: TriggerNet, read: ReadForEval) -> Scores:
-    """Logits of the places; at a text's end, where too few tokens follow, these count several times."""
+    """Return the logits of the places. At a text's end, where too few tokens follow, these are repeated."""
     lookahead = trigger.settings.lookahead
     scores = []
     for place in read.places:
@@ -202,7 +202,9 @@ def trigger_scores(trigger: TriggerNet, read: ReadForEval) -> Scores:
 
 
 def tiling_scores(read: ReadForEval) -> Scores:
-    """TextTiling (Hearst, 1997) on hidden states: how deep a place lies between peaks of likeness on either side."""
+    """Return TextTiling scores (Hearst, 1997) on hidden states: the depth of a place between peaks of likeness on both
+    sides.
+    """
     centred = read.states - read.states.median(dim=0).values
     likeness = []
     for place in read.places:
@@ -213,7 +215,7 @@ def tiling_scores(read: ReadForEval) -> Scores:
 
 
 def depths(likeness: Scores) -> Scores:
-    """How far each lies below the peak that is climbed to from it on either side, together."""
+    """Return how far each value lies below the peaks that are climbed to from it on either side, summed."""
     found = np.zeros(len(likeness))
     for at, value in enumerate(likeness):
         for side in (likeness[at::-1], likeness[at:]):
@@ -223,8 +225,9 @@ def depths(likeness: Scores) -> Scores:
 
 
 def surprise_scores(read: ReadForEval) -> Scores:
-    """Surprise (EM-LLM, Fountas et al., 2024): by how many standard deviations a token's loss is above the mean of
-    those before it.
+    """Return surprise scores (EM-LLM, Fountas et al., 2024).
+
+    A score says by how many standard deviations a token's loss is above the mean of the tokens before it.
     """
     scores = []
     for place in read.places:
@@ -238,7 +241,7 @@ def surprise_scores(read: ReadForEval) -> Scores:
 
 
 def highest(scores: Sequence[Scores], count: int) -> list[npt.NDArray[np.bool_]]:
-    """Of all texts' places together the `count` that score highest, the first of equal ones."""
+    """Return the `count` places that score highest over all texts; of equal scores the first."""
     order = np.argsort(-np.concatenate(scores), kind="stable")[:count]
     chosen = np.zeros(sum(map(len, scores)), dtype=bool)
     chosen[order] = True
@@ -246,7 +249,7 @@ def highest(scores: Sequence[Scores], count: int) -> list[npt.NDArray[np.bool_]]
 
 
 def equal_lengths(right: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np.bool_]]:
-    """Segments of as many units each as the right ones have on average."""
+    """Cut segments of equal length, as long on average as the right ones."""
     units = sum(len(own) + 1 for own in right) / sum(int(own.sum()) + 1 for own in right)
     cuts = []
     for own in right:
@@ -264,7 +267,7 @@ def lengths_at(
     means: Sequence[int],
     memory_config: MemoryConfig,
 ) -> dict[str, dict[str, float]]:
-    """Mean length of the blocks of texts, at thresholds calibrated on others for these means."""
+    """Return the mean length of the texts' blocks, at thresholds calibrated on other texts for these means."""
     found = {}
     lookahead = trigger.settings.lookahead
     for mean in means:

@@ -1,7 +1,7 @@
-"""A head on the served model's own states that says how probable it is that a topic ends at a place of a text.
+"""A head on the served model's own states that says how probable a topic's end is at a place of a text.
 
-The four-MI100 design, 3.2.1 (a learned trigger), as a classifier of places on frozen states: whether a topic has ended
-is seen in what comes next, so a place is judged once `lookahead` tokens behind it are read. Nothing later counts.
+It is a learned trigger: a classifier of places on frozen states. What comes next shows whether a topic has ended. So a
+place is judged once `lookahead` tokens after it are read; nothing later counts.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from everlong.models.pack import PackedModule, PackPart
 
 TRIGGER = "trigger"
 
-_MOST = 5.0  # of a centred and scaled number: a text's very first token has states of another size
+_MOST = 5.0  # clamp for centred and scaled numbers: the states of a text's very first token have another size
 
 
 @dataclasses.dataclass(frozen=True)
 class TriggerSettings:
-    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    layers: tuple[int, ...]  # layers whose states are read, as `HiddenTap` counts them
     hidden_size: int
-    before_tokens: int = 64  # whose mean stands for what a place ends
-    lookahead: int = 16  # tokens behind a place, whose mean stands for what begins there
-    units: int = 32  # of the hidden layer
+    before_tokens: int = 64  # tokens before a place, whose mean stands for what ends there
+    lookahead: int = 16  # tokens after a place, whose mean stands for what begins there
+    units: int = 32  # width of the hidden layer
 
     @property
     def reach(self) -> int:
-        """Tokens before the newest one that what is said once it is read depends on."""
+        """How many tokens before the newest one the newest probability depends on."""
         return self.before_tokens + self.lookahead - 1
 
 
 class TriggerNet(PackedModule):
-    """Of states [n, layers * hidden size], the layers' side by side, that follow each other in a text."""
+    """Reads states [n, layers * hidden size] that follow each other in a text, with the layers side by side."""
 
     settings: TriggerSettings
     BESIDE = ("calibration",)
@@ -55,14 +55,14 @@ class TriggerNet(PackedModule):
         self._dropout = torch.nn.Dropout(dropout)
 
     def normal(self, states: torch.Tensor) -> torch.Tensor:
-        """States [n, width] fp32, each number centred and scaled as in training."""
+        """Return the states [n, width] as fp32, centred and scaled as in training."""
         return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
 
     def inputs(self, normal: torch.Tensor) -> torch.Tensor:
-        """What is looked at of the places behind 1, 2 ... n - lookahead of n tokens: [places, 4 * width] of
-        `normal` states [n, width].
+        """Return the features of the places after 1, 2 ... n - lookahead of n tokens: [places, 4 * width].
 
-        The token before the place, the one behind it, the step from the mean before to the mean behind, and its size.
+        They come from `normal` states [n, width] and have four parts: the token before the place, the token after it,
+        the step from the mean before to the mean after, and the size of that step.
         """
         behind = self.settings.lookahead
         places = len(normal) - behind
@@ -72,32 +72,34 @@ class TriggerNet(PackedModule):
         return torch.cat([normal[:places], normal[1 : places + 1], step, step.abs()], dim=-1)
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        """[places] of what is looked at."""
+        """Return logits [places] of the features."""
         hidden = torch.nn.functional.gelu(self.inner(self._dropout(inputs)))
         logits: torch.Tensor = self.outer(self._dropout(hidden))[:, 0]
         return logits
 
     def said(self, states: torch.Tensor) -> torch.Tensor:
-        """Probabilities [n] of states [n, width]: once the i-th token is read, that of the place `lookahead` tokens
-        before, and 0 where no text stands before that place.
+        """Return probabilities [n] of states [n, width].
+
+        The i-th is that of the place `lookahead` tokens before the i-th token, once that token is read. It is 0 where
+        no text stands before that place.
         """
         probabilities = torch.sigmoid(self.logits(self.inputs(self.normal(states))))
         return torch.cat([probabilities.new_zeros(len(states) - len(probabilities)), probabilities])
 
     @staticmethod
     def _means(rows: torch.Tensor, count: int) -> torch.Tensor:
-        """Of every `count` rows that follow each other."""
+        """Return the mean of every `count` rows that follow each other."""
         return torch.nn.functional.avg_pool1d(rows.T[None], count, stride=1)[0].T
 
     def _means_so_far(self, rows: torch.Tensor) -> torch.Tensor:
-        """Of every row and those before it, before_tokens together or as many as there are."""
+        """Return the mean of every row and those before it, before_tokens together or as many as there are."""
         count = self.settings.before_tokens
         padded = torch.nn.functional.pad(rows, (0, 0, count - 1, 0))
         there = torch.arange(1, len(rows) + 1, device=rows.device).clamp(max=count)
         return self._means(padded, count) * (count / there)[:, None]
 
     def part_with(self, calibration: Mapping[str, torch.Tensor], made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it, and beside it what thresholds are calibrated by."""
+        """Return the part as a pack keeps it, with the calibration text beside it."""
         part = self.part(made)
         kept = {f"{_CALIBRATION}{name}": tensor for name, tensor in calibration.items()}
         return dataclasses.replace(part, tensors={**part.tensors, **kept})
@@ -107,7 +109,7 @@ _CALIBRATION = "calibration."
 
 
 def calibration_of(part: PackPart) -> dict[str, torch.Tensor]:
-    """What thresholds are calibrated by (parts/trigger)."""
+    """Return the part's calibration text, by which thresholds are found."""
     return {
         name.removeprefix(_CALIBRATION): tensor
         for name, tensor in part.tensors.items()

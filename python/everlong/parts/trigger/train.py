@@ -1,8 +1,8 @@
-"""Trains the trigger on cached states (parts/trigger): a weighted cross entropy over places of texts.
+"""Train the trigger on cached states: a weighted cross entropy over places of texts.
 
-A place where a topic ends is 1, one where a turn or paragraph ends a little more than 0 (so that, where no topic ends
-for long, blocks end there rather than anywhere), any other place 0. All of the former are learned from, of the others a
-share. The model stays frozen: nothing of it is computed here.
+A place where a topic ends has the target 1. A place where a turn or paragraph ends has a little more than 0, so that
+blocks end there rather than anywhere if no topic ends for long. Any other place has 0. All ends are learned from, and a
+share of the other places. The model stays frozen, and nothing of it is computed here.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from everlong.training.run import Run
 from everlong.training.states import middle_and_spread
 
 BY_DEFAULT = True  # of `everlong train all`
-_DEPTHS = (0.43,)  # shares of the model's, whose states are read where nobody names layers
+_DEPTHS = (0.43,)  # as shares of the model's depth, where nobody names layers
 _SAMPLED_ROWS = 20_000  # for center and scale
-_OTHER = "other"  # a place within a sentence or between two of a paragraph
+_OTHER = "other"  # a place within a sentence, or between two sentences of a paragraph
 
-# How much of a topic's end a place is, and how much each counts in the loss: there are few splices.
+# How much of a topic's end a place is, and its weight in the loss: splices are few.
 _TARGETS: dict[CutKind, float] = {kind: 1.0 for kind in TOPICS} | {"turn": 0.05, "paragraph": 0.05}
 _WEIGHTS: dict[CutKind, float] = {"splice": 6.0, "author": 8.0, "chapter": 3.0, "shift": 1.5}
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The trigger, by which blocks end where a topic does: from joined pieces of books and dialogues."""
+    """Train the trigger, by which blocks end where a topic ends, on joined pieces of books and on dialogues."""
 
-    # Books, author--title.txt, whose pieces are joined; by default those that are shipped.
+    # Books, author--title.txt, whose pieces are joined; by default the shipped ones.
     text: tuple[pathlib.Path, ...] = ()
-    splices: int = 36  # texts of six pieces of books each
+    splices: int = 36  # number of joined texts, of six pieces of books each
     dialogues: bool = True  # learn from the shipped dialogues (TIAGE), too
-    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
-    steps: int = 600  # of training, at most
-    batch: int = 768  # places a step
+    layers: tuple[int, ...] = ()  # layers whose states are read, by commas; by default one in the middle
+    steps: int = 600  # most training steps
+    batch: int = 768  # places in each step
     warmup: int = 1  # steps until the learning rate is reached
-    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
+    falling: bool = False  # whether the learning rate falls to a fiftieth, as a cosine does
     weight_decay: float = 0.1
-    clip: float | None = None  # the most that the norm of a step's gradient may be
-    dropout: float = 0.4
-    other_share: float = 0.05  # of places where nothing ends
-    check_every: int = 25  # steps; the weights of the least loss on held-out texts are kept
-    patience: int | None = 8  # checks without a lesser loss, then it ends
+    clip: float | None = None  # most that the norm of a step's gradient may be
+    dropout: float = 0.4  # dropout of the head's inputs and hidden layer
+    other_share: float = 0.05  # share of the places where nothing ends to learn from
+    check_every: int = 25  # steps between checks; the weights of the least loss on held-out texts are kept
+    patience: int | None = 8  # checks without a lesser loss before training ends
 
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """What is learned from, one row a place."""
+    """Places to learn from, one row each."""
 
     inputs: torch.Tensor  # [n, width]
     targets: torch.Tensor  # [n]
@@ -69,7 +69,7 @@ class _Places:
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train trigger` does; the defaults are those of the shipped pack."""
+    """Run `everlong train trigger`. The defaults are those of the shipped pack."""
     texts = trigger_texts(
         books_of(training.text), splices=training.splices, with_dialogues=training.dialogues, seed=training.seed
     )
@@ -77,18 +77,18 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
 
 
 def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str, PackPart]:
-    """Cache states in `work`, train, measure on texts that were held out, keep what thresholds are calibrated by.
+    """Cache states in `run.work`, train, measure on held-out texts, and keep the calibration texts.
 
-    Those are the texts of origin "book". States that were cut short go on where they stopped; training takes minutes
-    and begins anew. ValueError where there are no such texts, or none to train on or to hold out.
+    The calibration texts are those of origin "book". Reading that was cut short goes on where it stopped; training
+    takes minutes and begins anew. Raises ValueError where there are no such texts, or none to train on or to hold out.
     """
     layers = run.layers(training.layers, _DEPTHS)
     books = [at for at, text in enumerate(texts) if text.origin == "book"]
     if not books:
-        raise ValueError("thresholds are calibrated on text as it is read; there is none")
+        raise ValueError("thresholds are calibrated on whole books, and there are none")
     states = read_states(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
     fitted, learned = fit(states, TriggerSettings(layers, run.hidden_size), training, check=run.check)
-    # As a pack gives it back: its maps are in 16 bits there.
+    # Measure it as a pack gives it back: its maps have 16 bits there.
     trigger = TriggerNet.of_part(fitted.part({}))
     boundaries = TextBoundaries(run.tokenizer)
     kept = []
@@ -112,7 +112,10 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
 def fit(
     states: ReadStates, settings: TriggerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[TriggerNet, Learned]:
-    """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
+    """Train the head; one seed, machine and number of threads give the same bits.
+
+    Raises ValueError where all texts are held out, or none.
+    """
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
     trigger = TriggerNet(settings, dropout=training.dropout)
@@ -134,7 +137,7 @@ def fit(
 
 
 def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bool_]) -> float:
-    """Mean, over the right ones, of the share of right ones among all that score as high; 0 where none is right."""
+    """Return the mean precision at each right place, over all that score at least as high; 0 where none is right."""
     order = np.argsort(-scores, kind="stable")
     ranked, hits = scores[order], np.cumsum(right[order])
     last = np.searchsorted(-ranked, -ranked, side="right")  # equal scores share a rank
@@ -143,7 +146,7 @@ def average_precision(scores: npt.NDArray[np.floating], right: npt.NDArray[np.bo
 
 
 def figures_of(trigger: TriggerNet, states: ReadStates, split: str) -> dict[str, float]:
-    """Average precision among the ends of turns and paragraphs of a split's texts, by origin."""
+    """Return the average precision among the ends of turns and paragraphs of a split's texts, by origin."""
     return _found(trigger, _places(trigger, states, split, 0.0, np.random.default_rng(0)))
 
 
@@ -155,7 +158,7 @@ def _loss(trigger: TriggerNet, places: _Places, rows: torch.Tensor) -> torch.Ten
 
 
 def _normalise(trigger: TriggerNet, states: ReadStates, random: np.random.Generator) -> None:
-    """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
+    """Set center and scale of each number from the texts, by middle and spread, as a few numbers have another size."""
     chosen = np.sort(random.choice(len(states.states), min(_SAMPLED_ROWS, len(states.states)), replace=False))
     center, spread = middle_and_spread(states.floats(chosen).float())
     trigger.center.copy_(center)

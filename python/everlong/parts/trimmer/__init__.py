@@ -14,13 +14,13 @@ Choice = Literal["learned", "random", "key_norm"]
 
 @dataclasses.dataclass(frozen=True)
 class Trimmer(PartSettings, group="trimmer"):
-    """For `frame.kept_tokens`, whose newest tokens stay without it."""
+    """For `frame.kept_tokens`. Without the Trimmer, the newest tokens stay."""
 
     entries = ("trimmer",)
 
-    # "learned": the head that was trained for the model. "random": any, drawn anew for each block. "key_norm": those
-    # with the smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430); a model
-    # that normalises its keys (Qwen3, Gemma 3) makes all alike: there that is hardly a choice.
+    # "learned": the head that was trained for the model. "random": tokens drawn anew for each block. "key_norm": the
+    # tokens with the smallest un-rotated keys, which attention comes back to (Devoto et al. 2024, arXiv 2406.11430). A
+    # model that normalises its keys (Qwen3, Gemma 3) makes all norms alike, so there "key_norm" hardly chooses.
     by: Choice = "learned"
 
     def missing(self, pack: Pack | None) -> str | None:

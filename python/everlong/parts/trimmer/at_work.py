@@ -1,4 +1,4 @@
-"""Who says what the tokens of a closed block are worth: the head of a pack, and what needs no training."""
+"""Scores of the tokens of a closed block: from a pack's head, or by rules that need no training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
 
 class ByStates:
-    """What a head says of the states that a block was read with. Thread-safe."""
+    """Scores by a head, from the states that a block was read with. Thread-safe."""
 
     def __init__(self, layers: Sequence[int], scores: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """`scores` gives [T] of states [T, layers * hidden size], side by side."""
+        """Take `scores`, which gives [T] of states [T, layers * hidden size], with the layers side by side."""
         self.needs = Needs(hidden_layers=layers)
         self._scores = scores
 
@@ -25,12 +25,12 @@ class ByStates:
 
     @torch.no_grad()
     def of_states(self, hidden: Hidden) -> torch.Tensor:
-        """[T] of hidden states [T, hidden size] by layer."""
+        """Return [T] of hidden states [T, hidden size] by layer."""
         return self._scores(side_by_side(hidden, self.needs.hidden_layers).float().cpu())
 
 
 class Drawn:
-    """The same of the same place in a stream, whichever process reads it."""
+    """Random scores, the same for the same place in a stream, whichever process reads it."""
 
     def worth(self, span: Span) -> torch.Tensor:
         generator = torch.Generator("cpu").manual_seed(span.begin)
@@ -38,7 +38,7 @@ class Drawn:
 
 
 class ByKeys:
-    """The smallest un-rotated keys are worth most."""
+    """Scores by keys: the smallest un-rotated keys are worth most."""
 
     def worth(self, span: Span) -> torch.Tensor:
         k, _ = span.kv()
@@ -47,7 +47,7 @@ class ByKeys:
 
 
 def trimmer_in(pack: Pack | None) -> ByStates:
-    """The head of a pack that has one."""
+    """Return the head of a pack that has one."""
     assert pack is not None
     trimmer = TrimmerNet.of_part(pack.parts[TRIMMER])
     return ByStates(trimmer.settings.layers, trimmer.scores)

@@ -1,9 +1,9 @@
-"""Trains the Trimmer through the model, stage 1 (the four-MI100 design, 3.2.3; the one-GPU design, 3.2.1).
+"""Train the Trimmer through the model.
 
-The teacher has all of a stream's keys, the student those of its blocks that the Trimmer chooses, hard, under a small
-K. What it loses on what follows (scenarios.py) goes back through the frozen model to the scores: by weights of keys
-(models/masked.py) that are 0 or 1 and whose derivative is that of a relaxed choice (top_k.py). Noise on the scores
-draws several masks a target. An adapter may learn with it (the design, 3.2.4): it is at work in the student alone.
+The teacher has all of a stream's keys. The student has only those that the Trimmer chooses in its blocks, as a hard
+choice under a small K. Its loss on what follows (scenarios.py) goes back through the frozen model to the scores. It
+does so by weights of keys (models/masked.py) that are 0 or 1 and have the derivative of a relaxed choice (top_k.py).
+Noise on the scores draws several masks a target. An adapter may learn with it; it works in the student alone.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from everlong.training.states import require_same
 @dataclasses.dataclass(frozen=True)
 class InModelTraining(LoopSettings):
     steps: int = 100
-    batch: int = 4  # scenarios a step
+    batch: int = 4  # scenarios in each step
     learning_rate: float = 2e-4
     adapter_learning_rate: float = 5e-4  # of an adapter that learns, too
     warmup: int = 1
     falling: bool = False
     weight_decay: float = 0.0
     check_every: int = 10
-    masks: int = 2  # of each target
+    masks: int = 2  # for each target
     budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block; drawn for each target
-    ce: float = 0.5  # alpha, beta, gamma of the design's loss
+    ce: float = 0.5  # weights of the loss terms: cross entropy, KL from the teacher, lost attention
     kl: float = 1.0
     attention_kl: float = 0.1
-    noise: float = 0.5  # times Gumbel's, on the scores
+    noise: float = 0.5  # factor on the Gumbel noise that is added to the scores
     temperature: float = 0.5  # of the relaxed choice, in units of the scores
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class InModelTraining(LoopSettings):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """How many of a stream's tokens are kept: so many of each block, or as many on average, wherever they stand."""
+    """How many of a stream's tokens are kept: `budget` of each block, or as many on average, wherever they stand."""
 
     budget: int
     over: Literal["block", "stream"]
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class _Read:
-    """A scenario's stream, read once; and what the teacher says of each target: log probabilities [scored, V]."""
+    """A scenario's stream, read once, and what the teacher says of each target: log probabilities [scored, V]."""
 
     whole: WholeText
     states: torch.Tensor  # fp32 [blocks * BLOCK_TOKENS, width]
@@ -81,14 +81,15 @@ class _Read:
 
 @dataclasses.dataclass
 class InModelTrainer:
-    """One training of one Trimmer, and of an adapter where one is given; the model is frozen and stays as it is.
-    ValueError where all scenarios are held out, or none.
+    """One training of a Trimmer, and of an adapter where one is given. The model is frozen and stays as it is.
+
+    Raises ValueError where all scenarios are held out, or none.
     """
 
     model: Any
     scenarios: Sequence[Scenario]
     training: InModelTraining
-    adapter: LowRankMaps | None = None  # is trained in place
+    adapter: LowRankMaps | None = None  # trained in place
     checkpoints: pathlib.Path | None = None
     progress: Told | None = None
 
@@ -100,8 +101,10 @@ class InModelTrainer:
         self._read: dict[str, _Read] = {}
 
     def train(self, trimmer: TrimmerNet) -> tuple[TrimmerNet, Learned]:
-        """From `trimmer`, which stays as it is, or from the last checkpoint. The same bits for one seed, machine and
-        number of threads. EverlongError where the checkpoints are of another training.
+        """Train from `trimmer`, which stays as it is, or from the last checkpoint.
+
+        One seed, machine and number of threads give the same bits. Raises EverlongError where the checkpoints are of
+        another training.
         """
         self._require_same()
         training = self.training
@@ -135,7 +138,7 @@ class InModelTrainer:
 
     @torch.no_grad()
     def held_out(self, trimmer: TrimmerNet) -> float:
-        """Loss on the scenarios that are held out, without noise, mean over targets and budgets."""
+        """Return the mean loss on the held-out scenarios over targets and budgets, without noise."""
         losses = []
         for scenario in self._fit:
             read = self._reading(trimmer, scenario)
@@ -153,7 +156,10 @@ class InModelTrainer:
     def loss(
         self, whole: WholeText, weights: torch.Tensor, scenario: Scenario, target: Target, teacher: torch.Tensor
     ) -> torch.Tensor:
-        """alpha CE + beta KL from the teacher [scored, V] + gamma Attn-KL, mean over masks [B, n] and scored tokens."""
+        """Return ce * CE + kl * KL from the teacher [scored, V] + attention_kl * lost attention.
+
+        It is a mean over masks [B, n] and scored tokens.
+        """
         training = self.training
         with contextlib.nullcontext() if self._attached is None else self._attached.at_work():
             said, lost = said_under(self.model, whole, weights, target)
@@ -166,7 +172,7 @@ class InModelTrainer:
     # --- a step
 
     def _losses(self, trimmer: TrimmerNet, scenario: Scenario, drawn: random.Random) -> Iterator[torch.Tensor]:
-        """Of each of a scenario's targets."""
+        """Yield the loss of each of a scenario's targets."""
         training = self.training
         read = self._reading(trimmer, scenario)
         for target, teacher in zip(scenario.targets, read.teacher, strict=True):
@@ -177,7 +183,7 @@ class InModelTrainer:
             yield self.loss(read.whole, weights, scenario, target, teacher)
 
     def _reading(self, trimmer: TrimmerNet, scenario: Scenario) -> _Read:
-        """Read once in a training: what costs is the forward of the stream."""
+        """Read a scenario once in a training, as the forward pass of its stream is what costs."""
         if scenario.name not in self._read:
             whole = read_whole(self.model, scenario.ids, trimmer.settings.layers)
             end = SINK_TOKENS + scenario.blocks * BLOCK_TOKENS
@@ -187,7 +193,7 @@ class InModelTrainer:
         return self._read[scenario.name]
 
     def _require_same(self) -> None:
-        """What checkpoints are of, but for how long it goes on."""
+        """Raise EverlongError where the checkpoints are of another training; its length may differ."""
         if self.checkpoints is None:
             return
         self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -201,7 +207,9 @@ class InModelTrainer:
 
 
 def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temperature: float) -> torch.Tensor:
-    """[B, n] of scores [B, blocks * BLOCK_TOKENS]: of all keys of a stream; sinks and what is newest count whole."""
+    """Return [B, n] for scores [B, blocks * BLOCK_TOKENS]: weights of all keys of a stream. Sinks and the newest count
+    whole.
+    """
     if choice.over == "block":
         of_blocks = scores.view(len(scores), scenario.blocks, BLOCK_TOKENS)
         kept = straight_through_top_k(of_blocks, choice.budget, temperature).flatten(1)
@@ -214,8 +222,9 @@ def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temper
 def said_under(
     model: Any, whole: WholeText, weights: torch.Tensor, target: Target
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log probabilities [B, scored, V] fp32 of a target behind keys with weights [B, n], and the attention that is
-    lost (`MaskedAttention.lost`).
+    """Return a target's log probabilities [B, scored, V] fp32 behind keys with weights [B, n], and the lost attention.
+
+    The lost attention is that of `MaskedAttention.lost`.
     """
     count, tokens = weights.shape
     kept = torch.arange(tokens)[None].expand(count, -1)
@@ -240,5 +249,5 @@ def _taught(model: Any, whole: WholeText, tokens: int, target: Target) -> torch.
 
 
 def _over(scenario: Scenario) -> Literal["block", "stream"]:
-    """A topic that is over may lose more than one that goes on."""
+    """Return the choice for a scenario: a topic that is over may lose more than one that goes on."""
     return "stream" if scenario.origin == "switch" else "block"

@@ -1,10 +1,10 @@
-"""What is lost when so many tokens of a block are kept: the Trimmer beside what others keep, at equal budgets.
+"""Measure what is lost when few tokens of a block are kept: the Trimmer beside other methods, at equal budgets.
 
-Three grounds, none of whose texts anything was trained on. *Prose*: what follows in a book, behind sinks, four blocks
-of which K tokens each are kept, and the newest 256 tokens. *Facts*: several planted in one block of a book, each asked
+There are three grounds, with texts that nothing was trained on. *Prose*: what follows in a book, behind sinks, K kept
+tokens of each of four blocks, and the newest 256 tokens. *Facts*: several planted in one block of a book, each asked
 for behind the trimmed block alone. *Stories*: FairytaleQA's val split, blocks of its stories and the questions that
-these answer. Trimming is logical: plain transformers go on from a cache of which the chosen tokens are kept at their
-own positions (models/cut_cache.py), the same ones in all layers and heads; sinks are kept beside the budget.
+these answer. Trimming is logical: plain transformers go on from a cache that has only the chosen tokens, at their own
+positions (models/cut_cache.py) and the same ones in all layers and heads. Sinks are kept beside the budget.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from everlong.training.attended import block_and_sinks
 from everlong.training.run import plain
 
 PROSE, FACTS, STORIES = "prose", "facts", "stories"
-OVER_ALL = ", over all blocks"  # of a name: K tokens a block on average, wherever they stand
-WITH_ADAPTER = ", with the adapter"  # of a name: the pack's adapter is at work in what is read behind
+OVER_ALL = ", over all blocks"  # suffix of a name: K tokens a block on average, wherever they stand
+WITH_ADAPTER = ", with the adapter"  # suffix of a name: the pack's adapter works in what is read behind the kept tokens
 ALL_KEPT, NONE_KEPT = "all kept", "none kept"
 _ENDS = (ALL_KEPT, ALL_KEPT + WITH_ADAPTER, NONE_KEPT)
 
@@ -56,17 +56,17 @@ _MEASURES = {"nats": "nats lost a token", "kl": "KL", "right": "tokens it would 
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """What is lost where few tokens of a block are kept: by the Trimmer, and by what others keep."""
+    """Measure what is lost where few tokens of a block are kept: by the Trimmer and by other methods."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that places are drawn from
-    budgets: tuple[int, ...] = (16, 32, 64, 128)  # tokens kept of a block of 512, by commas
-    places: int = 12  # of prose, 4 blocks each
-    fact_blocks: int = 8  # blocks of books with five planted facts each
-    story_blocks: int = 8  # blocks of FairytaleQA's val stories, four questions each
-    seed: int = 0  # of facts and places: the same seed, the same questions
-    # Folders of packs with other Trimmers, each a row by its folder's name.
+    text: tuple[pathlib.Path, ...] = ()  # books to draw places from, beside the shipped ones
+    budgets: tuple[int, ...] = (16, 32, 64, 128)  # numbers of tokens to keep of a block of 512, by commas
+    places: int = 12  # number of places of prose, 4 blocks each
+    fact_blocks: int = 8  # number of blocks of books with five planted facts each
+    story_blocks: int = 8  # number of blocks of FairytaleQA's val stories, with up to four questions each
+    seed: int = 0  # seed of facts and places; the same seed gives the same questions
+    # Folders of packs with other Trimmers; each is a row with its folder's name.
     beside: tuple[pathlib.Path, ...] = ()
-    keep: pathlib.Path | None = None  # file for the report, as far as it is known; `everlong plot` draws it
+    keep: pathlib.Path | None = None  # file for the report, written as the run goes on; `everlong plot` draws it
 
     def __post_init__(self) -> None:
         if not all(0 < budget < BLOCK_TOKENS for budget in self.budgets):
@@ -75,16 +75,16 @@ class Measuring:
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """At one place or question, by one method and budget; means over tokens."""
+    """The loss at one place or question, by one method and budget, as means over tokens."""
 
     nats: float  # lost against the teacher, which has all tokens
-    kl: float  # from the teacher to it
-    right: float  # share of tokens it would choose itself
+    kl: float  # from the teacher
+    right: float  # share of tokens that it would choose itself
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What is read behind a trimmed stream, of which tokens from `first` on are scored."""
+    """Tokens that are read behind a trimmed stream; those from `first` on are scored."""
 
     ids: torch.Tensor  # int64 [S]
     first: int
@@ -98,12 +98,14 @@ class TrimmingReport(Report):
     sizes: dict[str, int]  # places or questions by ground
     # By ground, method and budget: nats, kl, right, each with its standard error.
     trimming: dict[str, dict[str, dict[str, dict[str, float]]]]
-    # By ground and budget: the Trimmer less the best other that reads a block once, at the same places.
+    # By ground and budget: the Trimmer minus the best other method that reads a block once, at the same places.
     differences: dict[str, dict[str, dict[str, Any]]]
-    kept: list[dict[str, Any]]  # a text, its tokens and what is kept of them, by method
+    kept: list[dict[str, Any]]  # a text, its tokens and which of them each method keeps
 
     def tables(self) -> Iterator[Table | str]:
-        """A table a ground and measure: methods down, budgets across, each a mean and half its 95 % interval."""
+        """Yield a table for each ground and measure: methods down, budgets across, each a mean and half its 95 %
+        interval.
+        """
         budgets = [str(budget) for budget in self.config["budgets"]]
         for ground, methods in self.trimming.items():
             for measure, title in _MEASURES.items():
@@ -135,18 +137,18 @@ class TrimmingReport(Report):
 def prose_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
-    """Of each: ids of what is read, how many blocks are in it, what follows."""
+    """Yield for each place: the ids that are read, the number of blocks in them, and what follows."""
     read = SINK_TOKENS + _BLOCKS * BLOCK_TOKENS + _ROLLING_TOKENS
     for number in range(count):
         ids = excerpt(tokenizer, books[number % len(books)], read + _FOLLOWING_TOKENS, random)
-        # The first of what follows is predicted by the newest token, which is read again for its logits.
+        # The newest token is read again: its logits predict the first token of what follows.
         yield ids[: read - 1], _BLOCKS, [Asked(ids[read - 1 :], 1)]
 
 
 def fact_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
-    """Blocks of books with a fact of every kind and one that is asked for in other words."""
+    """Yield blocks of books with a fact of every kind and one that is asked for in other words."""
     told = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
     for number in range(count):
         facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), told[number % len(told)]]
@@ -162,7 +164,7 @@ def fact_streams(
 def story_streams(
     tokenizer: Any, count: int, random: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
-    """A block of each of so many stories: the first with questions enough."""
+    """Yield a block of each of `count` stories: the first with enough questions."""
     pairs = load_pairs(["fairytale"])
     names = {line["story"] for line in qa_lines("fairytale-val-stories")}
     of_val = [at for at, text in enumerate(pairs.texts) if text.name in names]
@@ -182,9 +184,10 @@ def story_streams(
 def measure(
     loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> TrimmingReport:
-    """Every method at every budget on the three grounds, in turns. Shipped books stand behind those named. What is
-    known is kept after every stream: what fewer places, blocks of the same seed would give. EverlongError where the
-    pack has no Trimmer.
+    """Measure every method at every budget on the three grounds, in turns.
+
+    Shipped books come after the named ones. The report is kept after every stream; it is then what fewer places or
+    blocks of the same seed would give. Raises EverlongError where the pack has no Trimmer.
     """
     network, tokenizer = loaded
     books = list({book.name: book for book in (*books_of(measuring.text), *shipped_books())}.values())
@@ -235,7 +238,9 @@ def measure(
 
 
 def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
-    """By method, the tokens of a stream's blocks that are kept: int64 [blocks * budget], ascending, of the stream."""
+    """Return by method the kept tokens of a stream's blocks: int64 [blocks * budget], ascending, as places in the
+    stream.
+    """
     found = {}
     for name, scores in stream.scores.items():
         of_blocks = [
@@ -251,7 +256,7 @@ def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
 def losses(
     model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedMaps | None = None
 ) -> dict[tuple[str, int], Lost]:
-    """By method and budget, and under budget 0 what all and none of the blocks' tokens give."""
+    """Return the losses by method and budget. Budget 0 has what all and what none of the blocks' tokens give."""
     end = SINK_TOKENS + stream.blocks * BLOCK_TOKENS
     sinks, newest = torch.arange(SINK_TOKENS), torch.arange(end, len(stream.ids))
     teacher = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
@@ -275,7 +280,7 @@ def losses(
 
 
 def _said(model: Any, stream: ScoredStream, kept: torch.Tensor, asked: Asked) -> torch.Tensor:
-    """Log probabilities [B, scored, V] fp32 behind the tokens kept [B, K]."""
+    """Return log probabilities [B, scored, V] fp32 behind the kept tokens [B, K]."""
     rows = len(asked.ids) - asked.first
     ids = asked.ids[:-1][None].expand(len(kept), -1)
     return torch.log_softmax(
@@ -284,7 +289,7 @@ def _said(model: Any, stream: ScoredStream, kept: torch.Tensor, asked: Asked) ->
 
 
 def _lost(teacher: torch.Tensor, own: torch.Tensor, asked: Asked) -> Lost:
-    """Of log probabilities [scored, V]."""
+    """Return the losses from log probabilities [scored, V]."""
     targets = asked.ids[asked.first :, None].to(own.device)
     nats = (teacher.gather(1, targets) - own.gather(1, targets)).mean()
     kl = (teacher.exp() * (teacher - own)).sum(dim=-1).mean()
@@ -293,9 +298,9 @@ def _lost(teacher: torch.Tensor, own: torch.Tensor, asked: Asked) -> Lost:
 
 
 def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """The best method of others by each measure, and the Trimmer less it at the same places, with its standard error.
+    """Return by measure the best other method, and the Trimmer minus it at the same places, with its standard error.
 
-    KVzip is no other here: it reads a block twice, and the Trimmer learns from it.
+    KVzip does not count as another method: it reads a block twice, and the Trimmer learns from it.
     """
     found: dict[str, dict[str, Any]] = {}
     over_all = any(method.endswith(OVER_ALL) for method, _ in lost)
@@ -318,7 +323,9 @@ def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequen
 
 
 def _kept_text(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Sequence[int]) -> dict[str, Any]:
-    """A block of a stream token by token, and at the smallest budget that keeps an eighth what is kept of it."""
+    """Return a block of a stream token by token, and what each method keeps of it at the budget
+    nearest to an eighth.
+    """
     budget = min(budgets, key=lambda own: abs(own - BLOCK_TOKENS // 8))
     first = SINK_TOKENS + (stream.blocks - 1) * BLOCK_TOKENS
     words = [tokenizer.decode([token]) for token in stream.ids[first : first + BLOCK_TOKENS].tolist()]

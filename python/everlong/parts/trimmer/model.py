@@ -1,8 +1,8 @@
-"""A head on the served model's own states that says of each token of a block how much it is worth to keep.
+"""A head on the served model's own states that says how much each token of a block is worth to keep.
 
-The four-MI100 design, 3.2.2: l_t = w . act(W LayerNorm(h_t (+) h_sum) + b) + c, h_sum the mean of the block, beside a
-linear map of h_t (KVzap, arXiv 2601.07891), which alone is what a closed form gives. The older a block, the less its
-tokens are worth beside those of other blocks.
+It is l_t = w . act(W LayerNorm(h_t (+) h_sum) + b) + c, where h_sum is the mean of the block, beside a linear map of
+h_t (KVzap, arXiv 2601.07891). The linear map alone is what a closed form gives. The older a block, the less its tokens
+are worth beside those of other blocks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from everlong.models.pack import Pack, PackedModule
 
 TRIMMER = "trimmer"
 
-_MOST = 8.0  # of a centred and scaled number: a text's very first token has states of another size
+_MOST = 8.0  # clamp for centred and scaled numbers: the states of a text's very first token have another size
 
 
 @dataclasses.dataclass(frozen=True)
 class TrimmerSettings:
-    layers: tuple[int, ...]  # whose states are read, as `HiddenTap` counts them
+    layers: tuple[int, ...]  # layers whose states are read, as `HiddenTap` counts them
     hidden_size: int
-    units: int = 64  # of the hidden layer; 0: none, the linear map alone
-    age_weight: float = 1.0  # of log(1 + tokens behind a block / age_tokens), which its tokens are worth less
+    units: int = 64  # width of the hidden layer; 0: the linear map alone
+    # Factor on log(1 + tokens after a block / age_tokens), which is subtracted from its tokens' scores
+    age_weight: float = 1.0
     age_tokens: int = 512
 
 
 class TrimmerNet(PackedModule):
-    """Of states [T, layers * hidden size], the layers' side by side, of a block's tokens in order."""
+    """Reads states [T, layers * hidden size] of a block's tokens in order, with the layers side by side."""
 
     settings: TrimmerSettings
 
@@ -49,11 +50,11 @@ class TrimmerNet(PackedModule):
         self.outer = torch.nn.Linear(settings.units, 1) if settings.units else None
 
     def normal(self, states: torch.Tensor) -> torch.Tensor:
-        """States [T, width] fp32, each number centred and scaled as in training."""
+        """Return the states [T, width] as fp32, centred and scaled as in training."""
         return ((states.float() - self.center) * self.scale).clamp(-_MOST, _MOST)
 
     def logits(self, normal: torch.Tensor) -> torch.Tensor:
-        """[T] of `normal` states [T, width] of one block: each token's worth by itself."""
+        """Return [T] of `normal` states [T, width] of one block: each token's worth without the block's age."""
         logits: torch.Tensor = self.linear(normal)[:, 0]
         if self.inner is not None and self.outer is not None:
             block = normal.mean(dim=0, keepdim=True).expand_as(normal)
@@ -62,8 +63,10 @@ class TrimmerNet(PackedModule):
         return logits
 
     def scores(self, states: torch.Tensor, behind: int = 0) -> torch.Tensor:
-        """[T] fp32 of states [T, width] of a block, behind which so many tokens of the stream stand: those that score
-        highest are to be kept, whatever the number. Scores of several blocks of a stream may be compared.
+        """Return [T] fp32 of states [T, width] of a block that has `behind` tokens of the stream after it.
+
+        The tokens that score highest are to be kept, whatever their number. Scores of several blocks of a stream may be
+        compared.
         """
         if len(states) == 0:
             return states.new_zeros(0, dtype=torch.float32)
@@ -72,13 +75,14 @@ class TrimmerNet(PackedModule):
 
 
 def trimmer_of(pack: Pack) -> TrimmerNet | None:
-    """The Trimmer of a pack, None where it has none."""
+    """Return the pack's Trimmer, or None where it has none."""
     return TrimmerNet.of_part(pack.parts[TRIMMER]) if TRIMMER in pack.parts else None
 
 
 def keep(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """Int64 [count] ascending: the tokens that score highest [T], the earlier of equal ones; all of them where there
-    are no more.
+    """Return int64 [count], ascending: the tokens with the highest scores [T], of equal ones the earlier.
+
+    It returns all tokens where there are no more than `count`.
     """
     order = torch.argsort(scores, descending=True, stable=True)
     return order[: max(0, count)].sort().values

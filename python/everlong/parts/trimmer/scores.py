@@ -1,8 +1,13 @@
-"""What others keep of a block: scores of tokens beside the Trimmer's, from one watched reading of the stream.
+"""Scores of a block's tokens by other methods beside the Trimmer's, from one watched reading of the stream.
 
-One choice for all layers and heads, so what a method says of each is averaged over them: random; newest; key norm
-(Devoto et al., EMNLP 2024); H2O (Zhang et al., NeurIPS 2023); SnapKV (Li et al., NeurIPS 2024); Expected Attention
-(Devoto et al., arXiv 2510.00636); KVzip (Kim et al., arXiv 2505.23416), which reads the block twice.
+All layers and heads share one choice, so a method's scores are averaged over them. The methods are:
+
+- random, and newest;
+- key norm (Devoto et al., EMNLP 2024);
+- H2O (Zhang et al., NeurIPS 2023);
+- SnapKV (Li et al., NeurIPS 2024);
+- Expected Attention (Devoto et al., arXiv 2510.00636);
+- KVzip (Kim et al., arXiv 2505.23416), which reads the block twice.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ _FUTURE_TOKENS = 512  # that Expected Attention looks ahead
 
 @dataclasses.dataclass(frozen=True)
 class ScoredStream:
-    """A stream of sinks, blocks and what was read behind them."""
+    """A stream of sinks, blocks, and what was read after them."""
 
     ids: torch.Tensor  # int64 [n]
     blocks: int
@@ -43,7 +48,7 @@ class ScoredStream:
 def scored_stream(
     model: Any, ids: torch.Tensor, blocks: int, trimmers: dict[str, TrimmerNet], random: np.random.Generator
 ) -> ScoredStream:
-    """Read a stream [n] once, and every block of it once more, and score the tokens of its blocks."""
+    """Read a stream [n] once, and every block of it once more; score the tokens of its blocks."""
     end = SINK_TOKENS + blocks * BLOCK_TOKENS
     keys = (SINK_TOKENS, end)
     watches = {H2O: Watch((0, len(ids)), keys), SNAP: Watch((len(ids) - _SNAP_ROWS, len(ids)), keys)}
@@ -70,7 +75,7 @@ def scored_stream(
 
 
 def scores_of(trimmer: TrimmerNet, states: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of so many tokens."""
+    """Return [blocks * BLOCK_TOKENS] of states [..., width] of the blocks of a stream of `tokens` tokens."""
     return torch.cat(
         [
             trimmer.scores(own, tokens - SINK_TOKENS - (block + 1) * BLOCK_TOKENS)
@@ -91,16 +96,17 @@ class _BesideAttention:
         self.expected = torch.zeros(keys[1] - keys[0])
 
     def see(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """q [1, H, n, D], k and v [1, Hkv, n, D] of one layer, at positions 0 .. n - 1."""
+        """Add one layer: q [1, H, n, D], k and v [1, Hkv, n, D] at positions 0 .. n - 1."""
         keys, values = k[0, :, self._keys].float(), v[0, :, self._keys].float()
         self.norms += keys.norm(dim=-1).sum(dim=0)
         self.expected += expected_attention(q[0].float(), keys, values, self._rope).sum(dim=0)
 
 
 def expected_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, rope: RopeTable) -> torch.Tensor:
-    """[Hkv, T] of keys and values [Hkv, T, D]: the share that queries like q [H, n, D] will give them, were their
-    numbers Gaussian, times the length of the value. q stands at positions 0 .. n - 1; the queries to come, at the next
-    ones.
+    """Return [Hkv, T] of keys and values [Hkv, T, D]: the expected attention to each, times the length of its value.
+
+    It is the share that queries like q [H, n, D] will give, if their numbers are Gaussian. q stands at positions 0 .. n
+    - 1; the queries to come stand at the next ones.
     """
     heads, rows, width = q.shape
     angle = rope.inv_freq.float()
@@ -126,7 +132,7 @@ def expected_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
 
 
 def _rotated(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """rows [H, n, D] whose halves are rotated by angles [n, R / 2]."""
+    """Rotate the halves of rows [H, n, D] by angles [n, R / 2]."""
     half = angles.shape[-1]
     first, second, rest = rows[..., :half], rows[..., half : 2 * half], rows[..., 2 * half :]
     cos, sin = angles.cos(), angles.sin()

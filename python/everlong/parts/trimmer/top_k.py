@@ -1,4 +1,4 @@
-"""Hard top-K that a gradient goes through (the four-MI100 design, 3.2.2.2)."""
+"""Hard top-K that a gradient goes through."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import torch
 
 
 def gumbel(shape: torch.Size | tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """Fp32 noise whose largest sum with logits is a draw from their softmax."""
+    """Return fp32 Gumbel noise: the largest sum of noise and logits is a draw from the logits' softmax."""
     uniform = torch.rand(shape, generator=generator).clamp(min=1e-9, max=1 - 1e-7)
     return -torch.log(-torch.log(uniform))
 
 
 def relaxed_top_k(logits: torch.Tensor, count: int, temperature: float) -> torch.Tensor:
-    """[..., T] in (0, 1): sigmoid of how far a logit [..., T] is above or below the middle between the last that is
-    kept and the first that is not. The middle is no variable: K is given, so that one token's gain is not all others'
-    loss.
+    """Return [..., T] in (0, 1): the sigmoid of a logit's distance to the middle between the last kept and the first
+    dropped.
+
+    The middle has no gradient: K is given, so one token's gain must not be the loss of all others.
     """
     tokens = logits.shape[-1]
     ordered = logits.detach().sort(dim=-1, descending=True).values
@@ -23,9 +24,10 @@ def relaxed_top_k(logits: torch.Tensor, count: int, temperature: float) -> torch
 
 
 def straight_through_top_k(logits: torch.Tensor, count: int, temperature: float) -> torch.Tensor:
-    """[..., T] of 0 and 1, `count` ones a row, at the largest logits [..., T]; its derivative is the relaxed one's.
+    """Return [..., T] of 0 and 1, with `count` ones a row at the largest logits [..., T].
 
-    ValueError for a count that leaves none or all of T: there is nothing to learn then.
+    Its derivative is that of the relaxed choice. Raises ValueError for a count that leaves none or all of T, as there
+    is nothing to learn then.
     """
     if not 0 < count < logits.shape[-1]:
         raise ValueError(f"{count} of {logits.shape[-1]} tokens are kept, expected some and not all")

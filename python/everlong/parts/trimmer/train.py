@@ -1,8 +1,8 @@
-"""Trains the Trimmer on cached states (parts/trimmer), stage 0: nothing goes backward through the model.
+"""Train the Trimmer on cached states: nothing goes backward through the model.
 
-What a token is worth is the logarithm of a weighted sum of what was measured of it (training/attended.py): the
-attention that it receives while its block is repeated, from questions about the block, and from text that goes on. The
-linear map is a ridge in closed form (KVzap, arXiv 2601.07891), the hidden layer is fitted to what the map leaves over.
+What a token is worth is the logarithm of a weighted sum of its measured attention (training/attended.py). It is
+measured while its block is repeated, from questions about the block, and from text that goes on. The linear map is a
+ridge regression in closed form (KVzap, arXiv 2601.07891). The hidden layer is fitted to what the map leaves over.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from everlong.training.run import Run, plain, two_splits
 from everlong.training.states import middle_and_spread
 
 BY_DEFAULT = True  # of `everlong train all`
-_DEPTHS = (1 / 3, 0.53)  # shares of the model's, whose states are read where nobody names layers
+_DEPTHS = (1 / 3, 0.53)  # as shares of the model's depth, where nobody names layers
 _SAMPLED_ROWS = 20_000  # for center and scale
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The Trimmer, which says what tokens of a block are worth keeping: from what they are attended by."""
+    """Train the Trimmer, which says which tokens of a block are worth keeping, from the attention that they receive."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
-    samples: int = 24  # streams of two blocks of books, half of these with planted facts
-    stories: int = 12  # streams of stories of FairytaleQA, with the questions about them
-    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default some in the middle
-    units: int = 64  # of the hidden layer; 0: a linear map alone
-    # What attention counts, by commas: while a block is repeated, from text that goes on, from questions.
+    text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
+    samples: int = 24  # number of streams of two blocks of books; half of them have planted facts
+    stories: int = 12  # number of streams of FairytaleQA's stories, with the questions about them
+    layers: tuple[int, ...] = ()  # layers whose states are read, by commas; by default two in the middle
+    units: int = 64  # width of the hidden layer; 0: a linear map alone
+    # Weights of attention, by commas: while a block is repeated, from text that goes on, from questions.
     weights: tuple[float, float, float] = (1.0, 20.0, 6.0)
-    ridge: float = 10.0  # times the number of rows / 1,000
-    steps: int = 400  # of the hidden layer, at most
-    batch: int = 8  # blocks a step
+    ridge: float = 10.0  # strength of the ridge regression, times the number of rows / 1,000
+    steps: int = 400  # most training steps of the hidden layer
+    batch: int = 8  # blocks in each step
     learning_rate: float = 1e-3
     warmup: int = 1  # steps until the learning rate is reached
-    falling: bool = False  # the learning rate, to a fiftieth, as a cosine does
+    falling: bool = False  # whether the learning rate falls to a fiftieth, as a cosine does
     weight_decay: float = 0.1
-    clip: float | None = None  # the most that the norm of a step's gradient may be
-    patience: int | None = 5  # checks without a lesser error, then it ends
+    clip: float | None = None  # most that the norm of a step's gradient may be
+    patience: int | None = 5  # checks without a lesser error before training ends
     in_model: int = 0  # steps of a second stage, whose gradient goes through the model; 0: none
-    with_adapter: bool = False  # of that stage: an adapter, too, that answers from what was kept
-    scenarios: int = 48  # texts of that stage: facts in prose, topics that change, facts far apart, prose
+    with_adapter: bool = False  # train an adapter in that stage too, which answers from what was kept
+    scenarios: int = 48  # number of texts for that stage: facts in prose, changing topics, facts far apart, prose
 
     def __post_init__(self) -> None:
         if min(self.weights) < 0 or max(self.weights[:2]) <= 0:
@@ -67,18 +67,21 @@ class Training(LoopSettings):
             )
         if self.with_adapter and not self.in_model:
             raise ValueError(
-                "an adapter learns with a Trimmer that learns through the model: that takes steps, in_model"
+                "with_adapter needs in_model steps: an adapter is trained together with the Trimmer, through the model"
             )
 
 
 def worth(targets: torch.Tensor, weights: Sequence[float]) -> torch.Tensor:
-    """[T] of logarithms [T, len(TARGETS)]: log of their weighted sum; what is NaN was not measured and adds nothing."""
+    """Return [T]: the log of the weighted sum of what the logarithms [T, len(TARGETS)] stand for.
+
+    NaN means that a value was not measured; it adds nothing.
+    """
     terms = targets + torch.tensor([max(weight, 1e-12) for weight in weights]).log()
     return torch.logsumexp(terms.nan_to_num(nan=-torch.inf), dim=-1)
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train trimmer` does; the defaults are those of the shipped pack."""
+    """Run `everlong train trimmer`. The defaults are those of the shipped pack."""
     pairs = load_pairs(["fairytale"]) if training.stories else None
     books = books_of(training.text)
     texts = trim_texts(
@@ -99,17 +102,17 @@ def train_on(
     scenarios: Sequence[Scenario] = (),
     in_model: InModelTraining | None = None,
 ) -> dict[str, PackPart]:
-    """Cache states and what their tokens are attended by in `work`, train, measure on texts that were held out.
+    """Cache states and the attention to their tokens in `run.work`, train, and measure on held-out texts.
 
-    With `in_model` it then learns from `scenarios` through the model, an adapter beside it if asked for: there are both
-    then. What was cut short goes on where it stopped; the first stage's training takes seconds and begins anew.
-    ValueError where there is nothing to train on or to hold out.
+    With `in_model` the Trimmer then learns from `scenarios` through the model, with an adapter beside it if asked for;
+    the result then has both. A run that was cut short goes on where it stopped. The first stage's training takes
+    seconds and begins anew. Raises ValueError where there is nothing to train on or to hold out.
     """
     layers = run.layers(training.layers, _DEPTHS)
     attended = attended_texts(run.model, run.tokenizer, texts, layers, run.work / "states", progress=run.progress)
     settings = TrimmerSettings(layers, run.hidden_size, units=training.units)
     fitted, learned = fit(attended, settings, training, check=run.check)
-    # As a pack gives it back: its maps are in 16 bits there.
+    # Measure it as a pack gives it back: its maps have 16 bits there.
     trimmer = TrimmerNet.of_part(fitted.part({}))
     second: dict[str, Any] = {}
     adapter: LowRankMaps | None = None
@@ -149,7 +152,10 @@ def train_on(
 def fit(
     texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[TrimmerNet, Learned]:
-    """The same bits for one seed, machine and number of threads. ValueError where all texts are held out, or none."""
+    """Train the head; one seed, machine and number of threads give the same bits.
+
+    Raises ValueError where all texts are held out, or none.
+    """
     random = np.random.default_rng(training.seed)
     torch.manual_seed(training.seed)
     trimmer = TrimmerNet(settings)
@@ -161,7 +167,7 @@ def fit(
             [(trimmer.normal(states), target) for states, target in blocks] for blocks in (train, held_out)
         )
     solve_ridge(trimmer, train, training.ridge)
-    trimmer.linear.requires_grad_(requires_grad=False)  # what it leaves over is learned by the hidden layer
+    trimmer.linear.requires_grad_(requires_grad=False)  # the hidden layer learns what the map leaves over
 
     def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
         chosen = random.integers(len(train), size=training.batch)
@@ -180,7 +186,7 @@ def fit(
 def solve_ridge(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], ridge: float) -> None:
     """Set the linear map: argmin |X w + b - y|^2 + ridge n / 1000 |w|^2 over all blocks' `normal` states and targets.
 
-    The hidden layer adds nothing to it, until it is trained.
+    The hidden layer is set to add nothing until it is trained.
     """
     width = blocks[0][0].shape[-1]
     gram, moment = torch.zeros(width + 1, width + 1, dtype=torch.float64), torch.zeros(width + 1, dtype=torch.float64)
@@ -191,7 +197,7 @@ def solve_ridge(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.
         moment += (ones.T @ target).double()
         rows += len(states)
     penalty = torch.full((width + 1,), ridge * rows / 1000, dtype=torch.float64)
-    penalty[-1] = 0  # the constant
+    penalty[-1] = 0  # the constant has no penalty
     solved = torch.linalg.solve(gram + penalty.diag(), moment)
     with torch.no_grad():
         trimmer.linear.weight.copy_(solved[None, :-1])
@@ -202,8 +208,9 @@ def solve_ridge(trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.
 
 
 def figures_of(trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, training: Training) -> dict[str, float]:
-    """On a split's blocks: R^2, and of each kind of attention the share that an eighth of a block's tokens receive,
-    those that are worth most.
+    """Return the figures on a split's blocks: R^2, and for each kind of attention the share of the best eighth.
+
+    That is the share that the eighth of a block's tokens with the highest scores receives.
     """
     own = [text for text in texts if text.text.split == split]
     with torch.no_grad():
@@ -213,7 +220,7 @@ def figures_of(trimmer: TrimmerNet, texts: Sequence[AttendedText], split: str, t
 
 @torch.no_grad()
 def kept_shares(trimmer: TrimmerNet, texts: Sequence[AttendedText], count: int = BLOCK_TOKENS // 8) -> dict[str, float]:
-    """Of each kind of attention to a block, the share that `count` tokens receive: those that score highest."""
+    """Return for each kind of attention to a block the share that the `count` highest-scoring tokens receive."""
     shares: dict[str, list[float]] = {}
     for states, targets in _of_blocks(texts):
         scores = trimmer.scores(states)
@@ -226,20 +233,20 @@ def kept_shares(trimmer: TrimmerNet, texts: Sequence[AttendedText], count: int =
 
 
 def _of_blocks(texts: Sequence[AttendedText]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """States [BLOCK_TOKENS, width] and targets [BLOCK_TOKENS, len(TARGETS)] of each block."""
+    """Yield states [BLOCK_TOKENS, width] and targets [BLOCK_TOKENS, len(TARGETS)] of each block."""
     for text in texts:
         yield from zip(torch.split(text.states, BLOCK_TOKENS), torch.split(text.targets, BLOCK_TOKENS), strict=True)
 
 
 def _blocks(texts: Sequence[AttendedText], training: Training) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """States [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS]."""
+    """Return states [BLOCK_TOKENS, width] and what each token is worth [BLOCK_TOKENS], by block."""
     return [(states.float(), worth(targets, training.weights)) for states, targets in _of_blocks(texts)]
 
 
 def _normalise(
     trimmer: TrimmerNet, blocks: Sequence[tuple[torch.Tensor, torch.Tensor]], random: np.random.Generator
 ) -> None:
-    """Each number centred and scaled, as the texts have it; by what lies in between, for a few are of another size."""
+    """Set center and scale of each number from the texts, by middle and spread, as a few numbers have another size."""
     states = torch.cat([states for states, _ in blocks])
     chosen: npt.NDArray[np.int64] = np.sort(random.choice(len(states), min(_SAMPLED_ROWS, len(states)), replace=False))
     center, spread = middle_and_spread(states[torch.from_numpy(chosen)])

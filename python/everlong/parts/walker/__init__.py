@@ -1,4 +1,4 @@
-"""The Walker: goes on from what a search found to what that names."""
+"""The Walker: it goes on from what a search found to what that names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from everlong.parts.walker.model import shipped_walker, walker_of
 
 @dataclasses.dataclass(frozen=True)
 class Walker(PartSettings, group="walker", least={"ahead_every": 0}):
-    """The model's own, else the one that serves any model."""
+    """The Walker of the model's pack, or else the one that serves any model."""
 
-    # A walk goes on from what a search found, and what it loads comes back first, within the same `search.groups`; it
-    # goes through topics, too, where the memory has a graph (`archive.graph`).
+    # Whether a walk goes on from what a search found. What it loads comes back first, within the same `search.groups`.
+    # It goes through topics too, where the memory has a graph (`archive.graph`).
     searches: bool = True
-    # With a question, and every so many generated tokens, a walk goes on by the words of both, and what it comes to is
-    # read from disk into RAM, where what the others bring back finds it. 0: off.
+    # Number of generated tokens between walks ahead; one also starts with each question. It walks by the words of both
+    # and reads what it reaches from disk into RAM, where a later recall finds it. 0: off.
     ahead_every: int = 0
 
     @classmethod

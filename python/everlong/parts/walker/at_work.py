@@ -26,24 +26,26 @@ class Walking:
         self.settings = settings
         self._policy, self._budget = walker.policy(), walker.settings
         self.prefetcher: Prefetcher | None = None
-        if settings.ahead_every > 0 and opening.path is not None:  # else all is in RAM
+        if settings.ahead_every > 0 and opening.path is not None:  # without a path all is in RAM
             self.prefetcher = Prefetcher(opening.core)
 
     @property
     def needs(self) -> Needs:
-        """The mean query is what topics are found by."""
+        """The mean query, by which topics are found."""
         return Needs(mean_query=self.settings.searches)
 
     def walk(self, loads: int) -> _core.Walk:
-        """What a search is to walk with."""
+        """Return what a search needs to walk with."""
         return _core.Walk(self._policy, loads=loads, hops=self._budget.hops, nodes=self._budget.nodes)
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         return Finds(walk=self.walk(question.config.search.groups) if self.settings.searches else None)
 
     def ahead(self, said: Said) -> None:
-        """Goes on through twice as many groups as a question brings back, those and what would be next; where the walk
-        ends before, the search that it began with fills them up.
+        """Walk ahead through twice as many groups as a question brings back.
+
+        These are that question's groups and what would come next. Where the walk ends early, the search that it began
+        with fills them up.
         """
         if self.prefetcher is None or len(said.ids) == 0 or said.answered % self.settings.ahead_every:
             return

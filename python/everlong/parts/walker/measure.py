@@ -1,16 +1,17 @@
-"""Does the Walker load all that a question needs: chains of facts planted in books (corpora/chains.py), one to three
-facts each, beside searches that do not walk and walks that did not learn.
+"""Measure whether the Walker loads all that a question needs.
 
-Everybody may load as many page groups, a page and its neighbours each; a question counts where the pages of all its
-facts are among them. Names, things and the words of the statements are in nothing that was trained on.
+Chains of one to three facts each are planted in books (corpora/chains.py). The Walker is compared with searches that do
+not walk, and with walks that did not learn. Each method may load the same number of page groups, a page and its
+neighbours each. A question counts where the pages of all its facts are among them. The names, things and words of the
+statements are in nothing that was trained on.
 
 * flat: the first groups of one search.
-* flat twice: half of the groups (the larger one); then one search with the question and what the first group says.
-* beam: the Walker's own ways, the most similar first: shares of the question's words and meaning, and of what the page
-  says that leads there, added with weights. Of several weightings the best on these very questions.
-* PageRank: personalised, over pages and rare words (networkx), as HippoRAG 2 ranks passages (arXiv 2502.14802): from a
-  page to the next and the one before, from a page to words that few pages have; it starts again at the question's words
-  and at the pages that a flat search names. Of several dampings the best on these very questions.
+* flat twice: half of the groups (the larger half), then one search with the question and what the first group says.
+* beam: the Walker's own ways, the most similar first. It adds, with weights, shares of the question's words and meaning
+  and of what the page says that leads there. Of several weightings, it takes the best on these very questions.
+* PageRank: personalised, over pages and rare words (networkx), as HippoRAG 2 ranks passages (arXiv 2502.14802). Edges
+  lead from a page to its neighbours, and to words that few pages have. It restarts at the question's words and at the
+  pages that a flat search names. Of several dampings, it takes the best on these very questions.
 """
 
 from __future__ import annotations
@@ -46,27 +47,27 @@ LOADS = (3, 4, 6)
 
 _BEAMS = tuple((said, run) for said in (0.25, 0.5, 1.0, 2.0) for run in (0.0, 1.0))
 _DAMPINGS = (0.5, 0.85)
-_RARE_SHARE = 0.05  # of the pages that a word of PageRank's graph is in, at most
-_SEEDS = 32  # pages of the flat search that PageRank starts again at
+_RARE_SHARE = 0.05  # largest share of pages that may have a word of PageRank's graph
+_SEEDS = 32  # pages of the flat search at which PageRank restarts
 _DRAWS = 10_000
 Page = tuple[int, int]  # block, page
 
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """Does the Walker load all that a question needs: beside flat searches, a beam, and personalised PageRank."""
+    """Measure whether the Walker loads all that a question needs, beside flat searches, a beam and PageRank."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books, author--title.txt; by default those that are shipped
-    texts: int = 6  # with chains of facts, of these books in turn
-    tokens: int = 20_000  # of a text
-    chains: int = 39  # of a text: a third each of one, two and three facts
-    loads: tuple[int, ...] = LOADS  # page groups that are loaded, by commas
+    text: tuple[pathlib.Path, ...] = ()  # books, author--title.txt; by default the shipped ones
+    texts: int = 6  # number of texts with chains of facts, from these books in turn
+    tokens: int = 20_000  # number of tokens in a text
+    chains: int = 39  # chains of facts in a text: a third each of one, two and three facts
+    loads: tuple[int, ...] = LOADS  # numbers of page groups to load, by commas
     by_words: bool = False  # search by words alone; the model reads nothing
-    work: pathlib.Path = pathlib.Path("runs/eval-walker")  # folder of vectors: a run that was cut short goes on
-    seed: int = 1  # of the chains, and where they stand
-    # In place of chains: MuSiQue's or HotpotQA's, as HippoRAG prepares them.
+    work: pathlib.Path = pathlib.Path("runs/eval-walker")  # folder for vectors; a run that was cut short goes on there
+    seed: int = 1  # seed of the chains and of their places
+    # Questions to ask in place of chains: MuSiQue's or HotpotQA's, as HippoRAG prepares them.
     questions: pathlib.Path | None = None
-    passages: pathlib.Path | None = None  # their corpus
+    passages: pathlib.Path | None = None  # the corpus of these questions
 
     def __post_init__(self) -> None:
         if (self.questions is None) != (self.passages is None):
@@ -75,7 +76,7 @@ class Measuring:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Of the questions of one kind, which had all of their pages loaded."""
+    """Which questions of one kind had all of their pages loaded."""
 
     method: str
     loads: int
@@ -89,26 +90,28 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class WalkerReport(Report):
-    tokens: int  # of a text
+    tokens: int  # in a text
     texts: tuple[str, ...]
-    towers: str  # which, "" for words alone
+    towers: str  # id of the towers, "" for words alone
     measured: tuple[Measured, ...]
-    chosen: Mapping[str, str]  # what was best of the others' settings
-    loaded: Mapping[int, float]  # page groups that the Walker itself loaded, of so many, on average
-    milliseconds: Mapping[str, float]  # of the processor, a question: a flat search, and one with a walk
+    chosen: Mapping[str, str]  # the best of the other methods' settings
+    loaded: Mapping[int, float]  # mean number of page groups that the Walker itself loaded, by the number allowed
+    milliseconds: Mapping[str, float]  # processor time of a question, for a flat search and for one with a walk
 
     @property
     def loads(self) -> list[int]:
         return sorted({row.loads for row in self.measured})
 
     def of(self, method: str, loads: int, hops: int | None = None) -> npt.NDArray[np.bool_]:
-        """Right or not, by question; of all kinds that need more than one fact without `hops`."""
+        """Return whether each question is right. Without `hops`, these are all questions that need
+        more than one fact.
+        """
         rows = [row for row in self.measured if row.method == method and row.loads == loads]
         rows = [row for row in rows if (row.hops > 1 if hops is None else row.hops == hops)]
         return np.concatenate([np.array(row.right, dtype=bool) for row in rows])
 
     def ahead(self, method: str, loads: int, hops: int | None = None) -> tuple[float, float, float]:
-        """By how much the Walker's share is above a method's, with the 95 % interval of a paired bootstrap."""
+        """Return how far the Walker's share is above a method's, with the 95 % interval of a paired bootstrap."""
         gain = self.of(LEARNED, loads, hops).astype(float) - self.of(method, loads, hops)
         return float(gain.mean()), *bootstrap(gain)
 
@@ -147,7 +150,10 @@ class WalkerReport(Report):
 def measure(
     loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> WalkerReport:
-    """Of the pack's Walker or the shipped one, searched by the pack's towers; EverlongError without a Walker."""
+    """Measure the pack's Walker, or the shipped one, searching by the pack's towers.
+
+    Raises EverlongError without a Walker.
+    """
     network, tokenizer = loaded
     found = pack_of_model(network, pack)
     walker = walker_of(found) or shipped_walker()
@@ -175,7 +181,7 @@ def measure(
 
 
 def bootstrap(values: npt.NDArray[np.float64], *, draws: int = _DRAWS, seed: int = 0) -> tuple[float, float]:
-    """The 95 % interval of a mean over questions, by drawing as many of them anew."""
+    """Return the 95 % interval of a mean over questions, by resampling them."""
     random = np.random.default_rng(seed)
     means = values[random.integers(len(values), size=(draws, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
@@ -190,7 +196,7 @@ def measure_walker(
     loads: Sequence[int] = LOADS,
     log: Log = silent,
 ) -> WalkerReport:
-    """Ask every question by every method. EverlongError without networkx."""
+    """Ask every question by every method. Raises EverlongError without networkx."""
     asked = [(memory, question) for memory in memories for question in memory.questions]
     policy = walker.policy()
     graphs = {id(memory): _page_graph(memory) for memory in memories}
@@ -263,7 +269,10 @@ def _flat(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
 
 
 def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
-    """The second search: words of the question and of the first group's best page, vectors of both, half and half."""
+    """Search twice: the second search has the words and vectors of the question and of the first group's best page.
+
+    The vectors of both weigh the same.
+    """
     groups = _search(memory, question.request(), -(-loads // 2))
     if not groups:
         return set()
@@ -283,7 +292,7 @@ def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
 
 
 def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float32]:
-    """Unit vectors [n, dimension] of a page."""
+    """Return unit vectors [n, dimension] of a page."""
     (tensor,) = memory.core.block_tensors(page.block).values()
     block = memory.core.block(page.block)
     a_page = len(tensor) // -(-(block.end - block.begin) // PAGE_TOKENS)
@@ -293,7 +302,7 @@ def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float
 
 
 def _beam(said: float, run: float) -> _core.WalkerPolicy:
-    """A policy that adds similarities, and never ends."""
+    """Return a policy that adds similarities, and never ends a walk."""
     weights = {"asked_words": 1.0, "asked_meaning": 1.0, "said_words": said, "said_meaning": said, "shared_run": run}
     inner = np.zeros((2, len(FEATURES)), dtype=np.float32)
     for name, weight in weights.items():
@@ -304,7 +313,7 @@ def _beam(said: float, run: float) -> _core.WalkerPolicy:
 
 
 def _page_graph(memory: WalkMemory) -> Any:
-    """Of networkx: nodes are pages, by (block, page), and token ids that few pages have."""
+    """Return a networkx graph. Its nodes are pages, as (block, page), and token ids that few pages have."""
     try:
         import networkx
     except ImportError:
@@ -328,7 +337,7 @@ def _page_graph(memory: WalkMemory) -> Any:
 
 
 def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, graph: Any) -> list[Page]:
-    """All pages, best first."""
+    """Return all pages, best first."""
     import networkx
 
     request = {**question.request(), "neighbours": 0}
@@ -348,7 +357,7 @@ def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, 
 
 
 def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
-    """So many pages with their neighbours, those left out that came with one before."""
+    """Return the first `loads` pages with their neighbours, without pages that came with an earlier one."""
     listed = [(page.block, page.page) for page in memory.core.pages_of(0, 0, len(memory.text.ids))]
     order = {page: at for at, page in enumerate(listed)}
     loaded: set[Page] = set()

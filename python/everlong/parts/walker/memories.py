@@ -1,7 +1,7 @@
 """Memories of texts with chains of facts (corpora/walks.py), to walk through.
 
-They are memories of text alone, with the vectors of the model's towers beside the words where it has some: what they
-are searched by. States are computed once and kept in a folder.
+They are memories of text alone. They are searched by words, and by the vectors of the model's towers where it has some.
+States are computed once and kept in a folder.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 PAGE_TOKENS, BLOCK_TOKENS = 64, 512
 NEIGHBOURS = 1  # of a page that is found
 _RUN_TOKENS = 2048
-_ANY_WIDTH = 1  # of rows where there are no towers, and no rows
+_ANY_WIDTH = 1  # width of the rows where there are no towers, and so no rows
 
 Floats = npt.NDArray[np.float32]
 
 
 @dataclasses.dataclass(frozen=True)
 class WalkQuestion:
-    hops: int  # statements that it needs
+    hops: int  # number of statements that it needs
     token_ids: npt.NDArray[np.int32]  # [T]
-    meaning: Floats | None  # [T, dimension] as LateTowers.asked
-    gold: tuple[_core.PageRef, ...]  # of each statement the page that has most of it
+    meaning: Floats | None  # [T, dimension], as LateTowers.asked gives it
+    gold: tuple[_core.PageRef, ...]  # for each statement the page that has most of it
 
     def request(self) -> dict[str, Any]:
-        """What `core.search` takes of it."""
+        """Return its arguments for `core.search`."""
         by_meaning = {} if self.meaning is None else {"meaning_query": self.meaning}
         kinds = ["lexical", *(["meaning"] if by_meaning else [])]
         return {"token_ids": self.token_ids, **by_meaning, "kinds": kinds, "neighbours": NEIGHBOURS}
@@ -57,7 +57,7 @@ class WalkMemory:
 
 
 def towers_of(pack: Pack | None) -> tuple[str, LateTowers] | None:
-    """Those of a pack, with the id of their part; None where it has none."""
+    """Return a pack's towers with the id of their part; None where it has none."""
     from everlong.parts.towers.model import TOWERS, LateTowers
 
     part = None if pack is None else pack.parts.get(TOWERS)
@@ -73,10 +73,10 @@ def read_walk_texts(
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[WalkMemory]:
-    """A memory in RAM of each text. `towers` with the id of their part; None: words alone.
+    """Return a memory in RAM for each text. `towers` come with the id of their part; None means words alone.
 
-    Vectors come from `folder` as far as they are there, the rest is computed and kept there. EverlongError for a folder
-    of other texts or towers.
+    Vectors come from `folder` as far as they are there; the others are computed and kept there. Raises EverlongError
+    for a folder of other texts or towers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     read = (text.ids.numpy().tobytes() + json.dumps([one.words for one in text.questions]).encode() for text in texts)
@@ -174,6 +174,6 @@ def _memory_of(
 
 
 def _page_of(core: _core.Memory, span: tuple[int, int]) -> _core.PageRef:
-    """The page that has most of a statement."""
+    """Return the page that has most of a statement."""
     pages = core.pages_of(0, *span)
     return max(pages, key=lambda page: min(page.end, span[1]) - max(page.begin, span[0]))

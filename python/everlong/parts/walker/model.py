@@ -1,8 +1,8 @@
-"""The Walker's policy: which page a walk through a memory goes to next, or that it ends (both designs, 2.4).
+"""The Walker's policy: to which page a walk through a memory goes next, or that it ends.
 
-A hidden layer over shares that hold for any model and any memory (cpp/include/everlong/graph/walker.h):
+It is a hidden layer over shares that hold for any model and any memory (cpp/include/everlong/graph/walker.h):
 
-    logit = b2 + w2 . max(0, W1 f + b1)        of every way onward, and of ending; the largest is taken
+    logit = b2 + w2 . max(0, W1 f + b1)        for every way onward and for ending; the largest is taken
 
 The walk itself is native.
 """
@@ -24,8 +24,8 @@ FEATURES: tuple[str, ...] = _core.WALK_FEATURES
 @dataclasses.dataclass(frozen=True)
 class WalkerSettings:
     features: tuple[str, ...] = FEATURES  # in the order of the weights
-    units: int = 32  # of the hidden layer
-    # The budget it was trained for; a search sets the loads by its groups.
+    units: int = 32  # width of the hidden layer
+    # The budget that it was trained for; a search sets the loads by its groups.
     hops: int = 3
     nodes: int = 512
 
@@ -51,7 +51,7 @@ class WalkerNet(PackedModule):
         return logits
 
     def policy(self) -> _core.WalkerPolicy:
-        """The same for the core."""
+        """Return the same policy for the core."""
         inner, inner_bias, outer, outer_bias = (
             tensor.detach().float().cpu().contiguous().numpy()
             for tensor in (self.inner.weight, self.inner.bias, self.outer.weight[0], self.outer.bias)
@@ -60,11 +60,11 @@ class WalkerNet(PackedModule):
 
 
 def walker_of(pack: Pack) -> WalkerNet | None:
-    """The Walker of a pack, None where it has none."""
+    """Return the pack's Walker, or None where it has none."""
     return WalkerNet.of_part(pack.parts[WALKER]) if WALKER in pack.parts else None
 
 
 @functools.cache
 def shipped_walker() -> WalkerNet | None:
-    """One that was trained for another model: what it sees is the same for any."""
+    """Return the shipped Walker. It was trained for another model, but its features are the same for any."""
     return next((WalkerNet.of_part(pack.parts[WALKER]) for pack in shipped_packs() if WALKER in pack.parts), None)

@@ -1,6 +1,6 @@
-"""What a walk would visit next is read from disk into RAM before it is asked for (`Walker(ahead_every=32)`).
+"""Pages that a walk would visit next, read from disk into RAM before they are asked for (`Walker(ahead_every=32)`).
 
-The four-MI100 design, 3.4.2: the Walker predicts next hops, whose pages are on their way while the model computes.
+The Walker predicts the next hops, and their pages are read while the model computes.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Page = tuple[int, int]  # block, and which of its pages
 
 @dataclasses.dataclass
 class Prefetch:
-    """A walk whose pages were read into RAM, and what of them came back since."""
+    """A walk whose pages were read into RAM, and how many of them came back since."""
 
     stream_position: int  # where the stream stood
     branched_at: int | None  # as an event of the Memory OS says it
     stream: int
-    pages: tuple[WalkPlace, ...] = ()  # with their neighbours, in order of the walk
+    pages: tuple[WalkPlace, ...] = ()  # with their neighbours, in the walk's order
     used: int = 0  # of these pages
 
     def event(self) -> dict[str, Any]:
-        """As a line of `MemoryModel.trace`."""
+        """Return it as a line of `MemoryModel.trace`."""
         where = {"stream": self.stream, "stream_position": self.stream_position, "branched_at": self.branched_at}
         places = [dict(zip(("block", "page"), (place.block_id, place.page), strict=True)) for place in self.pages]
         return {"what": "prefetch", **where, "restored": [], "prefetched": places, "used": self.used}
@@ -44,15 +44,15 @@ class Prefetch:
 @dataclasses.dataclass(frozen=True)
 class _Wanted:
     told: Prefetch
-    request: Mapping[str, Any]  # of `core.search`
+    request: Mapping[str, Any]  # for `core.search`
     groups: Sequence[_core.PageRef] | None  # pages to read without a walk; None: those that the walk names
 
 
 class Prefetcher:
-    """Walks by words, in a thread of its own, and reads what it comes to; the store keeps that in its RAM tier.
+    """Walks by words in its own thread, and reads the pages that it reaches. The store keeps them in its RAM tier.
 
-    Nothing is decided here: what comes back, and how, is the same without. Of the thread that answers, `predict` and
-    `came_back` cost it next to nothing. What cannot be read is left to whoever needs it.
+    It decides nothing: without it, the same pages come back in the same way. `predict` and `came_back` cost the thread
+    that answers next to nothing. A page that cannot be read is left to whoever needs it.
     """
 
     def __init__(self, core: _core.Memory) -> None:
@@ -66,26 +66,26 @@ class Prefetcher:
 
     @property
     def told(self) -> list[Prefetch]:
-        """What was read ahead, oldest first; of a long life the newest."""
+        """What was read ahead, oldest first; after a long time only the newest."""
         return self._reading.told_so_far()
 
     def predict(
         self, token_ids: npt.NDArray[np.int32], walk: _core.Walk, told: Prefetch, where: Mapping[str, Any]
     ) -> None:
-        """Read what a walk by these words comes to. One that waits yet is given up: the newest words say more.
+        """Read what a walk by these words reaches. A request that still waits is dropped, as the newest words say more.
 
-        `where`: what else `core.search` takes, such as which text is in the frame.
+        `where` has the other arguments of `core.search`, such as which text is in the frame.
         """
         self._reading.want(_Wanted(told, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None))
         self._background.wake()
 
     def read_ahead(self, pages: Sequence[_core.PageRef], told: Prefetch) -> None:
-        """Read these pages: what a walk is compared with."""
+        """Read these pages, for a comparison with a walk."""
         self._reading.want(_Wanted(told, {}, pages))
         self._background.wake()
 
     def came_back(self, pages: Sequence[_core.PageRef]) -> None:
-        """These are about to come back."""
+        """Note that these pages are about to come back."""
         self._reading.came_back({(page.block, page.page) for page in pages})
 
     def settle(self) -> None:
@@ -93,12 +93,12 @@ class Prefetcher:
         self._background.settle()
 
     def close(self) -> None:
-        """End the thread. Twice does nothing."""
+        """End the thread. A second call does nothing."""
         self._background.close()
 
 
 class _Reading:
-    """What the thread does; all threads may call it."""
+    """What the thread does. Thread-safe."""
 
     def __init__(self, core: _core.Memory) -> None:
         self._core = core
@@ -134,10 +134,10 @@ class _Reading:
                     continue
                 with self._lock:
                     wanted.told.pages = (*wanted.told.pages, place_of(page))
-                    self._unused.setdefault((page.block, page.page), wanted.told)  # whoever was first
+                    self._unused.setdefault((page.block, page.page), wanted.told)  # whichever request was first
 
     def _walked(self, wanted: _Wanted) -> list[_core.PageRef]:
-        """Each load of a walk with its neighbours, in its order; then what the search beside it found."""
+        """Return each load of a walk with its neighbours, in its order; then what the search beside it found."""
         found = self._core.search(**wanted.request, token_budget=_NO_BUDGET)
         loads = [] if found.walk is None else found.walk.loads
         beside = int(wanted.request.get("neighbours", 1))
@@ -150,10 +150,11 @@ class _Reading:
         return list({(page.block, page.page): page for page in pages}.values())
 
     def _in_ram(self, page: _core.PageRef) -> bool:
-        """Read it, so that the store keeps it; whether that could be done."""
+        """Read the page, so that the store keeps it; return whether that was possible."""
         out = np.empty(self._core.page_bytes(page.end - page.begin), dtype=np.uint8)
         try:
             self._core.read_pages([page], out)
-        except (MemoryNotFoundError, CorruptMemoryError):  # forgotten meanwhile; or told to whom it comes back for
+        # Forgotten meanwhile, or corrupt: the recall that needs it reports it
+        except (MemoryNotFoundError, CorruptMemoryError):
             return False
         return True

@@ -1,10 +1,10 @@
-"""Trains the Walker (parts/walker) on chains of facts planted in books (corpora/walks.py).
+"""Train the Walker on chains of facts planted in books (corpora/walks.py).
 
-First by imitation: of the ways from where a walk stands those are right that bring a page of gold which is missing, the
-shortest paths to all of them, and ending is right once none is missing. A teacher walks, then the policy itself, told
-what would have been right where it went (DAgger, Ross, Gordon and Bagnell, AISTATS 2011). Then by REINFORCE (Williams,
-1992): reward = share of the gold pages that were loaded, 1 more if all were, minus lambda a load; the baseline is the
-mean of the other walks for the same question.
+Training begins with imitation. Of the ways from where a walk stands, those are right that bring a missing gold page, by
+the shortest paths to all of them. Ending is right once none is missing. First a teacher walks, then the policy itself,
+and it is told what would have been right where it went (DAgger; Ross, Gordon and Bagnell, AISTATS 2011). REINFORCE
+follows (Williams, 1992). The reward is the share of gold pages that were loaded, plus 1 if all were, minus lambda a
+load. The baseline is the mean of the other walks for the same question.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ BY_DEFAULT = True  # of `everlong train all`
 By = Literal["best", "draw", "teacher"]
 
 _LOADS = (2, 3, 4, 6, 8)  # budgets that are trained for
-_AT_ONCE = 64  # steps of walks that are imitated in one
+_AT_ONCE = 64  # steps of walks in one training step of imitation
 GROUP_TOKENS = (1 + 2 * NEIGHBOURS) * PAGE_TOKENS
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The Walker, which goes on from what a search found to what that names: from chains of facts in books."""
+    """Train the Walker, which goes on from what a search found to what that names, on chains of facts in books."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books in which chains of facts are planted; by default the shipped ones
-    texts: int = 6  # that the model reads, for the vectors of its towers
-    words_alone: int = 30  # further texts that are searched by words alone
-    tokens: int = 20_000  # of a text
-    chains: int = 30  # of a text: a third each of one, two and three facts
-    rounds: int = 4  # of imitation: everybody walks, then the policy is fitted to all walks so far
-    epochs: int = 12  # over these walks, a round
-    learning_rate: float = 3e-3  # of AdamW
-    weight_decay: float = 1e-3  # of AdamW
-    reinforce_rounds: int = 8  # over all questions
-    walks: int = 4  # a question, of which each is the others' baseline
-    reinforce_rate: float = 5e-4  # the learning rate of these rounds
-    cost: float = 0.02  # lambda, of a load
-    entropy: float = 0.003  # of the policy, that it keeps trying
-    held_out: float = 0.15  # of the texts, one in so many: by them the best round is chosen
-    seed: int = 0  # the same seed on the same machine: the same bits
-    minutes: float | None = None  # of training, at most; what it needs is computed before
+    text: tuple[pathlib.Path, ...] = ()  # books to plant chains of facts in; by default the shipped ones
+    texts: int = 6  # number of texts that the model reads, for the vectors of its towers
+    words_alone: int = 30  # number of further texts that are searched by words alone
+    tokens: int = 20_000  # number of tokens in a text
+    chains: int = 30  # chains of facts in a text: a third each of one, two and three facts
+    rounds: int = 4  # rounds of imitation; after each round of walks the policy is fitted to all walks so far
+    epochs: int = 12  # passes over these walks in each round
+    learning_rate: float = 3e-3  # learning rate of AdamW
+    weight_decay: float = 1e-3  # weight decay of AdamW
+    reinforce_rounds: int = 8  # rounds of reinforcement over all questions
+    walks: int = 4  # walks for a question; the others are the baseline of each
+    reinforce_rate: float = 5e-4  # learning rate of these rounds
+    cost: float = 0.02  # cost of a load in the reward (lambda)
+    entropy: float = 0.003  # weight of the policy's entropy, which keeps it trying
+    held_out: float = 0.15  # share of the texts to hold out; the best round is chosen on them
+    seed: int = 0  # seed; the same seed on the same machine gives the same bits
+    minutes: float | None = None  # most minutes of training; reading the texts comes before and does not count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Step:
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train walker` does; it is searched by the towers of the pack."""
+    """Run `everlong train walker`. Searches use the towers of the pack."""
     drawn = draw_walk_texts(
         run.tokenizer,
         books_of(training.text),
@@ -88,11 +88,11 @@ def train_on(
     training: Training,
     words_alone: Sequence[Record] = (),
 ) -> dict[str, PackPart]:
-    """Read texts with chains of facts, as the towers of the `pack` have them where it has some; walk, and learn.
+    """Read texts with chains of facts, with the towers of `run.pack` where it has some; then walk and learn.
 
-    `words_alone` are searched by words, without a reading: cheap, and what a memory without towers is like. Vectors
-    lie in `work`: what was cut short goes on there; training takes minutes and begins anew. The policy is chosen by
-    texts that are held out. ValueError where there are too few.
+    `words_alone` are searched by words, without a reading. That is cheap, and it is what a memory without towers is
+    like. Vectors lie in `run.work`: a run that was cut short goes on there. Training takes minutes and begins anew. The
+    policy is chosen on held-out texts. Raises ValueError where there are too few texts.
     """
     towers = towers_of(run.pack)
     cheap = read_walk_texts(run.model, run.tokenizer, None, words_alone, run.work / "words", progress=run.progress)
@@ -114,8 +114,9 @@ def train_on(
 def fit(
     memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[WalkerNet, Learned, Sequence[WalkMemory]]:
-    """It, how it learned by imitation and then by reinforcement, and what was held out. The same bits for one seed.
-    ValueError where there are not two texts, to train on and to hold out.
+    """Return the Walker, how it learned by imitation and then by reinforcement, and the held-out memories.
+
+    One seed gives the same bits. Raises ValueError for fewer than two texts, as one is held out.
     """
     if len(memories) < 2:
         raise ValueError(f"{len(memories)} texts: a Walker is trained on some and chosen by others")
@@ -134,14 +135,14 @@ def fit(
         return {"held out": figures["all found"], **figures}
 
     def learned_by(rounds: Rounds, rate: float, weight_decay: float, minutes: float | None) -> Learned:
-        ends = False  # a round, with the last lesson
+        ends = False  # the last lesson ends a round
 
         def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor | None:
             nonlocal ends
             loss, ends = next(rounds, (None, True))
             return None if loss is None else said.told("loss", loss)
 
-        steps = sys.maxsize  # it is over after its rounds
+        steps = sys.maxsize  # training ends after its rounds
         plain = LoopSettings(steps, warmup=1, falling=False, clip=None, seed=training.seed)
         loop = dataclasses.replace(plain, learning_rate=rate, weight_decay=weight_decay, minutes=minutes)
         how: dict[str, Any] = {"due": lambda: ends, "better": operator.gt, "moves": False, "progress": check}
@@ -156,11 +157,14 @@ def fit(
 
 
 Asked = tuple[WalkMemory, WalkQuestion]
-Rounds = Iterator[tuple[torch.Tensor | None, bool]]  # a loss after the other, and whether a round ends with it
+Rounds = Iterator[tuple[torch.Tensor | None, bool]]  # one loss after the other, and whether a round ends with it
 
 
 def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
-    """Of each round's walks and those before, several times: -log of what the policy gives to all right ways."""
+    """Yield the loss over the walks of each round and those before: -log of the policy's share for all right ways.
+
+    Each round goes through them several times.
+    """
     steps: list[_Step] = []
     for round_ in range(training.rounds):
         policy = walker.policy()
@@ -179,7 +183,7 @@ def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, ran
 
 
 def _reinforced(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
-    """Of several walks for a question, each beside the mean of the others."""
+    """Yield the loss of several walks for a question, each against the mean of the others."""
     for _ in range(training.reinforce_rounds):
         for number, at in enumerate(random.permutation(len(asked)), 1):
             memory, question = asked[int(at)]
@@ -211,20 +215,20 @@ def walk_for(
     seed: int = 0,
     learn: bool = False,
 ) -> _core.SearchResult:
-    """What a search that walks finds; to `learn`, with all ways of every step and what was right."""
+    """Return what a search that walks finds; with `learn`, also all ways of every step and which were right."""
     gold = list(question.gold) if learn else []
     walk = _core.Walk(policy, loads=loads, by=by, seed=seed, gold=gold, keep_all=learn)
     return memory.core.search(**question.request(), max_groups=loads, token_budget=loads * GROUP_TOKENS, walk=walk)
 
 
 def gold_found(result: _core.SearchResult, question: WalkQuestion) -> list[bool]:
-    """Of each page of gold, whether it is among the groups."""
+    """Return for each gold page whether it is among the groups."""
     there = {(page.block, page.page) for group in result.groups for page in group.pages}
     return [(page.block, page.page) in there for page in question.gold]
 
 
 def figures_of(walker: WalkerNet, memories: Sequence[WalkMemory], loads: int = 4) -> dict[str, float]:
-    """Of which questions all pages of gold are among `loads` groups, by walking; by hops, too."""
+    """Return the share of questions whose gold pages are all among `loads` groups, by walking; by hops too."""
     policy = walker.policy()
     found: dict[str, list[bool]] = {"all found": []}
     for memory in memories:
@@ -243,7 +247,7 @@ def _steps_of(result: _core.SearchResult) -> list[_Step]:
 
 
 def _padded(steps: Sequence[_Step]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features [steps, ways, FEATURES], which ways there are and which are right [steps, ways] bool."""
+    """Return features [steps, ways, FEATURES], which ways exist and which are right [steps, ways] bool."""
     most = max(len(step.features) for step in steps)
     features = torch.zeros(len(steps), most, len(FEATURES))
     there, right = torch.zeros(2, len(steps), most, dtype=torch.bool)
@@ -254,13 +258,15 @@ def _padded(steps: Sequence[_Step]) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 def _log_shares(walker: WalkerNet, features: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
-    """[steps, ways]: log of the softmax over the ways of a step; minus infinity where there is none."""
+    """Return [steps, ways]: log of the softmax over a step's ways; minus infinity where there is none."""
     logits = walker(features.flatten(0, 1)).view(there.shape)
     return torch.log_softmax(logits.masked_fill(~there, -torch.inf), dim=-1)
 
 
 def _reward(question: WalkQuestion, result: _core.SearchResult, cost: float) -> float:
-    """By what the walk itself loaded: what fills up the groups behind it is no merit of the policy."""
+    """Return the reward for what the walk itself loaded. What fills up the groups after it is no
+    merit of the policy.
+    """
     assert result.walk is not None
     brought = set()
     for page in result.walk.loads:

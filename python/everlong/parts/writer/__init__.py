@@ -1,4 +1,4 @@
-"""The writer: a block as a few Detail Tokens, soft tokens that stand for all of it and come back in its stead."""
+"""The writer: it turns a block into a few Detail Tokens, soft tokens that come back in the block's place."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rerank": 0}):
-    """What the pack's writer makes of a block, or the means of equal runs of its embeddings where there is none."""
+    """The writer of the model's pack. Without one, Detail Tokens are the means of equal runs of a
+    block's embeddings.
+    """
 
-    tokens: int = 32  # N: Detail Tokens that a block is written with
-    blocks: int = 16  # that come back as Detail Tokens for a question, at most (`answer.recall_mode` "detail", "both")
-    # What a nat of its decision adds to the fused scores of a block's pages: whether the block says, by its Detail
-    # Tokens alone, what the question asks for (at_work.py). 0: off. Needs a pack whose writer learned to decide.
+    tokens: int = 32  # number of Detail Tokens that a block is written with (N)
+    # Most blocks that come back as Detail Tokens for a question (`answer.recall_mode` "detail", "both")
+    blocks: int = 16
+    # Weight in nats of its decision in the fused scores of a block's pages. It decides, by a block's Detail Tokens
+    # alone, whether the block says what the question asks for. 0: off. Needs a pack whose writer learned to decide.
     rerank: float = 0.0
-    maps: bool = True  # whether the maps that learned to read Detail Tokens are beside the model when some come back
+    maps: bool = True  # attach the maps that learned to read Detail Tokens when some come back
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:
@@ -31,11 +34,11 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
 
     @property
     def detail_tokens(self) -> int:
-        """Of a block, at most."""
+        """Most Detail Tokens of a block."""
         return self.tokens
 
     def blocks_recalled(self, config: MemoryConfig) -> int:
-        """How many blocks come back as Detail Tokens for a question: `blocks`, as far as there is room."""
+        """Return how many blocks come back as Detail Tokens for a question: `blocks`, as far as there is room."""
         mode, recalled = config.answer.recall_mode, config.frame.recalled_tokens
         if mode not in ("detail", "both"):
             return 0
@@ -47,7 +50,7 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
         if not trained and config.answer.recall_mode in ("detail", "both"):
             warnings.warn(
                 f"answer.recall_mode={config.answer.recall_mode!r}: no writer was trained for this model (`everlong "
-                "train writer`), and means of embeddings, which come back instead, may put it off altogether",
+                "train writer`). Means of embeddings come back instead, which may confuse the model",
                 stacklevel=5,
             )
         maps = None

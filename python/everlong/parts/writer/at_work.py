@@ -1,7 +1,7 @@
-"""Detail Tokens: a block as a few soft tokens in the model's embedding space (design-four-mi100 2.3, L2).
+"""Detail Tokens: a block as a few soft tokens in the model's embedding space.
 
-They are written with every block, and come back in its stead: many blocks in the slots that the pages of one would
-take. A trained writer is a pack's part; without one a block's Detail Tokens are means of its own embeddings.
+They are written with every block and come back in its place: many blocks fit the slots that the pages of one would
+take. A trained writer is a pack's part. Without one, a block's Detail Tokens are means of its own embeddings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from everlong.parts.writer.model import WRITER, WriterNet
 if TYPE_CHECKING:
     from everlong.parts.writer import Writer
 
-# Looked through for each block that comes back as Detail Tokens: several pages may be of one block.
+# Pages to look through for each block that comes back as Detail Tokens: several may be of one block.
 _PLACES_A_BLOCK = 4
 
 
@@ -38,35 +38,39 @@ class DetailWriter(Protocol):
 
     @property
     def id(self) -> str:
-        """What tells its Detail Tokens from another writer's."""
+        """Tells its Detail Tokens from another writer's."""
 
     @property
     def count(self) -> int:
-        """N: of a block, at most."""
+        """N, the most Detail Tokens of a block."""
 
     @property
     def hidden_layers(self) -> Sequence[int]:
-        """Whose states it reads, as `HiddenTap` counts them."""
+        """The layers whose states it reads, as `HiddenTap` counts them."""
 
     @property
     def marks(self) -> tuple[Sequence[int], Sequence[int]] | None:
-        """Ids between which the D of several blocks are read, all together; None: each block has marks of its own."""
+        """Ids between which the Detail Tokens of all blocks are read; None: each block has marks of its own."""
 
     @property
     def decides(self) -> bool:
-        """Whether it learned to say of its D which questions they answer."""
+        """Whether it learned to say from its Detail Tokens which questions they answer."""
 
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """D [n, hidden size], 1 <= n <= N, of a block's L tokens: states [L, S] of its layers side by side (S is 0
-        without layers) and embeddings [L, hidden size]. Called by several threads at once."""
+        """Return D [n, hidden size], 1 <= n <= N, of a block's L tokens. Called by several threads at once.
+
+        `states` are [L, S] of its layers side by side (S is 0 without layers), `embeddings` [L, hidden size].
+        """
 
     def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        """Log odds [B] that D [B, n, hidden size] answer a question's embeddings [T, hidden size]. ValueError of one
-        that does not decide."""
+        """Return the log odds [B] that D [B, n, hidden size] answer a question's embeddings [T, hidden size].
+
+        Raises ValueError where the writer does not decide.
+        """
 
 
 class MeanPool:
-    """The writer that was never trained: the means of N equal runs of the block's embeddings."""
+    """The untrained writer: Detail Tokens are the means of N equal runs of the block's embeddings."""
 
     hidden_layers: tuple[int, ...] = ()
     decides = False
@@ -80,7 +84,10 @@ class MeanPool:
         return f"mean-{self.count}"
 
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """Run i of N is tokens [i L / N, (i + 1) L / N), rounded down; of a block of fewer than N tokens themselves."""
+        """Return the means. Run i of N is tokens [i L / N, (i + 1) L / N), rounded down.
+
+        A block of fewer than N tokens gives these themselves.
+        """
         length = len(embeddings)
         count = min(self.count, length)
         cuts = [index * length // count for index in range(count + 1)]
@@ -88,11 +95,11 @@ class MeanPool:
         return torch.stack([run.mean(dim=0) for run in runs])
 
     def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        raise ValueError("means of embeddings decide nothing")
+        raise ValueError("means of embeddings cannot decide: there is no trained writer")
 
 
 class TrainedDetails:
-    """A pack's writer (parts/writer), asked for so many Detail Tokens of a block."""
+    """A pack's writer, asked for `count` Detail Tokens of a block."""
 
     def __init__(self, part: PackPart, count: int) -> None:
         self._writer = WriterNet.of_part(part)
@@ -105,7 +112,7 @@ class TrainedDetails:
 
     @torch.no_grad()
     def details(self, states: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
-        """Of a block of fewer tokens than N, one each."""
+        """Return the Detail Tokens; a block of fewer tokens than N gets one for each."""
         return self._writer.details(states.float().cpu(), embeddings.float().cpu(), min(self.count, len(embeddings)))
 
     @torch.no_grad()
@@ -115,19 +122,19 @@ class TrainedDetails:
 
 
 def detail_writer(pack: Pack | None, count: int) -> MeanPool | TrainedDetails:
-    """The writer of a pack, where it has one, else means of embeddings."""
+    """Return the writer of a pack where it has one, or else means of embeddings."""
     if pack is None or WRITER not in pack.parts:
         return MeanPool(count)
     return TrainedDetails(pack.parts[WRITER], count)
 
 
 class BlockDetails:
-    """A tensor F16 [n, hidden size] with every block, and what comes of it for a question. Thread-safe to write."""
+    """Stores a tensor F16 [n, hidden size] with every block, and recalls by it. Thread-safe to write."""
 
     def __init__(
         self, writer: DetailWriter, opening: Opening, settings: Writer, maps: AttachedMaps | None = None
     ) -> None:
-        """`maps` learned to read what comes back."""
+        """Set up for one memory. `maps` learned to read what comes back."""
         self.settings = settings
         self._writer, self._model, self._core = writer, opening.model, opening.core
         self._config = opening.config
@@ -179,9 +186,11 @@ class BlockDetails:
         return Finds(added=added, offers=tuple(best.values())[:count])
 
     def added_scores(self, question: torch.Tensor, result: _core.SearchResult) -> list[tuple[_core.PageRef, float]]:
-        """What is added to the scores of the pages that a search named, for a question's ids [T]: a decision's log odds
-        that the block says what is asked for, less their mean over the blocks that were looked at: a question may be
-        one that no block seems to answer. Nothing for blocks without Detail Tokens of this writer.
+        """Return what is added to the scores of the pages that a search named, for a question's ids [T].
+
+        It is the log odds that the block says what is asked for. Their mean over the blocks that were looked at is
+        subtracted, as perhaps no block seems to answer the question. Blocks without Detail Tokens of this writer get
+        nothing.
         """
         pages = [
             page
@@ -196,7 +205,7 @@ class BlockDetails:
         return [(page, self.settings.rerank * (odds[page.block] - mean)) for page in pages if page.block in odds]
 
     def odds_of_blocks(self, question: torch.Tensor, blocks: Sequence[int]) -> dict[int, float]:
-        """Log odds, by block, that it says what ids [T] ask for: no page is loaded, and no model computes."""
+        """Return by block the log odds that it says what ids [T] ask for. No page is loaded, and no model computes."""
         by_count: dict[int, list[tuple[int, torch.Tensor]]] = {}
         for block in blocks:
             own = self._details_of(block)
@@ -210,7 +219,7 @@ class BlockDetails:
 
     @torch.no_grad()
     def odds(self, question: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        """Log odds [B] that blocks say, by their D [B, n, hidden size], what ids [T] ask for."""
+        """Return the log odds [B] that blocks say, by their D [B, n, hidden size], what ids [T] ask for."""
         table = self._model.get_input_embeddings()
         return self._writer.odds(table(question.to(table.weight.device)), details)
 

@@ -1,10 +1,10 @@
-"""Head A's decision: whether a block, by its Detail Tokens alone, says what a question asks for.
+"""The decision of Head A: whether a block, by its Detail Tokens alone, says what a question asks for.
 
-The four-MI100 design, 3.3.1.1. Question and D are vectors among the same input embeddings, so one map brings both into
-one space. There each token of the question looks for its like in D (late interaction, Khattab and Zaharia, arXiv
-2004.12832), learns how near the nearest is and what stands there, and then looks at the question's other tokens:
-"edition 3" is worth little where "edition" is found and "3" is not. Three outcomes: the block is right, it says it of
-something else, or it has the words only.
+The question and D are vectors among the same input embeddings, so one map brings both into one space. There each token
+of the question looks for its like in D (late interaction; Khattab and Zaharia, arXiv 2004.12832). It learns how near
+the nearest is and what stands there. Then it looks at the question's other tokens: "edition 3" is worth little where
+"edition" is found and "3" is not. There are three outcomes: the block is right, it says the same of something else, or
+it has the words only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DeciderSettings:
     width: int = 128
     heads: int = 8
     depth: int = 2
-    inner: int = 256  # of a SwiGLU
+    inner: int = 256  # width of the SwiGLU
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
@@ -34,7 +34,7 @@ class DeciderSettings:
 
 
 class Decider(torch.nn.Module):
-    """Thread-safe to use."""
+    """The network of the decision. Thread-safe to use."""
 
     def __init__(self, settings: DeciderSettings) -> None:
         super().__init__()
@@ -49,9 +49,10 @@ class Decider(torch.nn.Module):
         torch.nn.init.zeros_(self.kinds.bias)
 
     def forward(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        """Logits [B, len(KINDS)] fp32 of questions [B, T, E] to D [B, n, E], both in units of the model's embeddings
-        (their root mean square is 1); `asked` [B, T] bool says which rows are a question's, the others are padding.
-        Without D (n = 0) a question meets nothing.
+        """Return logits [B, len(KINDS)] fp32 of questions [B, T, E] to D [B, n, E].
+
+        Both are in units of the model's embeddings (their root mean square is 1). `asked` [B, T] bool marks the rows of
+        a question; the others are padding. Without D (n = 0) a question meets nothing.
         """
         words, there = self._read(question), self._read(details)
         hidden = ~asked[:, None, None, :]
@@ -73,7 +74,7 @@ class Decider(torch.nn.Module):
 
 
 def odds(logits: torch.Tensor) -> torch.Tensor:
-    """[...] log odds, of `Decider`'s logits [..., len(KINDS)], that the block is right."""
+    """Return the log odds [...] that the block is right, from `Decider`'s logits [..., len(KINDS)]."""
     return logits[..., 0] - logits[..., 1:].logsumexp(dim=-1)
 
 
@@ -95,8 +96,9 @@ class _Block(torch.nn.Module):
 
 
 class _Looking(torch.nn.Module):
-    """Attention that also says how near the nearest is: what a softmax alone forgets. It begins with what asks and what
-    is asked seen alike, so that the nearest is the most similar.
+    """Attention that also says how near the nearest is, which a softmax alone forgets.
+
+    Queries and keys begin with the same map, so that the nearest is the most similar.
     """
 
     def __init__(self, width: int, heads: int) -> None:

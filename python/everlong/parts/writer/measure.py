@@ -1,9 +1,14 @@
-"""What stands for evicted blocks, at equal slots: how well the model goes on behind it in books nobody trained on.
+"""Measure what stands for evicted blocks, at equal slots: how well the model goes on behind it in unseen books.
 
-A place is sinks, eight blocks and what follows them. The following tokens are predicted behind the sinks and so many
-slots for all eight blocks: Detail Tokens, trained and untrained (which is pooling), those of another place; keys and
-values of the tokens that the Trimmer keeps, as they are and as the KV writer writes them; of the newest tokens. Beside
-them stand nothing, and all. What is kept stands one behind the other, as in a frame, unless it says otherwise.
+A place is sinks, eight blocks and what follows them. The following tokens are predicted behind the sinks and a number
+of slots for all eight blocks. The slots hold one of these:
+
+- Detail Tokens: trained, untrained (which is pooling), or of another place;
+- keys and values of the tokens that the Trimmer keeps, as they are or as the KV writer writes them;
+- keys and values of the newest tokens.
+
+Nothing of the blocks, and all of them, are measured too. What is kept stands one behind the other, as in a frame,
+unless the method's name says otherwise.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ POOLED, DETAILS, STRANGE = "D untrained: pooled embeddings", "D", "D of another 
 KEPT, KEPT_THERE, NEWEST = "Trimmer's tokens", "Trimmer's tokens at their places", "newest tokens"
 KV, KV_STRANGE, KV_BESIDE = "KV writer", "KV writer, another place", "KV writer beside"
 _MEASURES = {"nats": "next-token loss, nats", "kl": "KL to the model that sees all, nats"}
-# What is compared with what, place by place.
+# The pairs of methods that are compared place by place.
 PAIRS = (
     (DETAILS, POOLED),
     (DETAILS, NOTHING),
@@ -62,21 +67,21 @@ PAIRS = (
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """What stands for evicted blocks: Detail Tokens, kept tokens, what the KV writer made of them, at equal slots."""
+    """Measure what stands best for evicted blocks, at equal slots: Detail Tokens, kept tokens, or the KV writer."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books beside those that are shipped, that places are drawn from
-    slots: tuple[int, ...] = (32, 64, 128, 256)  # for all eight evicted blocks, by commas
-    places: int = 24  # in books, eight blocks each
-    seed: int = 0  # of the places
-    beside: pathlib.Path | None = None  # another pack, whose KV writer is measured, too
-    why: int = 0  # places in books whose blocks answer questions or do not; 0: none
+    text: tuple[pathlib.Path, ...] = ()  # books to draw places from, beside the shipped ones
+    slots: tuple[int, ...] = (32, 64, 128, 256)  # numbers of slots for all eight evicted blocks, by commas
+    places: int = 24  # number of places in books, eight blocks each; 0: none
+    seed: int = 0  # seed of the places
+    beside: pathlib.Path | None = None  # another pack, whose KV writer is measured too
+    why: int = 0  # number of places in books whose blocks answer questions or do not; 0: none
     stories: int = 0  # the same in stories, with questions that people asked
-    again: int = 0  # pages that are said again; 0: none
-    fitted: int = 4  # of these, which vectors are fitted to in 200 steps, too
-    tokens: tuple[int, ...] = (4, 8, 16, 32)  # vectors of a page that is said again, by commas
-    page_tokens: int = 64  # of a page that is said again, up to 512
-    keep: pathlib.Path | None = None  # file for the reports, as far as they are known
-    work: pathlib.Path = pathlib.Path("runs/writer-eval")  # folder of states
+    again: int = 0  # number of pages to say again; 0: none
+    fitted: int = 4  # number of these pages to fit vectors to in 200 steps, too
+    tokens: tuple[int, ...] = (4, 8, 16, 32)  # numbers of vectors for a page to say again, by commas
+    page_tokens: int = 64  # tokens of a page to say again, up to 512
+    keep: pathlib.Path | None = None  # file for the reports, written as the run goes on
+    work: pathlib.Path = pathlib.Path("runs/writer-eval")  # folder for states
 
     def __post_init__(self) -> None:
         if not all(slots > 0 and slots % BLOCKS == 0 for slots in self.slots):
@@ -85,23 +90,23 @@ class Measuring:
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """At one place by one method; means over the tokens that follow."""
+    """The loss at one place by one method, as means over the tokens that follow."""
 
     nats: float
-    kl: float  # from the model that sees all
+    kl: float  # from the model that sees everything
 
 
 @dataclasses.dataclass(frozen=True)
 class WritingReport(Report):
     made_with: dict[str, Any]
-    parts: dict[str, str]  # ids of what was measured
+    parts: dict[str, str]  # ids of the measured parts
     config: dict[str, Any]
     places: int
     said: dict[str, dict[str, dict[str, float]]]  # by method and slots: nats, kl, each with its standard error
     differences: list[dict[str, Any]]  # of PAIRS at each number of slots, place by place
 
     def tables(self) -> Iterator[Table | str]:
-        """A table of each measure and one of the differences, each figure with its standard error."""
+        """Yield a table for each measure and one of the differences, each figure with its standard error."""
         slots = [str(count) for count in self.config["slots"]]
         for measure, title in _MEASURES.items():
             rows = []
@@ -122,7 +127,7 @@ class WritingReport(Report):
 def measure(
     loaded: tuple[Any, Any], measuring: Measuring, *, pack: str | pathlib.Path | None, log: Log = silent
 ) -> Reports:
-    """What stands behind blocks; then, where that is asked for, both heads of the writer."""
+    """Measure what stands behind blocks; then, where that is asked for, both heads of the writer."""
     reports: dict[str, Report] = {}
     found, books = pack_of_model(loaded[0], pack), books_of(measuring.text)
 
@@ -163,8 +168,10 @@ class _Place:
 def behind_blocks(
     model: tuple[Any, Any], pack: Pack, config: Measuring, *, books: Sequence[Book] = (), log: Log = silent
 ) -> Iterator[WritingReport]:
-    """Every method that the pack has parts for, at every number of slots. Shipped books stand behind `books`. After
-    every place what is known by then: what fewer places of the same seed would give.
+    """Measure every method that the pack has parts for, at every number of slots.
+
+    Shipped books come after `books`. After every place it yields the report so far, which is what fewer places of the
+    same seed would give.
     """
     from everlong.parts.kv_writer.model import KV_WRITER
     from everlong.parts.trimmer.model import TRIMMER
@@ -193,7 +200,7 @@ def behind_blocks(
 
 @dataclasses.dataclass(frozen=True)
 class _Written:
-    """What the writers make of a place, for some slots."""
+    """What the writers make of a place, for one number of slots."""
 
     details: dict[str, torch.Tensor]  # D [slots, E] by method
     chosen: torch.Tensor | None  # int64 [BLOCKS, N]: what the Trimmer keeps of each block
@@ -202,14 +209,14 @@ class _Written:
 
 @dataclasses.dataclass(frozen=True)
 class _Arms:
-    """What is measured, of a model and its pack."""
+    """The methods to measure, for a model and its pack."""
 
     model: Any
     writer: WriterNet | None
     untrained: WriterNet | None
     trimmer: TrimmerNet | None
     kv_writers: Mapping[str, KvWriterNet]  # by method
-    reading: Callable[[], contextlib.AbstractContextManager[None]]  # of D
+    reading: Callable[[], contextlib.AbstractContextManager[None]]  # attaches the maps that read D
 
     @classmethod
     def of(cls, model: Any, pack: Pack, beside: Pack | None = None) -> _Arms:
@@ -234,7 +241,7 @@ class _Arms:
 
     @torch.no_grad()
     def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _Written]:
-        """By slots, what the writers make of a place."""
+        """Return by slots what the writers make of a place."""
         found = {own: _Written({}, None, {}) for own in slots}
         if self.writer is not None and self.untrained is not None:
             states = place.side_by_side(self.writer.settings.layers)
@@ -259,7 +266,7 @@ class _Arms:
         return found
 
     def plain(self, place: _Place) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys, un-rotated, and values [L, Hkv, BLOCKS * BLOCK_TOKENS, D] of a place's blocks, fp32."""
+        """Return un-rotated keys, and values, of a place's blocks, [L, Hkv, BLOCKS * BLOCK_TOKENS, D] fp32 each."""
         k, v = _kv(place.read)
         own = slice(SINK_TOKENS, SINK_TOKENS + BLOCKS * BLOCK_TOKENS)
         places = torch.arange(own.start, own.stop, device=k.device)
@@ -269,7 +276,7 @@ class _Arms:
     def said(
         self, place: _Place, written: Mapping[int, _Written], others: Mapping[int, _Written]
     ) -> dict[tuple[str, int], Said]:
-        """By method and slots, 0 of nothing and of all."""
+        """Return the losses by method and slots; 0 slots for nothing and for all of the blocks."""
         teacher = place.read.logits.log_softmax(dim=-1)
         ids = place.behind
         sinks = [rows[:, :, :SINK_TOKENS].float() for rows in _kv(place.read)]
@@ -308,7 +315,7 @@ class _Arms:
         return found
 
     def _behind_details(self, place: _Place, details: torch.Tensor) -> torch.Tensor:
-        """Logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
+        """Return logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
         assert self.writer is not None
         sinks, ids = place.ids[:SINK_TOKENS], place.behind[:-1]
         return said_behind_details(self.writer.settings, self.model, sinks, details, ids, FOLLOWING)
@@ -336,13 +343,13 @@ def _places(
 
 
 def _kv(read: WholeText) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys, rotated, and values [L, Hkv, n, D] of all that was read."""
+    """Return rotated keys, and values, of all that was read, [L, Hkv, n, D] each."""
     layers: Any = read.cache.layers
     return torch.stack([layer.keys[0] for layer in layers]), torch.stack([layer.values[0] for layer in layers])
 
 
 def _by_block(rows: torch.Tensor) -> torch.Tensor:
-    """[BLOCKS, L, Hkv, BLOCK_TOKENS, D] of [L, Hkv, BLOCKS * BLOCK_TOKENS, D]."""
+    """Reshape [L, Hkv, BLOCKS * BLOCK_TOKENS, D] into [BLOCKS, L, Hkv, BLOCK_TOKENS, D]."""
     return rows.view(*rows.shape[:2], BLOCKS, BLOCK_TOKENS, -1).permute(2, 0, 1, 3, 4)
 
 

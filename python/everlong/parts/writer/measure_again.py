@@ -1,8 +1,8 @@
-"""Head B: what can be said again from D, word by word and without help, beside the most that any vectors allow.
+"""Measure Head B: what can be said again from D, word by word and without help, beside the most that vectors allow.
 
-Pages of books in which a code is said; D of the page alone, N vectors for its tokens. The model goes on behind D by
-itself, greedily. The bound is the same number of vectors, fitted to the one page by gradient steps through the model
-(arXiv 2502.13063 measures how much such vectors hold); no writer can be expected to reach it.
+Pages are of books, and each says a code. D is made of the page alone, N vectors for its tokens. The model goes on
+behind D by itself, greedily. The bound is the same number of vectors, fitted to the one page by gradient steps through
+the model (arXiv 2502.13063 measures how much such vectors hold). No writer can be expected to reach it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from everlong.parts.writer.train import AGAIN, around, told_reads
 from everlong.text.encoding import decode_text, encode
 
 DETAILS, POOLED, FITTED = "D", "D untrained: pooled embeddings", "vectors fitted to the page"
-_FITTING_RATE = 0.02  # of Adam, in sizes of an embedding
+_FITTING_RATE = 0.02  # learning rate of Adam, in sizes of an embedding
 
 
 @dataclasses.dataclass(frozen=True)
 class Pages:
-    """What is said again. ValueError for pages longer than a block."""
+    """The pages to say again. Raises ValueError for pages longer than a block."""
 
     count: int
     page_tokens: int = 64
     tokens: Sequence[int] = (4, 8, 16, 32)  # vectors of a page
-    fitted: int = 4  # of the pages, to which vectors are fitted, too
-    steps: int = 200  # of that
+    fitted: int = 4  # number of the pages to fit vectors to, too
+    steps: int = 200  # of the fitting
     seed: int = 2
 
     def __post_init__(self) -> None:
@@ -55,15 +55,15 @@ class Page:
     sinks: torch.Tensor  # int64 [SINK_TOKENS]
     ids: torch.Tensor  # int64 [n]
     states: torch.Tensor  # [n, width]
-    code: str  # that is said in it
+    code: str  # the code that the page says
 
 
 @dataclasses.dataclass(frozen=True)
 class Again:
-    """Of one page by one method and N."""
+    """The result for one page, by one method and N."""
 
     same: float  # share of tokens that are right at their place
-    rouge: float  # ROUGE-L, of tokens
+    rouge: float  # ROUGE-L of tokens
     code: bool
 
 
@@ -73,7 +73,7 @@ class ReconstructingReport(Report):
     writer: str  # its id
     pages: int
     page_tokens: int
-    steps: int  # of fitting
+    steps: int  # of the fitting
     again: dict[str, dict[str, dict[str, float]]]  # by method and N
 
     def tables(self) -> Iterator[Table | str]:
@@ -102,7 +102,7 @@ def run_reconstructing(
     books: Sequence[Book] = (),
     log: Log = silent,
 ) -> ReconstructingReport:
-    """States are kept in `work`."""
+    """Measure the pages. States are kept in `work`."""
     network, tokenizer = model
     writer = WriterNet.of_part(pack.parts[WRITER]).to(network.device)
     pooled = WriterNet.untrained(writer.settings).to(network.device)
@@ -140,7 +140,7 @@ def run_reconstructing(
 def pages_of(
     model: Any, tokenizer: Any, writer: WriterNet, books: Sequence[Book], wanted: Pages, work: pathlib.Path
 ) -> list[Page]:
-    """Pages around a code, one of a block."""
+    """Return pages around a code, one of each block."""
     page_tokens = wanted.page_tokens
     blocks = told_blocks(tokenizer, books, texts=wanted.count, split="test", seed=wanted.seed)
     pages = []
@@ -163,7 +163,7 @@ def pages_of(
 
 @torch.no_grad()
 def said_again(writer: WriterNet, model: Any, tokenizer: Any, page: Page, vectors: torch.Tensor) -> torch.Tensor:
-    """Int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
+    """Return int64 [n]: what the model says behind vectors [N, E], the likeliest token each time."""
     before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     cache = DynamicCache(config=model.config)
     given: dict[str, Any] = {"inputs_embeds": among(model, before, vectors[None], behind)}
@@ -178,7 +178,9 @@ def said_again(writer: WriterNet, model: Any, tokenizer: Any, page: Page, vector
 def fit_vectors(
     writer: WriterNet, model: Any, tokenizer: Any, page: Page, start: torch.Tensor, steps: int
 ) -> torch.Tensor:
-    """[N, E]: from `start`, by Adam on the cross entropy of the page, each token behind the right ones."""
+    """Fit vectors [N, E] to a page, from `start`, by Adam on the page's cross entropy with the right tokens before
+    each.
+    """
     before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     vectors = start.detach().clone().float().requires_grad_()
     optimizer = torch.optim.Adam([vectors], lr=_FITTING_RATE * float(writer.reader.embedding_scale))
@@ -200,7 +202,7 @@ def compare(tokenizer: Any, page: Page, said: torch.Tensor) -> Again:
 
 
 def rouge_l(said: Sequence[int], wanted: Sequence[int]) -> float:
-    """F1 of the longest common subsequence (Lin, 2004)."""
+    """Return the F1 of the longest common subsequence (Lin, 2004)."""
     row = [0] * (len(wanted) + 1)
     for token in said:
         before = 0

@@ -1,10 +1,10 @@
-"""Head A on blocks that nothing was trained on: does D tell whether a block answers a question, and why.
+"""Measure Head A on unseen blocks: whether D tells if a block answers a question, and why.
 
-Each question meets a block that is right, one that says it of another version or name (N1), and one that has its words
-(N2), all in the same text. The decision is made of D and the question (parts/writer); its AUC is the chance that
-it is higher for the right block than for the other. The reason is the rationale, of all three, that the model finds
-likeliest. Beside it: what share of the question's words the block has. The controls: D of a block of another text, and
-no D, by which none of this can be told.
+Each question meets three blocks of the same text: one is right, one says the same of another version or name (N1), and
+one only has its words (N2). The decision is made from D and the question (deciding.py). Its AUC is the chance that it
+is higher for the right block than for the other. The reason is the rationale, out of all three, that the model finds
+likeliest. Beside it stands the share of the question's words that the block has. There are two controls, which can tell
+nothing of this: D of a block of another text, and no D.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ WORDS = "words alone"
 
 @dataclasses.dataclass(frozen=True)
 class Decided:
-    """Of one question to one block by one method."""
+    """The decision on one question to one block, by one method."""
 
     kind: str
-    decision: float  # above 0: it is what is looked for
-    named: str  # what was decided that the block is
-    reason: str  # the likeliest rationale, in the model's words
+    decision: float  # above 0: the block is what is looked for
+    named: str  # the decided kind of the block
+    reason: str  # kind of the rationale that the model finds likeliest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,9 @@ class ExplainingReport(Report):
 def unseen_blocks(
     tokenizer: Any, books: Sequence[Book], *, places: int, stories: int, seed: int
 ) -> dict[str, list[Record]]:
-    """Blocks that nothing is trained on, by what the questions are to: `places` in books, the shipped ones among them,
-    and in test stories; of either where there are to be any.
+    """Return blocks that nothing is trained on, by what the questions are to.
+
+    There are `places` in books, the shipped ones among them, and `stories` test stories; a number of 0 gives none.
     """
     found = {}
     if places:
@@ -88,8 +89,9 @@ def run_explaining(
     work: pathlib.Path,
     log: Log = silent,
 ) -> ExplainingReport:
-    """On blocks of `told_blocks` or `told_stories`; their states are kept in `work`. ValueError for a writer that was
-    trained without such questions.
+    """Measure blocks of `told_blocks` or `told_stories`; their states are kept in `work`.
+
+    Raises ValueError for a writer that was trained without such questions.
     """
     network, tokenizer = model
     writer = WriterNet.of_part(pack.parts[WRITER]).to(network.device)
@@ -129,7 +131,7 @@ def _details(writer: WriterNet, model: Any, one: ToldRead) -> torch.Tensor:
 
 @torch.no_grad()
 def decided(writer: WriterNet, model: Any, tokenizer: Any, one: ToldRead, details: torch.Tensor) -> list[Decided]:
-    """Of all questions to a block, behind D [1, n, E]."""
+    """Return the decisions on all questions to a block, behind D [1, n, E]."""
     logits = verdicts_of(writer, model, [own.question for own in one.exercises], details.float())[0]
     found = []
     for asked, own, verdict in zip(one.block.questions, one.exercises, logits, strict=True):
@@ -145,7 +147,9 @@ def decided(writer: WriterNet, model: Any, tokenizer: Any, one: ToldRead, detail
 
 
 def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
-    """By the share of a question's words that the block has; above what is right most often on these very questions."""
+    """Decide by the share of a question's words that the block has, at the threshold that is best on these very
+    questions.
+    """
     shares = []
     for one in told:
         there = set(words_in(decode_text(tokenizer, one.block.ids.tolist())))
@@ -163,8 +167,10 @@ def by_words(tokenizer: Any, told: Sequence[ToldRead]) -> list[Decided]:
 
 
 def figures_of(ones: Sequence[Decided]) -> dict[str, float]:
-    """AUC of right blocks beside each kind of wrong ones; right decisions, both classes weighing the same; how often
-    the kind that was decided is right, and the likeliest rationale.
+    """Return AUC, right decisions, right kinds and right reasons.
+
+    AUC is that of right blocks against each kind of wrong ones. In right decisions both classes weigh the same. Kinds
+    and reasons are right as often as the decided kind and the likeliest rationale are.
     """
     by_kind = {kind: [one.decision for one in ones if one.kind == kind] for kind in KINDS}
     right, wrong = by_kind["right"], by_kind["other"] + by_kind["words"]

@@ -1,8 +1,8 @@
 """The writer: a block's states become Detail Tokens D, vectors among the model's input embeddings that stand for it.
 
-The four-MI100 design, 3.3.1, and 3.2.2 of the one-GPU design. A Detail Token begins as the mean of the embeddings of a
-run of the block's tokens, which is what pooling gives (arXiv 2510.20797); what is learned is which of them count, and a
-rest that begins at zero. They are read between `opening` and `closing` in place of the block.
+A Detail Token begins as the mean of the embeddings of a run of the block's tokens, which is pooling (arXiv 2510.20797).
+The writer learns which of them count, and a rest that begins at zero. D is read between `opening` and `closing` in
+place of the block.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
 
 WRITER = "writer"
-_LORA = "lora."  # before the names of the maps that were trained to read D beside the model's layers
+_LORA = "lora."  # prefix of the maps that were trained to read D beside the model's layers
 
 
 @dataclasses.dataclass(frozen=True)
 class WriterSettings:
     reader: LatentSettings
-    tokens: int = 32  # N, of a block: what `details` gives where nobody asks for another number
-    page_tokens: int = 64  # of the block's text: D comes in pages, too
+    tokens: int = 32  # Detail Tokens of a block (N), where nobody asks for another number
+    page_tokens: int = 64  # tokens of a page: D comes in pages, too
     opening: tuple[int, ...] = ()  # ids between which D was read in training
     closing: tuple[int, ...] = ()
     decider: DeciderSettings | None = None  # Head A's; None where it was not trained
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Whose states are read, as `HiddenTap` counts them."""
+        """The layers whose states are read, as `HiddenTap` counts them."""
         return self.reader.layers
 
 
 class WriterNet(PackedModule):
-    """Thread-safe to use; blocks have any length from 1 on (trained on 512)."""
+    """The writer's network. Thread-safe to use. A block may have any length from 1 (trained on 512)."""
 
     settings: WriterSettings
     KEPT_AS = torch.float16
@@ -54,7 +54,7 @@ class WriterNet(PackedModule):
         self.reader = LatentReader(config.reader)
         width = config.reader.width
         states = len(config.layers) * config.reader.hidden_size
-        self.counts = torch.nn.Linear(states, 1, bias=False)  # what a token counts in its run, as a logarithm
+        self.counts = torch.nn.Linear(states, 1, bias=False)  # weight of a token in its run, as a logarithm
         self.louder = torch.nn.Linear(width, 1, bias=False)
         self.rest = torch.nn.Linear(width, config.reader.embedding_size)
         self.decider = None if config.decider is None else Decider(config.decider)
@@ -63,13 +63,15 @@ class WriterNet(PackedModule):
                 zero.zero_()
 
     def details(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
-        """D [N, E] fp32 of one block: states [L, layers * hidden size], embeddings [L, E] of its tokens. N is `tokens`,
-        the config's where it is None. ValueError for an empty block.
+        """Return D [N, E] fp32 of one block. N is `tokens`, or the settings' number where it is None.
+
+        `states` are [L, layers * hidden size], `embeddings` [L, E] those of its tokens. Raises ValueError for an empty
+        block.
         """
         return self.details_of(states[None], embeddings[None], tokens)[0]
 
     def details_of(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
-        """D [B, N, E] of blocks of equal length: states [B, L, width], embeddings [B, L, E]."""
+        """Return D [B, N, E] of blocks of equal length: states [B, L, width], embeddings [B, L, E]."""
         length = states.shape[1]
         runs = runs_of(length, self.settings.tokens if tokens is None else tokens).to(states.device)
         read = self.reader.tokens(states, embeddings)
@@ -83,19 +85,20 @@ class WriterNet(PackedModule):
         return found
 
     def forward(self, states: torch.Tensor, embeddings: torch.Tensor, tokens: int | None = None) -> torch.Tensor:
-        """`details_of`."""
+        """Return `details_of`."""
         return self.details_of(states, embeddings, tokens)
 
     def of_page(self, length: int, page: int, tokens: int | None = None) -> slice:
-        """Which rows of D [N, E] of a block of so many tokens are those of its page, one at least."""
+        """Return which rows of D [N, E] of a block of `length` tokens belong to a page; at least one."""
         count = self.settings.tokens if tokens is None else tokens
         first = min(page * self.settings.page_tokens * count // length, count - 1)
         last = -(-min((page + 1) * self.settings.page_tokens, length) * count // length)
         return slice(first, max(first + 1, last))
 
     def verdicts(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
-        """Head A's logits [B, kinds] of questions' embeddings [B, T, E], of which `asked` [B, T] bool are not padding,
-        to D [B, n, E]. ValueError of a writer that was trained without it.
+        """Return Head A's logits [B, kinds] of questions' embeddings [B, T, E] to D [B, n, E].
+
+        `asked` [B, T] bool marks what is not padding. Raises ValueError for a writer that was trained without Head A.
         """
         if self.decider is None:
             raise ValueError("this writer was trained without questions to blocks, so it decides nothing of them")
@@ -105,22 +108,24 @@ class WriterNet(PackedModule):
 
     @staticmethod
     def untrained(config: WriterSettings, seed: int = 0) -> WriterNet:
-        """D is exactly the mean of the embeddings in N equal runs: all that is learned begins at zero."""
+        """Return an untrained writer. Its D is exactly the mean of the embeddings in N equal runs."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return WriterNet(config).eval()
 
     @torch.no_grad()
     def count_as(self, trimmer: TrimmerNet, sharpness: float) -> None:
-        """Let tokens count as a Trimmer's linear map scores them, times `sharpness`: where that is large, D are the
-        embeddings of the tokens of each run that it would keep. ValueError for a Trimmer of other layers.
+        """Let tokens count as a Trimmer's linear map scores them, times `sharpness`.
+
+        Where that is large, D are the embeddings of the tokens of each run that it would keep. Raises ValueError for a
+        Trimmer of other layers.
         """
         if trimmer.settings.layers != self.settings.layers:
             raise ValueError(f"the Trimmer reads layers {trimmer.settings.layers}, the writer {self.settings.layers}")
         self.counts.weight.copy_(sharpness * trimmer.linear.weight * trimmer.scale / self.reader.scale)
 
     def part_with(self, lora: LowRankMaps | None, made: Mapping[str, Any]) -> PackPart:
-        """As a pack keeps it, and beside it the maps that were trained to read D."""
+        """Return the part as a pack keeps it, with the maps that were trained to read D."""
         part = self.part(made)
         if lora is None:
             return part
@@ -130,12 +135,12 @@ class WriterNet(PackedModule):
 
 
 def writer_of(pack: Pack) -> WriterNet | None:
-    """The writer of a pack, None where it has none."""
+    """Return the pack's writer, or None where it has none."""
     return WriterNet.of_part(pack.parts[WRITER]) if WRITER in pack.parts else None
 
 
 def maps_of(part: PackPart) -> LowRankMaps | None:
-    """What was trained with a writer to read its D; None where the model reads it alone."""
+    """Return the maps that were trained with a writer to read its D; None where the model reads it alone."""
     if "lora" not in part.settings:
         return None
     maps = {name.removeprefix(_LORA): tensor for name, tensor in part.tensors.items() if name.startswith(_LORA)}
@@ -143,12 +148,12 @@ def maps_of(part: PackPart) -> LowRankMaps | None:
 
 
 def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedMaps | None:
-    """`maps_of`, beside the layers of a model."""
+    """Return `maps_of`, attached to the layers of a model."""
     maps = maps_of(part)
     return None if maps is None else AttachedMaps(maps, model)
 
 
 def as_it_reads(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Inside what this gives, again and again, the model reads a writer's D as it did in training."""
+    """Return a reusable context in which the model reads a writer's D as it did in training."""
     attached = reading_details(part, model)
     return contextlib.nullcontext if attached is None else attached.at_work

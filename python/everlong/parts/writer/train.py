@@ -1,19 +1,18 @@
-"""Trains the writer (parts/writer): what a frozen model says behind D is to be what it says behind the blocks.
+"""Train the writer: behind D, a frozen model is to say what it says behind the blocks.
 
-The four-MI100 design, 3.3.1, and what newer work adds (findings-2). Three lessons, which are drawn by chance:
+There are three lessons, drawn at random:
 
-- *behind*: text behind 1 .. 8 evicted blocks, of which it sees D alone, blocks of other books among them; Kullback-
-  Leibler divergence to the model that sees all, and cross entropy (training/evicted.py);
-- *again*, Head B: pages from D of their own, and stretches of a block from all of its D;
-- *why*, Head A: which of three blocks answers a question, as a decision of D and the question alone
-  (parts/writer), and in the model's words, with what it answers (corpora/told.py). Once D is settled, the
-  decision goes on learning alone.
+- *behind*: text behind 1 to 8 evicted blocks, of which it sees D alone, with blocks of other books among them. The loss
+  is the Kullback-Leibler divergence to the model that sees everything, and cross entropy (training/evicted.py);
+- *again*, Head B: pages, said again from D of their own;
+- *why*, Head A: which of three blocks answers a question, as a decision from D and the question alone (deciding.py),
+  and in the model's words, with its answer (corpora/told.py). Once D is settled, the decision goes on learning alone.
 
-Gradients pass through the model to D; its weights stay, and a small LoRA beside them may learn to read D. It begins
-with the tokens that a Trimmer would keep of each run, as words: means of embeddings are nothing that a frozen model has
-met, and what it says behind them is far off. Pages are said again from as many vectors as they have tokens first, for
-such D are their words themselves; then from ever fewer. What the writer reads of blocks has tokens missing at random,
-as a block does that was trimmed.
+Gradients pass through the model to D. The model's weights stay, and a small LoRA beside them may learn to read D. The
+writer begins with the words that a Trimmer would keep of each run. A frozen model has never met means of embeddings,
+and what it says behind them is far off. Pages are first said again from as many vectors as they have tokens, where D
+are the words themselves; then from fewer and fewer. The blocks that the writer reads miss tokens at random, as a
+trimmed block does.
 """
 
 from __future__ import annotations
@@ -50,51 +49,54 @@ from everlong.training.told import told_states
 if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
 
-_DEPTHS = (1 / 3, 0.53)  # shares of the model's, whose states are read where neither a Trimmer nor anybody names layers
+_DEPTHS = (1 / 3, 0.53)  # as shares of the model's depth, where neither a Trimmer nor anybody names layers
 _READER = {"width": 256, "heads": 8, "inner": 384, "order": 3}
 _OF_BEGUN = ("data", "books", "training", "steps", "minutes", "figures", "log", "begun with")
 
-_AGAIN_TOKENS = 128  # of pages, or of a stretch, that are said again in a lesson
-_HELD_OUT_RATIOS = (2, 8)  # tokens a vector, of pages said again that nothing is trained on
+_AGAIN_TOKENS = 128  # of the pages to say again in a lesson
+_HELD_OUT_RATIOS = (2, 8)  # tokens a vector, for pages to say again that nothing is trained on
 _HELD_OUT_QUESTIONS = 6
-_HELD_OUT_HEADS = 0.1  # what a head counts in the measure, for each lesson of it
+_HELD_OUT_HEADS = 0.1  # weight of a head in the held-out measure, for each of its lessons
 _LORA_SCALE = 0.5
 _HELD_OUT_PLACES = 16
 _SETTLED_PLACES = 6
 _SETTLED_DECAY = 0.1
-_DECIDED_PLACES = 4  # of three blocks each, beside each lesson: decisions cost the writer's own forward alone
-AGAIN = "The same again:\n\n"  # what the model is told before a text that is to be said again
+_DECIDED_PLACES = 4  # of three blocks each, with each lesson: a decision needs only the writer's own forward pass
+AGAIN = "The same again:\n\n"  # comes before a text to say again
 
 
 @dataclasses.dataclass(frozen=True)
 class Training(LoopSettings):
-    """The writer, which makes Detail Tokens of a block: so that a model goes on behind them as behind the block."""
+    """Train the writer, which makes Detail Tokens of a block: a model goes on behind them as behind the block."""
 
-    text: tuple[pathlib.Path, ...] = ()  # books that are read; by default those that are shipped
-    samples: int = 16  # streams of eight blocks of books
-    told: int = 240  # places in books with questions that a block answers, or does not
+    text: tuple[pathlib.Path, ...] = ()  # books to read; by default the shipped ones
+    samples: int = 16  # number of streams of eight blocks of books
+    told: int = 240  # number of places in books with questions that a block answers, or does not
     stories: int = 120  # the same in stories, with questions that people asked
-    layers: tuple[int, ...] = ()  # whose states are read, by commas; by default the Trimmer's
-    begin: str = ""  # go on from this pack's writer, of the same --lora: auto, or a folder
-    steps: int = 500  # of training, of two lessons each
-    batch: int = 2  # lessons a step
+    layers: tuple[int, ...] = ()  # layers whose states are read, by commas; by default the Trimmer's
+    begin: str = ""  # go on from the writer of this pack, which must have the same --lora: auto, or a folder
+    steps: int = 500  # number of training steps
+    batch: int = 2  # lessons in each step
     learning_rate: float = 1e-3
-    check_every: int = 50  # steps; what came nearest on held-out texts is kept
-    tokens: tuple[int, ...] = (4, 8, 16, 32)  # Detail Tokens of a block, by commas: one number is drawn each time
-    cross_entropy: float = 0.3  # beside the divergence
-    following: int = 128  # tokens behind the blocks that a lesson is about, the first ones
-    again: float = 2.0  # lessons of saying pages again (Head B), for each of going on
-    pages: tuple[int, ...] = (16, 32, 64, 128)  # tokens, of what is said again
-    hardest: float = 8.0  # tokens a vector of pages that are said again; it begins with one
-    rising: float = 0.7  # of the steps, until it is the hardest; what was begun is there already
-    why: float = 1.0  # lessons of telling why a block is wanted (Head A), for each of going on
-    decided: tuple[int, ...] = (32, 64, 128)  # Detail Tokens of these: what few cannot say yet, more of them teach
+    check_every: int = 50  # steps between checks; the best result on held-out texts is kept
+    tokens: tuple[int, ...] = (4, 8, 16, 32)  # numbers of Detail Tokens of a block, by commas; one is drawn each time
+    cross_entropy: float = 0.3  # weight of the cross entropy beside the divergence
+    following: int = 128  # number of tokens behind the blocks that a lesson covers
+    again: float = 2.0  # lessons of saying pages again (Head B), for each lesson of going on
+    # Lengths in tokens of a page to say again, by commas; one is drawn each time
+    pages: tuple[int, ...] = (16, 32, 64, 128)
+    hardest: float = 8.0  # most tokens for each vector of a page to say again; it begins with one
+    rising: float = 0.7  # share of the steps until that number is reached; with --begin it is reached from the start
+    why: float = 1.0  # lessons of telling why a block is wanted (Head A), for each lesson of going on
+    # Numbers of Detail Tokens in these lessons; many teach what a few cannot say yet
+    decided: tuple[int, ...] = (32, 64, 128)
     settling: int = 300  # steps of the decision alone, once the Detail Tokens are settled
-    lora: int = 4  # rank of maps beside the model's that learn to read them; 0: none
-    distractors: tuple[int, ...] = (0, 0, 1, 2)  # blocks of other books before the blocks, one number drawn
-    sharpness: float = 20.0  # of a Trimmer's scores, with which it begins where there is a Trimmer
-    missing: float = 0.1  # share of a block's tokens that the writer does not see
-    gradient_checkpointing: bool = False  # less memory for more time
+    lora: int = 4  # rank of the maps beside the model's that learn to read Detail Tokens; 0: none
+    # Numbers of blocks of other books to put first, by commas; one is drawn each time
+    distractors: tuple[int, ...] = (0, 0, 1, 2)
+    sharpness: float = 20.0  # factor on the Trimmer's scores, with which the writer begins where there is a Trimmer
+    missing: float = 0.1  # mean share of a block's tokens that the writer does not see
+    gradient_checkpointing: bool = False  # use less memory and more time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +109,9 @@ class ToldRead:
 
 
 def train(run: Run, training: Training) -> dict[str, PackPart]:
-    """What `everlong train writer` does: it begins with the words that the Trimmer of the pack would keep; the defaults
-    are those of the shipped pack.
+    """Run `everlong train writer`. The defaults are those of the shipped pack.
+
+    The writer begins with the words that the pack's Trimmer would keep.
     """
     from everlong.parts.trimmer.model import trimmer_of
 
@@ -135,12 +138,12 @@ def train_on(
     begun: PackPart | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, PackPart]:
-    """Read `texts` once, and `told` of several kinds, what is needed of them kept in `work`, train, measure on those
-    that were held out.
+    """Read `texts` once, and `told` of several kinds; train; measure on those that were held out.
 
-    It goes on from a writer that was `begun` where there is one, whose shape it has, else begins with what `trimmer`
-    would keep. `settings` are further ones of LatentSettings. What was cut short goes on where it stopped when it is
-    called again with the same arguments. ValueError where there is nothing to train on or to hold out.
+    What is needed of them is kept in `run.work`. Training goes on from the writer `begun` where there is one, with its
+    shape. Otherwise it begins with what `trimmer` would keep. `settings` are further ones of LatentSettings. A run that
+    was cut short goes on where it stopped when it is called again with the same arguments. Raises ValueError where
+    there is nothing to train on or to hold out.
     """
     layers = training.layers or (() if begun is None else WriterNet.of_part(begun).settings.layers)
     layers = layers or (trimmer.settings.layers if trimmer else run.layers((), _DEPTHS))
@@ -175,7 +178,7 @@ def told_reads(
     *,
     progress: Progress | None = None,
 ) -> list[ToldRead]:
-    """Blocks with questions, read; nothing at all of none."""
+    """Return the blocks with questions, as they were read; without blocks nothing is read."""
     if not told:
         return []
     states = told_states(model, told, layers, folder, progress=progress)
@@ -186,7 +189,7 @@ def told_reads(
 
 
 class _Learning(torch.nn.Module):
-    """The writer, and what reads D beside the model."""
+    """The writer, and the maps that read D beside the model."""
 
     def __init__(self, writer: WriterNet, lora: LowRankMaps | None) -> None:
         super().__init__()
@@ -199,14 +202,14 @@ class _Learning(torch.nn.Module):
 
 @dataclasses.dataclass
 class WriterTrainer:
-    """One training over streams that were read; ValueError without any to train on or to hold out."""
+    """One training over streams that were read. Raises ValueError without any to train on or to hold out."""
 
     run: Run
     reads: Sequence[EvictedRead]
     config: WriterSettings
     training: Training
     told: Sequence[ToldRead] = ()
-    trimmer: TrimmerNet | None = None  # it begins with what this would keep
+    trimmer: TrimmerNet | None = None  # training begins with what this would keep
     begun: PackPart | None = None  # or goes on from this
 
     def __post_init__(self) -> None:
@@ -219,8 +222,10 @@ class WriterTrainer:
         self._model, self._again_ids = self.run.model, encode(self.run.tokenizer, AGAIN)
 
     def train(self) -> tuple[_Learning, Learned, Learned | None]:
-        """From the last checkpoint where there is one; the same bits for one seed, machine and number of threads. The
-        last is of the decision, once D was settled; None where there is none.
+        """Train, from the last checkpoint where there is one; return the writer and how it learned.
+
+        One seed, machine and number of threads give the same bits. The last value is of the decision, which learns once
+        D is settled; None where there is none.
         """
         training, model = self.training, self._model
         writer = WriterNet.untrained(self.config, training.seed)
@@ -244,7 +249,7 @@ class WriterTrainer:
         return learning, learned, self._settle(writer) if self._told and training.why else None
 
     def _settle(self, writer: WriterNet) -> Learned:
-        """The decision alone goes on learning, of D that is settled and made once: as many as a memory has."""
+        """Let the decision alone go on learning, on settled D that is made once, with as many as a memory has."""
         training, decider = self.training, writer.decider
         assert decider is not None
         with torch.no_grad():
@@ -279,8 +284,9 @@ class WriterTrainer:
     # --- a step
 
     def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
-        """One of the three, by chance; and what each of some blocks is to its questions, which the model is not asked
-        for.
+        """Yield the loss of one of the three lessons, drawn at random, and then that of some decisions.
+
+        A decision says what each of some blocks is to its questions; the model is not needed for it.
         """
         yield self._one_of_three(writer, number, random, said)
         if self._told and self.training.why:
@@ -312,20 +318,22 @@ class WriterTrainer:
         return said.told("KL", divergence) + training.cross_entropy * entropy
 
     def _drawn(self, told: Sequence[ToldRead], places: int, random: np.random.Generator) -> list[ToldRead]:
-        """Three blocks of each of so many places, or of all that there are."""
+        """Return the three blocks of each of `places` drawn places, or of all that there are."""
         drawn = random.permutation(len(told) // len(KINDS))[:places]
         return [told[len(KINDS) * int(place) + at] for place in drawn for at in range(len(KINDS))]
 
     def _decided(
         self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """`decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
+        """Return `decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
         details = self._details_of_told(writer, blocks, tokens, random)
         return decided_loss(unwrapped(writer).writer, self._model, blocks, details)
 
     def _why(self, writer: Any, three: Sequence[ToldRead], tokens: int, random: np.random.Generator) -> torch.Tensor:
-        """Cross entropy of why one question wants or does not want each of its three blocks, and of what it answers.
-        Whatever the question says by itself is the same three times.
+        """Return the cross entropy of why a question wants or does not want each of its three blocks, and of its
+        answer.
+
+        What the question says by itself is the same all three times.
         """
         number = int(random.integers(len(three[0].exercises)))
         exercises = [one.exercises[number] for one in three]
@@ -345,7 +353,7 @@ class WriterTrainer:
     def _details_of_told(
         self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
-        """D [blocks, N, E]."""
+        """Return D [blocks, N, E]."""
         states, ids = torch.stack([one.states for one in blocks]), torch.stack([one.block.ids for one in blocks])
         return self._made(writer, states, ids[:, SINK_TOKENS:], tokens, random)
 
@@ -357,7 +365,7 @@ class WriterTrainer:
         tokens: int,
         random: np.random.Generator | None = None,
     ) -> torch.Tensor:
-        """D [1, blocks * N, E] of some blocks of a text."""
+        """Return D [1, blocks * N, E] of some blocks of a text."""
         states = read.states(max(blocks) + 1)[list(blocks)]
         ids = read.text.ids[SINK_TOKENS : SINK_TOKENS + BLOCKS * BLOCK_TOKENS].view(BLOCKS, -1)[list(blocks)]
         return self._made(writer, states, ids, tokens, random).flatten(0, 1)[None]
@@ -365,8 +373,9 @@ class WriterTrainer:
     def _made(
         self, writer: Any, states: torch.Tensor, ids: torch.Tensor, tokens: int, random: np.random.Generator | None
     ) -> torch.Tensor:
-        """D [B, N, E] of blocks' states [B, BLOCK_TOKENS, width] and ids; with `random` some of their tokens are
-        missing, the same in each.
+        """Return D [B, N, E] of blocks' states [B, BLOCK_TOKENS, width] and ids.
+
+        With `random` some of their tokens are missing, the same in each block.
         """
         states, embeddings = states.to(self._model.device), embedded(self._model, ids)
         if random is not None and self.training.missing > 0:
@@ -386,8 +395,9 @@ class WriterTrainer:
         return read.taught(blocks).losses(logits[0], ids[1:])
 
     def _again(self, writer: Any, read: EvictedRead, ratio: float, random: np.random.Generator) -> torch.Tensor:
-        """Cross entropy of pages behind D of their own, or of a stretch behind D of its block, a vector for `ratio`
-        tokens. As many pages as come to so many tokens, of one length.
+        """Return the cross entropy of pages behind D of their own, with one vector for `ratio` tokens.
+
+        The pages have one length, and their number comes to `_AGAIN_TOKENS` tokens.
         """
         length = int(random.choice(self.training.pages))
         count = max(1, _AGAIN_TOKENS // length)
@@ -406,8 +416,10 @@ class WriterTrainer:
     # --- between steps
 
     def _held_out(self, writer: Any) -> float:
-        """KL behind all blocks and behind half of them, of texts that nothing is trained on; and what either head is
-        away from its own, counted as it is trained.
+        """Return the mean KL behind all blocks and behind half of them, of held-out texts, plus the losses of both
+        heads.
+
+        The heads count by their share of the lessons.
         """
         training = self.training
         found = [
@@ -433,28 +445,31 @@ class WriterTrainer:
 
 
 def _go_on_from(begun: PackPart, writer: WriterNet, lora: LowRankMaps | None) -> None:
-    """Give a writer, which may decide where what was `begun` did not, and its maps the weights of that. ValueError for
-    one of another shape, or of other maps.
+    """Give a writer and its maps the weights of the one that was `begun`. Only the new one may decide.
+
+    Raises ValueError for one of another shape, or with other maps.
     """
     before, maps = WriterNet.of_part(begun), maps_of(begun)
     own, wanted = before.settings, writer.settings
     if (own.reader, own.opening, own.closing) != (wanted.reader, wanted.opening, wanted.closing):
-        raise ValueError(f"what was begun is a writer of {own.reader}, asked for is one of {wanted.reader}")
+        raise ValueError(f"the pack's writer has another shape, {own.reader}: expected {wanted.reader}")
     missing, strange = writer.load_state_dict(before.state_dict(), strict=False)
     if strange or any(not name.startswith("decider.") for name in missing):
-        raise ValueError(f"what was begun has {sorted(strange)} beside, and lacks {sorted(missing)}")
+        raise ValueError(f"the pack's writer has {sorted(strange)} in addition, and lacks {sorted(missing)}")
     if (lora is None) != (maps is None):
-        raise ValueError("what was begun and what is asked for do not both have maps beside the model's layers")
+        raise ValueError(
+            "the pack's writer and this training must both have maps beside the model's layers, or neither"
+        )
     if lora is not None and maps is not None:
         if lora.settings != maps.settings:
-            raise ValueError(f"its maps are of {maps.settings}, asked for are {lora.settings}")
+            raise ValueError(f"the pack's writer has maps of {maps.settings}: expected {lora.settings}")
         lora.load_state_dict(maps.state_dict())
 
 
 def verdicts_of(
     writer: WriterNet, model: Any, questions: Sequence[torch.Tensor], details: torch.Tensor
 ) -> torch.Tensor:
-    """Head A's logits [blocks, questions, kinds] of each of some questions' ids to each block's D [blocks, n, E]."""
+    """Return Head A's logits [blocks, questions, kinds] of the questions' ids to each block's D [blocks, n, E]."""
     longest, blocks = max(map(len, questions)), len(details)
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
     asked = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
@@ -467,8 +482,10 @@ def verdicts_of(
 
 
 def decided_loss(writer: WriterNet, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
-    """Cross entropy, in nats, of what each block is to each of its questions, and of which of all the blocks is what a
-    question asks for. `told` are whole places of three blocks; D [blocks, n, E] theirs.
+    """Return the cross entropy, in nats, of two decisions, from D [blocks, n, E].
+
+    One is what each block is to each of its questions. The other is which of all blocks is what a question asks for.
+    `told` are whole places of three blocks.
     """
     places = [told[at : at + len(KINDS)] for at in range(0, len(told), len(KINDS))]
     questions = [own.question for three in places for own in three[0].exercises]
@@ -488,8 +505,9 @@ def decided_loss(writer: WriterNet, model: Any, told: Sequence[ToldRead], detail
 
 
 def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
-    """Of the three blocks of a place the share of wrong ones that are put above what is right, over their questions: of
-    a decision that was learned by heart, how sure it is says less than the order.
+    """Return the share of wrong blocks of a place that rank above the right one, over its questions.
+
+    It looks at the order alone: a decision that was learned by heart may be far too sure.
     """
     own = odds(verdicts_of(writer, model, [one.question for one in three[0].exercises], details))  # [blocks, questions]
     wrong = 0
@@ -502,20 +520,20 @@ def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details:
 def said_behind_details(
     settings: WriterSettings, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
 ) -> torch.Tensor:
-    """`behind_vectors` of D [B, n, E] between its marks; ids [T] or [B, T]."""
+    """Return `behind_vectors` of D [B, n, E] between its marks; ids are [T] or [B, T]."""
     before, behind = around(settings, sinks, ids)
     return behind_vectors(model, before, details, behind, rows)
 
 
 def around(settings: WriterSettings, sinks: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids before D, and those behind it [T] or [B, T], with its marks."""
+    """Return the ids before D, and the ids behind it [T] or [B, T], with its marks."""
     opening, closing = (torch.tensor(marks, dtype=torch.int64) for marks in (settings.opening, settings.closing))
     return torch.cat([sinks, opening]), torch.cat([closing.expand(*ids.shape[:-1], -1), ids], dim=-1)
 
 
 @contextlib.contextmanager
 def _checkpointed(model: Any, wanted: bool) -> Iterator[None]:
-    """Activations are computed again on the way back, where that is wanted; models do that while they train."""
+    """Recompute activations in the backward pass where that is wanted. Models do so only while they train."""
     if not wanted:
         yield
         return
