@@ -274,8 +274,7 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
     Tend(*filled.memory);
   }
   {
-    Database database =
-        Database::Open((folder / "catalog.sqlite").string(), SQLITE_OPEN_READWRITE, "the catalog").value();
+    Database database = Database::Open(folder / "catalog.sqlite", SQLITE_OPEN_READWRITE).value();
     ASSERT_TRUE(database.Execute("UPDATE nodes SET count = count + 1 WHERE kind = 2 AND level = 0").ok());
   }
   const auto memory = Memory::Open(folder, false).value();

@@ -99,8 +99,8 @@ class MeanIdPart final : public index::Part {
 
   std::string settings() const override { return "mean ids"; }
 
-  Status Save(const std::filesystem::path& file) const override {
-    std::ofstream out(file);
+  Status Save(const FilePath& file) const override {
+    std::ofstream out(file.SystemPath());
     for (const auto& [id, means] : means_) {
       out << id << ' ' << means.size();
       for (const float mean : means) out << ' ' << std::hexfloat << mean << std::defaultfloat;
@@ -110,8 +110,8 @@ class MeanIdPart final : public index::Part {
     return out.good() ? OkStatus() : IoError("the means cannot be written");
   }
 
-  Status Load(const std::filesystem::path& file, std::span<const index::SavedBlock> blocks, bool /*gaps*/) override {
-    std::ifstream in(file);
+  Status Load(const FilePath& file, std::span<const index::SavedBlock> blocks, bool /*gaps*/) override {
+    std::ifstream in(file.SystemPath());
     for (const index::SavedBlock& block : blocks) {
       int64_t id = 0;
       size_t count = 0;

@@ -48,6 +48,7 @@ class FilePath {
   // A path of the user's. Implicit, for every call that takes a file takes such a path.
   FilePath(std::filesystem::path path) : path_(std::move(path)) {}
   FilePath(const char* path) : path_(path) {}
+  FilePath(const std::string& path) : path_(path) {}
 
   // `folder` itself, opened now: what `/` makes of it lies beneath. kNotFound without such a folder, kIoError.
   static Result<FilePath> Open(const std::filesystem::path& folder);
