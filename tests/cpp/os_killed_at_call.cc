@@ -50,6 +50,14 @@ int rename(const char* from, const char* to) noexcept {
   CountCall();
   return Real<int(const char*, const char*)>("rename")(from, to);
 }
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  CountCall();
+  return Real<int(int, const char*, int, const char*)>("renameat")(from_folder, from, to_folder, to);
+}
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  CountCall();
+  return Real<int(int, const char*, int)>("unlinkat")(folder, path, flags);
+}
 int unlink(const char* path) noexcept {
   CountCall();
   return Real<int(const char*)>("unlink")(path);

@@ -45,7 +45,16 @@ inline std::string WithChecksum(std::string bytes, size_t first) {
 inline void MakeOlderPair(const std::filesystem::path& folder, const std::string& name) {
   const std::string bytes = BytesOf(folder / name);
   const size_t begin = ListBegin(bytes);
-  std::string list = bytes.substr(begin, bytes.size() - kTail - begin);
+  const std::string carried = bytes.substr(begin, bytes.size() - kTail - begin);
+  // The first version has no checksum of a block's token ids, the last of its numbers.
+  uint32_t settings = 0;
+  int64_t blocks = 0;
+  std::memcpy(&settings, carried.data() + 28, sizeof settings);
+  std::memcpy(&blocks, carried.data() + 32, sizeof blocks);
+  std::string list = "everlong index blocks 1\n" + carried.substr(24, 16 + settings);
+  for (int64_t block = 0; block < blocks; ++block) {
+    list += carried.substr(40 + settings + static_cast<size_t>(block) * 56, 48);
+  }
   std::memcpy(list.data() + 24, bytes.data() + begin - sizeof(uint32_t), sizeof(uint32_t));  // behind the line
   PutBytes(folder / name, bytes.substr(0, begin));
   PutBytes(folder / (name + ".blocks"), WithChecksum(list + "0000", 0));

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base_opened_beneath.h"
 #include "os_memory_blocks.h"
 #include "os_older_index.h"
 
@@ -22,27 +23,22 @@ int g_at_opening = 0;
 
 }  // namespace
 
-// This takes the place of the C library's in this program.
-extern "C" int open(const char* path, int flags, ...) {
-  if (g_other_heads != nullptr && std::string_view(path).ends_with("/index/heads") && --g_at_opening == 0) {
-    std::filesystem::rename(g_other_heads, path);
+static bool PutsAnother(const everlong::OpenedBeneath& opened) {
+  if (g_other_heads != nullptr && std::string_view(opened.name) == "index/heads" && --g_at_opening == 0) {
+    std::filesystem::rename(g_other_heads, opened.path());
     g_other_heads = nullptr;
   }
-  va_list arguments;
-  va_start(arguments, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
-  va_end(arguments);
-  using Open = int(const char*, int, ...);
-  static auto* const next = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "open"));
-  return next(path, flags, mode);
+  return false;
 }
+// This takes the place of the C library's in this program.
+EVERLONG_SYSCALL_ASKING(PutsAnother)
 
 namespace everlong::os {
 namespace {
 
 constexpr uint64_t kSeed = 51;
 constexpr size_t kMagic = 24;
-constexpr size_t kCovered = 48;
+constexpr size_t kCovered = 56;
 
 // A memory whose heads are saved; its blocks.
 std::vector<Block> MakeSaved(const std::filesystem::path& folder, float keys_times) {
@@ -123,14 +119,14 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
   }
 }
 
-// As releases wrote it that had the list in a file of its own.
-TEST(OsSavedIndexesTest, AnOlderPairOfFilesIsTakenUpAndSavedAsOne) {
+// As releases wrote it that had the list in a file of its own. It does not say which token ids its blocks had, so that
+// another memory's would be taken for it.
+TEST(OsSavedIndexesTest, AnOlderPairOfFilesIsRebuiltAndSavedAsOne) {
   const TemporaryFolder folder;
   const std::vector<Block> blocks = MakeSaved(folder.path(), 1);
   const std::filesystem::path index = folder.path() / "index";
   const std::string whole = BytesOf(index / "heads");
   MakeOlderPair(index, "heads");
-  const std::string alone = BytesOf(index / "heads");
   const auto opened = [&] {
     auto memory = Memory::Open(folder.path(), false).value();
     EXPECT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
@@ -138,11 +134,9 @@ TEST(OsSavedIndexesTest, AnOlderPairOfFilesIsTakenUpAndSavedAsOne) {
   };
   {
     const auto memory = opened();
-    EXPECT_TRUE(memory->TakeMessages().empty());
+    EXPECT_EQ(memory->TakeMessages().size(), 1U);
     ASSERT_TRUE(memory->SaveIndexes().ok());
-    EXPECT_EQ(BytesOf(index / "heads"), alone);  // nothing was new
-    ASSERT_TRUE(memory->Compact().ok());
-    EXPECT_EQ(BytesOf(index / "heads"), alone);
+    EXPECT_EQ(BytesOf(index / "heads"), whole);
     Block more = blocks[0];
     more.stream = 9;
     ASSERT_TRUE(Append(*memory, more).ok());

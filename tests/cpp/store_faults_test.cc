@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base_opened_beneath.h"
 #include "store_old_memories.h"
 #include "store_open_hook.h"
 
@@ -62,12 +63,7 @@ Function* Real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
 }
 
-std::string PathOf(int fd) {
-  std::array<char, 4096> path = {};
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  const ssize_t length = ::readlink(link.c_str(), path.data(), path.size());
-  return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : std::string();
-}
+std::string PathOf(int fd) { return everlong::PathOfDescriptor(fd); }
 
 bool IsOurs(const std::string& path) { return g_disk != nullptr && path.starts_with(g_disk->folder); }
 bool Counts(const std::string& path) { return IsOurs(path) && g_disk->refusal == 0; }
@@ -81,7 +77,9 @@ bool IsRefused(const std::string& path) {
 
 // What open, in store_threads_test.cc, asks.
 const bool g_hooked = [] {
-  everlong::store::g_refuses_open = [](const char* path) { return g_disk != nullptr && IsRefused(path); };
+  everlong::store::g_refuses_open = [](const everlong::OpenedBeneath& opened) {
+    return g_disk != nullptr && IsRefused(opened.path());
+  };
   return true;
 }();
 
@@ -157,18 +155,17 @@ int Synced(int fd, const char* name) {
   return Real<int(int)>(name)(fd);
 }
 
-int Renamed(const char* from, const char* to, const char* name) {
-  if (g_disk == nullptr) return Real<int(const char*, const char*)>(name)(from, to);
-  if (Counts(from)) {
-    if (Strikes()) {
-      errno = EIO;
-      return -1;
-    }
-    for (Undo& undo : g_disk->undo) {
-      if (undo.path == from) undo.path = to;
-    }
+// Whether a rename is the call that fails.
+bool RenameFails(const std::string& from, const std::string& to) {
+  if (g_disk == nullptr || !Counts(from)) return false;
+  if (Strikes()) {
+    errno = EIO;
+    return true;
   }
-  return Real<int(const char*, const char*)>(name)(from, to);
+  for (Undo& undo : g_disk->undo) {
+    if (undo.path == from) undo.path = to;
+  }
+  return false;
 }
 
 ssize_t Written(int fd, const void* data, size_t count, off_t offset, const char* name) {
@@ -231,7 +228,7 @@ int open64(const char* path, int flags, ...) {
     mode = va_arg(arguments, mode_t);
     va_end(arguments);
   }
-  if (g_disk != nullptr && IsRefused(path)) return -1;
+  if (g_disk != nullptr && IsRefused(everlong::ResolvedPath(path))) return -1;
   return Real<int(const char*, int, ...)>("open64")(path, flags, mode);
 }
 ssize_t pwrite(int fd, const void* data, size_t count, off_t offset) {
@@ -257,7 +254,15 @@ int fsync(int fd) { return Synced(fd, "fsync"); }
 int fdatasync(int fd) { return Synced(fd, "fdatasync"); }
 int ftruncate(int fd, off_t size) noexcept { return Truncated(fd, size, "ftruncate"); }
 int ftruncate64(int fd, off64_t size) noexcept { return Truncated(fd, size, "ftruncate64"); }
-int rename(const char* from, const char* to) noexcept { return Renamed(from, to, "rename"); }
+int rename(const char* from, const char* to) noexcept {
+  return g_disk != nullptr && RenameFails(from, to) ? -1 : Real<int(const char*, const char*)>("rename")(from, to);
+}
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  // Paths take memory, of which a test may leave none.
+  const bool fails =
+      g_disk != nullptr && RenameFails(everlong::PathBeneath(from_folder, from), everlong::PathBeneath(to_folder, to));
+  return fails ? -1 : Real<int(int, const char*, int, const char*)>("renameat")(from_folder, from, to_folder, to);
+}
 }
 
 namespace everlong::store {

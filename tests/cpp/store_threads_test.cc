@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base_opened_beneath.h"
 #include "store_fixture.h"
 #include "store_open_hook.h"
 
@@ -40,12 +41,21 @@ extern "C" int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  if (everlong::store::g_refuses_open != nullptr && everlong::store::g_refuses_open(path)) return -1;
+  if (everlong::store::g_refuses_open != nullptr &&
+      everlong::store::g_refuses_open({AT_FDCWD, path, static_cast<uint64_t>(flags)}))
+    return -1;
   if ((flags & O_CREAT) != 0 && std::string_view(path).ends_with(".kvseg")) g_segments_wait.wait(true);
   using Open = int(const char*, int, ...);
   static auto* const next = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "open"));
   return next(path, flags, mode);
 }
+
+static bool RefusesBeneath(const everlong::OpenedBeneath& opened) {
+  if (everlong::store::g_refuses_open != nullptr && everlong::store::g_refuses_open(opened)) return true;
+  if ((opened.flags & O_CREAT) != 0 && std::string_view(opened.name).ends_with(".kvseg")) g_segments_wait.wait(true);
+  return false;
+}
+EVERLONG_SYSCALL_ASKING(RefusesBeneath)
 
 extern "C" int flock(int fd, int operation) noexcept {
   if (const char* const path = std::exchange(g_removed_before_lock, nullptr)) ::unlink(path);

@@ -48,8 +48,11 @@ Result<bool> IndexSet::LoadSaved(const PartKind& kind, Part& part) {
     Say(kind.name, read.status());
     return true;
   }
-  // What can be rebuilt is not taken from a list that another memory's blocks would match, too.
-  if (!read->has_value() || ((*read)->first_version && !kind.from_caller)) return true;
+  if (!read->has_value()) return true;
+  if ((*read)->first_version && !kind.from_caller) {
+    Say(kind.name, CorruptError("an earlier release saved it, without what tells its blocks from another memory's"));
+    return true;
+  }
   const Coverage& coverage = **read;
   std::vector<index::SavedBlock> blocks;
   blocks.reserve(coverage.blocks.size());

@@ -1,8 +1,11 @@
 // Make, open and check a catalog's file.
 #include <fcntl.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "catalog.h"
 #include "catalog_rows.h"
@@ -92,12 +95,47 @@ constexpr const char* kSecondSchema = R"sql(
     PRIMARY KEY (block, name)
   ) WITHOUT ROWID;
 )sql";
-constexpr const char* kAddRole = "ALTER TABLE blocks ADD COLUMN role INTEGER NOT NULL DEFAULT 0";
 static_assert(kApplicationId == 1163283527 && kFormatVersion == 2, "the schemas' texts hold the same numbers");
+
+constexpr const char* kAddRole = "ALTER TABLE blocks ADD COLUMN role INTEGER NOT NULL DEFAULT 0";
 
 Status MakeTables(Database& database) {
   EVERLONG_RETURN_IF_ERROR(database.Execute(kFirstSchema));
   return database.Execute(kSecondSchema);
+}
+
+using Declared = std::set<std::vector<std::string>>;
+
+// Read the tables and indexes of a catalog as they were declared: type, name, table, text without runs of whitespace.
+Result<Declared> SchemaOf(Database& database) {
+  Declared schema;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("SELECT type, name, tbl_name, sql FROM sqlite_master"));
+  while (true) {
+    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
+    if (!more) return schema;
+    std::vector<std::string> object = {query.Text(0), query.Text(1), query.Text(2), query.Text(3)};
+    std::string& text = object.back();
+    std::ranges::replace_if(text, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
+    const auto [first, last] = std::ranges::unique(text, [](char a, char b) { return a == ' ' && b == ' '; });
+    text.erase(first, last);
+    schema.insert(std::move(object));
+  }
+}
+
+// Return the schemas that a catalog of this version can have: as it was made, and as a migration left it.
+Result<std::vector<Declared>> SchemasOf(int64_t version) {
+  std::string oldest = kFirstSchema;
+  constexpr std::string_view kRole = "    role INTEGER NOT NULL,\n";
+  oldest.erase(oldest.find(kRole), kRole.size());
+  const std::string migrated = oldest + kAddRole + ";" + kSecondSchema;
+  const std::string newest = std::string(kFirstSchema) + kSecondSchema;
+  std::vector<Declared> schemas;
+  for (const std::string& sql : version < 2 ? std::vector{oldest} : std::vector{newest, migrated}) {
+    EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("a new catalog"));
+    EVERLONG_RETURN_IF_ERROR(database.Execute(sql.c_str()));
+    EVERLONG_ASSIGN_OR_RETURN(schemas.emplace_back(), SchemaOf(database));
+  }
+  return schemas;
 }
 
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
@@ -241,6 +279,12 @@ Status Catalog::Verify(bool whole_file) {
   }
   if (version < kOldestSchema) {
     return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
+  }
+  // Before any table is read: a column of somebody else's may compute what its author likes.
+  EVERLONG_ASSIGN_OR_RETURN(const Declared schema, SchemaOf(database_));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<Declared> ours, SchemasOf(version));
+  if (std::ranges::find(ours, schema) == ours.end()) {
+    return CorruptError("catalog '" + database_.name() + "' has a foreign schema");
   }
   if (whole_file) {
     EVERLONG_RETURN_IF_ERROR(CheckQuickly());

@@ -55,8 +55,8 @@ const char* Catalog::BlockRow::Problem(const Query& query) const {
                      span.end - span.begin == query.Int64(13) / 4;
   const bool counts = query.Int64(5) >= 0 && query.Int64(5) <= span.size() && query.Int64(7) >= 0 &&
                       query.Int64(7) <= span.size() && info.payload_bytes >= 0;
-  const bool known = info.id >= 1 && info.id <= kLargestBlockId && info.stream >= 0 &&
-                     (state == kLive || state == kForgotten) && std::isfinite(info.created_at);
+  const bool known = info.id >= 1 && info.id <= kLargestBlockId && (state == kLive || state == kForgotten) &&
+                     std::isfinite(info.created_at);
   return spans && counts && known ? nullptr : "numbers that no block has";
 }
 
