@@ -19,6 +19,8 @@ TEST(StoreManyBlocks, TheRowsThatACatalogKeepsInRamHaveABound) {
   BlockDraft draft;
   draft.span = {0, 8};
   draft.token_ids = ids;
+  const std::vector<std::byte> payload(size_t{kPages} * 100 * 64);
+  draft.payload = payload;
   const auto row_of = [](int64_t block, int32_t page) {
     return PageRow{1, 4096 * (kPages * block + page), 64, std::vector<uint32_t>(100, static_cast<uint32_t>(block))};
   };

@@ -13,10 +13,17 @@ constexpr int kBusyTimeoutMs = 10'000;
 constexpr int kAttached = 1;  // VACUUM attaches one
 constexpr int kMostSqlBytes = 1 << 16;
 
+// Check that the database and what lies beside it are files of their own, which nobody has by another name.
 Status RequireOwn(const FilePath& file) {
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t names, OwnNames(file));
-  if (names == 1) return OkStatus();
-  return CorruptError("'" + file.string() + "' has another name, too, and is not opened: it may be another's file");
+  for (const char* const suffix : {"", "-wal", "-shm"}) {
+    const FilePath own = file + suffix;
+    const Result<int64_t> names = OwnNames(own);
+    if (names.status().code() == StatusCode::kNotFound && *suffix != '\0') continue;
+    EVERLONG_RETURN_IF_ERROR(names.status());
+    if (*names == 1) continue;
+    return CorruptError("'" + own.string() + "' has another name, too, and is not opened: it may be another's file");
+  }
+  return OkStatus();
 }
 
 // `path` as the path of a "file:" URI.

@@ -210,6 +210,7 @@ Result<Catalog::KnownRows> Catalog::LoadRows(int64_t id) {
   auto rows = std::make_shared<std::vector<std::shared_ptr<const PageRow>>>(pages);
   EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectPages));
   query.Bind(id);
+  int64_t bytes = 0;
   while (true) {
     EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
     if (!more) break;
@@ -217,9 +218,13 @@ Result<Catalog::KnownRows> Catalog::LoadRows(int64_t id) {
     if (query.Int64(kKindColumn) != static_cast<int64_t>(PayloadKind::kKv) || page < 0 || page >= block.info.pages)
       continue;
     if (std::optional<PageRow> row = PageOf(query, id)) {
+      bytes += std::min(kMostSegmentBytes - bytes, std::ssize(row->part_crcs) * row->part_bytes);
       (*rows)[static_cast<size_t>(page)] = std::make_shared<const PageRow>(*std::move(row));
     }
   }
+  // Pages of another size than the block's are not its pages.
+  const bool whole = std::ranges::none_of(*rows, [](const auto& row) { return row == nullptr; });
+  if (whole && bytes != block.info.payload_bytes) rows->assign(pages, nullptr);
   KnownRows known = std::move(rows);
   Know(id, known);
   return known;

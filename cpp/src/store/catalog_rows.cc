@@ -12,8 +12,6 @@
 namespace everlong::store {
 namespace {
 
-constexpr int64_t kMostSegmentBytes = int64_t{1} << 60;
-
 uint32_t PageChecksum(int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   return RowChecksum()

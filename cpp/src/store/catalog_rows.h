@@ -16,6 +16,9 @@ namespace everlong::store {
 inline constexpr int64_t kLive = 0;
 inline constexpr int64_t kForgotten = 1;
 
+// No segment is larger, so that sums of offsets and sizes do not overflow.
+inline constexpr int64_t kMostSegmentBytes = int64_t{1} << 60;
+
 // The queries that Catalog::BlockRow::Of takes, for one block or for all. Schema 1 has no role: all was read.
 struct BlockQueries {
   std::string_view one;
