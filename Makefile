@@ -70,13 +70,14 @@ test-python: setup
 
 include benchmarks/figures.mk
 
-lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu), clang-format
+lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu, tests/support), clang-format
 	ruff check
 	ruff format --check
 	mypy
 	mypy benchmarks/*.py
 	mypy --scripts-are-modules gpu/check gpu/report
 	mypy -p stages
+	mypy -p support
 	clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## clang-tidy over the C++ sources

@@ -1,4 +1,4 @@
-"""Settings of every test: no network, hypothesis without deadlines (time is not asserted) and reproducible in CI."""
+"""What holds for every test: no network, one thread, a cache of its own, and examples of hypothesis by profile."""
 
 import os
 import signal
@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterator
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
-# Tiny models gain nothing from a second thread and lose much where cores are shared. Before torch is imported, and for
-# the processes that tests start: sums in another order would be other numbers.
+# Tiny models gain nothing from a second thread and lose much where cores are shared. This must stand before torch is
+# imported, and in the environment of the processes that tests start: sums in another order are other numbers.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
@@ -15,20 +15,21 @@ import pytest
 import torch
 from hypothesis import settings
 
+# No profile has a deadline, because no test asserts seconds. In CI the examples are the same in every run.
 settings.register_profile("everlong", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 
 torch.set_num_threads(1)
 
-# A shell starts what runs in its background with Ctrl-C ignored; tests and the processes that they start are sent it.
+# A shell starts its background jobs with Ctrl-C ignored. Tests send Ctrl-C to themselves and to their processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def profiles_of_no_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a module's fixtures calibrate stays among the tests, too."""
+    """Keep what fixtures of a wider scope calibrate out of the user's cache."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("EVERLONG_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -36,5 +37,14 @@ def profiles_of_no_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(autouse=True)
 def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test neither reads the profiles that the user's models or other tests left, nor leaves any."""
+    """Give each test an empty cache: it reads no profile of the user or of other tests, and leaves none."""
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex))
+
+
+@pytest.fixture
+def torch_defaults() -> Iterator[None]:
+    """Put torch's default dtype and device back after the test."""
+    dtype = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(None)
