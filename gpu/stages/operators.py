@@ -29,7 +29,7 @@ from stages.frames import SCALING, Frame, random_frame, rope_of
 from stages.indexes import GROUP, HEADS, MEANING_DIM, PACK, PAGE, index_memory, page_scores
 from support import TESTS, TINY_KINDS, WINDOW
 from support.models import KINDS, ROPE, SHAPE
-from support.operators import examples
+from support.operators import operator_calls
 from support.rope import rotated
 
 CPU = torch.device("cpu")
@@ -376,14 +376,14 @@ def citizens(check: Check) -> None:
         return value.to(check.device) if isinstance(value, torch.Tensor) else value
 
     utils = ("test_schema", "test_faketensor")
-    for name, (operator, arguments, *keywords) in examples().items():
+    for name, (operator, arguments, *keywords) in operator_calls().items():
         with check.case(f"{name}: opcheck"):
             named = {key: here(value) for key, value in (keywords[0] if keywords else {}).items()}
             torch.library.opcheck(operator, tuple(map(here, arguments)), named, test_utils=utils)
     if check.small or check.left < 10:
         return
     for name in ("derotate_kv", "shift_kv_", "archive_kv, out", "restore_kv"):
-        operator, arguments, *keywords = examples()[name]
+        operator, arguments, *keywords = operator_calls()[name]
         with check.case(f"{name}: opcheck in a graph"):
             named = {key: here(value) for key, value in (keywords[0] if keywords else {}).items()}
             torch.library.opcheck(operator, tuple(map(here, arguments)), named, test_utils="test_aot_dispatch_dynamic")

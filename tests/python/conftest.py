@@ -16,8 +16,11 @@ import torch
 from hypothesis import settings
 
 # No profile has a deadline, because no test asserts seconds. In CI the examples are the same in every run.
+# `--hypothesis-profile` chooses another one. A test that wants a number of its own says `support.examples.examples`.
 settings.register_profile("everlong", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 
 torch.set_num_threads(1)

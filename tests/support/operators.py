@@ -100,7 +100,7 @@ def placements_of_block(tokens: int, page_tokens: int, codec: str, dim: int, slo
     return torch.tensor(rows, dtype=torch.int64).reshape(-1, PLACEMENT_FIELDS)
 
 
-def examples() -> dict[str, tuple[Any, ...]]:
+def operator_calls() -> dict[str, tuple[Any, ...]]:
     """Return a call of every operator by a name: the operator, its arguments, and maybe its keywords."""
     rope = Rope(8, 1e4, 1.0, 1.25, "half")
     frame = make_frame(rope, 0, slots=40, dim=10, dtype=torch.float32)

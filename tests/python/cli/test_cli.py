@@ -24,6 +24,8 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.generation.progress import track_tokens
 from everlong.memory import Memory
 from support import TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
+from support.processes import everlong_command as everlong
+from support.processes import run_script
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +34,6 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_model().save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder
-
-
-def everlong(*arguments: object, typed: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from everlong.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, input=typed)
 
 
 def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_path: Path) -> None:
@@ -81,8 +78,7 @@ def test_the_same_command_reads_on_where_it_stopped(source: list[str], saved_mod
         book.write_text("".join(f"Line {line} of book {number}. " for line in range(60 * number)))
     memory = tmp_path / "m.everlong"
     command = ["read", *books, "--memory", memory, "--model", saved_model, "--json", *source]
-    arguments = [sys.executable, "-c", _INTERRUPTED, *map(str, command)]
-    cut = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    cut = run_script(_INTERRUPTED, *command)
     assert cut.returncode == 130, cut.stderr
     asked = everlong("ask", "Line 4", "--memory", memory, "--max-new-tokens", "2", "--remember")
     assert asked.returncode == 0, asked.stderr
@@ -299,13 +295,7 @@ def test_chat_goes_on_after_an_answer_that_was_cut_short(saved_model: Path, tmp_
     """Ctrl-C ends an answer and no conversation: what was said of it stays said."""
     memory = tmp_path / "talk.everlong"
     arguments = ["chat", "--memory", memory, "--model", saved_model, "--max-new-tokens", "12", "--json"]
-    chat = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_ANSWER, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        input="hello there\nand then?\n",
-    )
+    chat = run_script(_INTERRUPTED_ANSWER, *arguments, typed="hello there\nand then?\n")
     assert chat.returncode == 0, chat.stderr
     first, second = map(json.loads, chat.stdout.splitlines())
     assert (first["question"], second["question"]) == ("hello there", "and then?")
@@ -476,9 +466,7 @@ def test_what_was_answered_before_ctrl_c_was_printed(two_sources: Path, tmp_path
     file = tmp_path / "questions.jsonl"
     file.write_text('{"question": "Who?"}\n' * 9)
     arguments = ["ask", "--questions", file, "--memory", two_sources, "--max-new-tokens", "2"]
-    cut = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_ANSWER, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    cut = run_script(_INTERRUPTED_ANSWER, *arguments)
     assert cut.returncode == 130, cut.stderr
     rows = [json.loads(line) for line in cut.stdout.splitlines()]
     assert 1 <= len(rows) <= 3

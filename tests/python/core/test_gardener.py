@@ -15,6 +15,7 @@ from sklearn.metrics import normalized_mutual_info_score
 
 import everlong
 import everlong._core as _core
+from support.examples import examples
 
 GRID = 2.0**22
 
@@ -105,7 +106,7 @@ class GardenerMachine(hypothesis.stateful.RuleBasedStateMachine):
 
 
 TestGardenerMachine = GardenerMachine.TestCase
-TestGardenerMachine.settings = hypothesis.settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGardenerMachine.settings = examples(60, stateful_step_count=40)
 
 
 def drifting_mixture(

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import everlong
 from everlong import errors
+from support.examples import examples
 from support.native import PAGE, Written, manifest
 
 SOURCES = ("letters", "book", "")
@@ -188,9 +189,4 @@ class MemoryStates(RuleBasedStateMachine):
 
 
 TestMemoryStates = MemoryStates.TestCase
-TestMemoryStates.settings = settings(
-    max_examples=10,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestMemoryStates.settings = examples(10, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.corpora import words
@@ -33,11 +33,12 @@ from everlong.corpora.told import told_blocks, told_stories
 from everlong.corpora.walks import draw_walk_texts
 from everlong.data import Book, shipped_books
 from support import byte_tokenizer
+from support.examples import examples
 
 PLANTED, TOLD, CHAINS, WORDS = (words.listed_in(name) for name in ("planted", "told", "chains", "words"))
 NAMES = ("people", "ships", "first", "stems", "first_names", "last_names", "cities")
 SEEDS = st.integers(0, 2**31)
-SOME = settings(max_examples=8, deadline=None)
+SOME = examples(8)
 
 # Common words that stand in lists of both sides. They are no names, and packs and figures were made with them.
 SHARED_WORDS = {

@@ -9,11 +9,12 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.corpora.patterns import LONG_NUMBER, NUMBER
 from everlong.corpora.tasks import SUITES, TASKS, Draw, Question, tasks_of
+from support.examples import examples
 
 LENGTH = 32_768
 COUNT = 3
@@ -59,7 +60,7 @@ def test_an_answer_among_guesses_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_a_settled_score_stays_whatever_follows(name: str, data: st.DataObject) -> None:
     question = data.draw(st.sampled_from(questions_of(name)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,6 +19,7 @@ import everlong._core as _core
 from everlong import ops
 from everlong.parts.trimmer import Trimmer
 from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support.examples import examples
 
 SMALLER = SMALL.changed(
     frame={"tokens": 512, "recalled_tokens": 96, "rolling_tokens": 64, "evict_tokens": 16, "chunk_tokens": 48},
@@ -183,6 +184,4 @@ class KeptStates(RuleBasedStateMachine):
 
 
 TestKeptStates = KeptStates.TestCase
-TestKeptStates.settings = settings(
-    max_examples=12, stateful_step_count=14, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestKeptStates.settings = examples(12, stateful_step_count=14, suppress_health_check=list(HealthCheck))

@@ -8,8 +8,6 @@ import gc
 import io
 import itertools
 import json
-import subprocess
-import sys
 import types
 import weakref
 from pathlib import Path
@@ -24,7 +22,8 @@ from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
 from everlong.models.served import gpu_of
-from support import SMALL, TESTS, TINY_MEMORY, byte_tokenizer, changed, random_text, tiny_model
+from support import SMALL, TINY_MEMORY, byte_tokenizer, changed, random_text, tiny_model
+from support.processes import run_script
 from support.traces import blocks_of
 
 FACT = "Zq7#Kx9!Wv3@Jy5%"
@@ -273,13 +272,10 @@ def test_perplexity_of_a_frame_that_holds_everything_is_the_plain_one(mm) -> Non
 
 _OTHER_PROCESS = """
 import sys
-import weakref
-sys.path.insert(0, sys.argv[2])
 import everlong
-from everlong.models.served import gpu_of
 from support import SMALL, byte_tokenizer, tiny_model
 with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), sys.argv[1], config=SMALL) as mm:
-    answer = mm.generate(sys.argv[3], max_new_tokens=20, remember=False)
+    answer = mm.generate(sys.argv[2], max_new_tokens=20, remember=False)
     print(repr((answer.text, [(r.span, r.source, r.text) for r in answer.recalled])))
 """
 
@@ -290,12 +286,8 @@ def test_memory_written_by_one_process_answers_in_another(tmp_path: Path, codec:
     with everlong.MemoryModel(tiny_model("qwen3"), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(haystack_with_fact(), source="needle")
         answer = mm.generate(FACT, max_new_tokens=20, remember=False)
-    other = subprocess.run(
-        [sys.executable, "-c", _OTHER_PROCESS, str(tmp_path / "m"), str(TESTS), FACT],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    other = run_script(_OTHER_PROCESS, tmp_path / "m", FACT)
+    assert other.returncode == 0, other.stderr
     text, recalled = eval(other.stdout)
     assert recalled == [(r.span, r.source, r.text) for r in answer.recalled]
     assert FACT in recalled[0][2]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from typer.testing import CliRunner
@@ -25,6 +25,7 @@ from everlong.retrieval.narrowing import keyphrases_of, narrowed_by
 from everlong.retrieval.times import times_of
 from everlong.text.keyphrases import Keyphrases, phrases_of
 from support import TINY_MEMORY, byte_tokenizer, changed, tiny_model
+from support.examples import examples
 
 DAY = 86_400.0
 TAGS = ("a", "b", "c", "d")
@@ -98,11 +99,11 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTree = TreeMachine.TestCase
-TestTree.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTree.settings = examples(40, stateful_step_count=40)
 
 
 @given(most=st.integers(1, 30))
-@settings(max_examples=20, deadline=None)
+@examples(20)
 def test_of_too_many_those_with_the_rarest_tags_stay(most: int) -> None:
     tree = _core.TagTree()
     for id in range(1, 41):

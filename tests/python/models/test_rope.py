@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from transformers import AutoConfig
 
@@ -26,6 +26,7 @@ from everlong.models.rope import (
     table_tokens,
     turn_keys,
 )
+from support.examples import examples
 
 WINDOW = 8192
 ORIGINAL = 1024
@@ -196,7 +197,7 @@ def ulp_of_pairs(k: torch.Tensor, table: RopeTable) -> torch.Tensor:
     return 2.0 ** (torch.frexp(size).exponent.double() - 8)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, suppress_health_check=[HealthCheck.too_slow])
 @given(
     case=st.sampled_from(CASES),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),

@@ -14,7 +14,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from everlong import ops
 from support import tiny_model
-from support.operators import Rope, examples, keys, make_frame, phase, placements_of_block
+from support.operators import Rope, keys, make_frame, operator_calls, phase, placements_of_block
 
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of its group's largest where the format is subnormal.
@@ -526,9 +526,9 @@ def test_encode_is_archive_without_rotation() -> None:
 # --- as operators of torch
 
 
-@pytest.mark.parametrize("name", sorted(examples()))
+@pytest.mark.parametrize("name", sorted(operator_calls()))
 def test_operator_is_well_formed(name: str) -> None:
-    operator, *arguments = examples()[name]
+    operator, *arguments = operator_calls()[name]
     assert set(torch.library.opcheck(operator, *arguments).values()) == {"SUCCESS"}
 
 

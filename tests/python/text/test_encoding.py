@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -17,6 +17,7 @@ from everlong.data import shipped_books
 from everlong.text import encoding
 from everlong.text.encoding import TextEncoder, decode_text, encode, encode_with_places
 from support import byte_tokenizer
+from support.examples import examples
 
 BOOK = shipped_books()[0].text[:60_000]
 WINDOW, OVERLAP = 4096, 1024
@@ -111,14 +112,14 @@ def test_texts_without_an_end_to_their_words(tokenizer: Any, text: str) -> None:
     ),
     window=st.integers(300, 1500),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], window: int) -> None:
     text = "".join(pieces)
     assert in_windows(tokenizer, text, window) == whole(tokenizer, text)
 
 
 @given(cuts=st.lists(st.integers(0, 60_000), max_size=40), letter=st.integers(0, 60_000))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(tokenizer: Any, cuts: list[int], letter: int) -> None:
     places = sorted({0, *cuts, *range(letter, min(letter + 200, 60_000)), 60_000})
     encoder = TextEncoder(tokenizer)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.cache_utils import DynamicCache
 
@@ -82,7 +82,6 @@ def soft_tokens(model: Any, core: Any, blocks: list[int]) -> torch.Tensor:
 
 
 @given(length=st.integers(1, 70), count=st.integers(1, 40), seed=st.integers(0, 3))
-@settings(deadline=None)
 def test_a_writer_that_was_never_trained_means_equal_runs(length: int, count: int, seed: int) -> None:
     embeddings = np.random.default_rng(seed).normal(size=(length, 5))
     got = MeanPool(count).details(torch.zeros(length, 0), torch.from_numpy(embeddings).float())
@@ -379,7 +378,6 @@ def test_a_memory_of_text_alone_has_no_details(tmp_path: Path) -> None:
     pages=st.lists(st.integers(0, 11), max_size=8, unique=True),
     blocks=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 30)), max_size=8),
 )
-@settings(deadline=None)
 def test_details_and_pages_share_the_zone(pages: list[int], blocks: list[tuple[int, int]]) -> None:
     """Without a gap before rolling, details first and whole, the last ones before the first ones."""
     config = _core.MemoryOsConfig(

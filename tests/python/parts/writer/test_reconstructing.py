@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -30,6 +30,7 @@ from everlong.parts.writer.train import AGAIN, around
 from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
 from support import byte_tokenizer, deep_model
+from support.examples import examples
 from support.texts import starts_of_books
 
 LAYERS = (1, 2)
@@ -44,7 +45,7 @@ def drawn_writer(model: Any) -> WriterNet:
     return writer
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), min_size=1, max_size=9))
 def test_rouge_l_is_that_of_the_longest_common_subsequence(said: list[int], wanted: list[int]) -> None:
     subsequences = {()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
@@ -28,6 +28,7 @@ from everlong.text.control import memory_marks
 from everlong.training.evicted import read_evicted
 from everlong.training.run import Run
 from support import byte_tokenizer, deep_model, tiny_model
+from support.examples import examples
 from support.texts import starts_of_books
 
 LAYERS, SIZE = (1, 2), 12
@@ -52,7 +53,7 @@ def block(length: int, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(length, len(LAYERS) * SIZE), torch.randn(length, READER.embedding_size)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.integers(1, 300), st.integers(1, 40))
 def test_runs_are_equal_and_follow_one_another(length: int, count: int) -> None:
     runs = runs_of(length, count)
