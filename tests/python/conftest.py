@@ -1,4 +1,9 @@
-"""What holds for every test: no network, one thread, a cache of its own, and examples of hypothesis by profile."""
+"""What holds for every test: no network, one thread, a cache of its own, examples by profile, and what is slow.
+
+A test is slow if it takes more than two seconds of a quiet core. Then it, or its file, has the mark `slow`. Tests for
+an architecture that is not in QUICK_KINDS are slow too, because there are so many. `make test-quick` leaves slow tests
+out. `make test` runs everything, and lists the tests that take longest.
+"""
 
 import os
 import signal
@@ -15,6 +20,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from support.models import KINDS
+from support.text_alone import TEXT_ALONE
+
 # No profile has a deadline, because no test asserts seconds. In CI the examples are the same in every run.
 # `--hypothesis-profile` chooses another one. A test that wants a number of its own says `support.examples.examples`.
 settings.register_profile("everlong", deadline=None)
@@ -24,6 +32,9 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 
 torch.set_num_threads(1)
+
+# Of tests over all architectures, those of these are quick: plain attention, sliding windows, and two by text alone.
+QUICK_KINDS = {"llama", "gemma3", "gpt2", "mamba"}
 
 # A shell starts its background jobs with Ctrl-C ignored. Tests send Ctrl-C to themselves and to their processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -51,3 +62,21 @@ def torch_defaults() -> Iterator[None]:
     yield
     torch.set_default_dtype(dtype)
     torch.set_default_device(None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "slow: takes more than two seconds of a quiet core; `make test-quick` leaves it out"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with slow tests first, so that no process ends up alone with one. Mark the other architectures slow."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        kind = callspec.params.get("kind") if callspec else None
+        if isinstance(kind, str) and kind in KINDS.keys() | TEXT_ALONE.keys() and kind not in QUICK_KINDS:
+            item.add_marker("slow")

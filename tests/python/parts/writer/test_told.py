@@ -21,6 +21,7 @@ from everlong.eval.statistics import auc
 from everlong.eval.tables import print_report
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, pack_of
+from everlong.models.soft import embedded
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.deciding import Decider, DeciderSettings, odds
 from everlong.parts.writer.measure_deciding import Decided, by_words, figures_of, run_explaining
@@ -269,9 +270,13 @@ def deciding_pack(model: Any, told: Sequence[ToldRead]) -> Pack:
     questions = [own.question for one in told for own in one.exercises]  # each block's own, whatever they say
     blocks = torch.arange(len(told)).repeat_interleave(len(told[0].exercises))
     kinds = torch.tensor([KINDS.index(asked.kind) for one in told for asked in one.block.questions])
+    # What `verdicts_of` gives for each question and its own block, without those of all other blocks.
+    ids = torch.nn.utils.rnn.pad_sequence(questions, batch_first=True)
+    asked = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in questions])[:, None]
+    words = embedded(model, ids).detach()
     for _ in range(250):
         optimizer.zero_grad()
-        logits = verdicts_of(writer, model, questions, details)[blocks, torch.arange(len(questions))]
+        logits = writer.verdicts(words, asked, details[blocks])
         torch.autograd.backward(torch.nn.functional.cross_entropy(logits, kinds))
         optimizer.step()
     return Pack(weights_fingerprint(model), "", {WRITER: writer.part({})})
