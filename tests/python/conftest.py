@@ -1,7 +1,7 @@
 """What holds for every test: no network, one thread, a cache of its own, examples by profile, and what is slow.
 
-A test is slow if it takes more than two seconds of a quiet core. Then it, or its file, has the mark `slow`. Tests for
-an architecture that is not in QUICK_KINDS are slow too, because there are so many. `make test-quick` leaves slow tests
+A test is slow if it takes more than two seconds of a quiet core. Then it, or its file, has the mark `slow`. Tests
+for the architectures of SLOW_KINDS are slow too, because there are so many. `make test-quick` leaves slow tests
 out. `make test` runs everything, and lists the tests that take longest.
 """
 
@@ -20,9 +20,6 @@ import pytest
 import torch
 from hypothesis import settings
 
-from support.models import KINDS
-from support.text_alone import TEXT_ALONE
-
 # No profile has a deadline, because no test asserts seconds. In CI the examples are the same in every run.
 # `--hypothesis-profile` chooses another one. A test that wants a number of its own says `support.examples.examples`.
 settings.register_profile("everlong", deadline=None)
@@ -33,8 +30,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "everlong")
 
 torch.set_num_threads(1)
 
-# Of tests over all architectures, those of these are quick: plain attention, sliding windows, and two by text alone.
-QUICK_KINDS = {"llama", "gemma3", "gpt2", "mamba"}
+# Tests over all architectures are slow for these. That leaves llama and gemma3, and by text alone gpt2 and mamba.
+SLOW_KINDS = {
+    *("cohere", "cohere2", "gemma4", "glm", "gpt_oss", "mistral", "phi3", "qwen3", "qwen3_5", "qwen3_next", "smollm3"),
+    *("bloom", "deepseek_v3", "gpt_neox", "rwkv"),
+}
 
 # A shell starts its background jobs with Ctrl-C ignored. Tests send Ctrl-C to themselves and to their processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        kind = callspec.params.get("kind") if callspec else None
-        if isinstance(kind, str) and kind in KINDS.keys() | TEXT_ALONE.keys() and kind not in QUICK_KINDS:
-            item.add_marker("slow")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            kind = item.callspec.params.get("kind")
+            if isinstance(kind, str) and kind in SLOW_KINDS:
+                item.add_marker("slow")
