@@ -68,7 +68,7 @@ test-cpp: $(VENV)/requirements.stamp
 PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-python: setup
-	$(PYTEST) --durations 30 --durations-min 2
+	$(PYTEST) --durations 40 --durations-min 1
 
 test-quick: setup  ## pytest without its slow tests and with few examples each: the loop while you work, under 3 minutes
 	$(PYTEST) -m "not slow" --hypothesis-profile quick

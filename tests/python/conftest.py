@@ -1,6 +1,6 @@
 """What holds for every test: no network, one thread, a cache of its own, examples by profile, and what is slow.
 
-A test is slow if it takes more than two seconds of a quiet core. Then it, or its file, has the mark `slow`. Tests
+A test is slow if it takes more than a second of a quiet core. Then it, or its file, has the mark `slow`. Tests
 for the architectures of SLOW_KINDS are slow too, because there are so many. `make test-quick` leaves slow tests
 out. `make test` runs everything, and lists the tests that take longest.
 """
@@ -9,6 +9,7 @@ import os
 import signal
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported
 # Tiny models gain nothing from a second thread and lose much where cores are shared. This must stand before torch is
@@ -55,6 +56,17 @@ def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: p
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex))
 
 
+@pytest.fixture(scope="session")
+def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a tiny model and its tokenizer, as transformers saves them. Tests only read it."""
+    from support import byte_tokenizer, tiny_model
+
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def torch_defaults() -> Iterator[None]:
     """Put torch's default dtype and device back after the test."""
@@ -66,7 +78,7 @@ def torch_defaults() -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "slow: takes more than two seconds of a quiet core; `make test-quick` leaves it out"
+        "markers", "slow: takes more than a second of a quiet core; `make test-quick` leaves it out"
     )
 
 

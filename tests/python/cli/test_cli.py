@@ -28,14 +28,6 @@ from support.processes import everlong_command as everlong
 from support.processes import run_script
 
 
-@pytest.fixture(scope="module")
-def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
-
-
 def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     # Under the 64 pages from which the heads of a random model would have a say.

@@ -19,7 +19,6 @@ from everlong.cli import parts
 from everlong.cli.app import app
 from everlong.cli.field_comments import comments_of, docstring_in
 from everlong.cli.from_dataclass import parameters_of, settings_of
-from support import byte_tokenizer, tiny_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +189,9 @@ def everlong(site: pathlib.Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_another_package_s_part_is_trained_and_measured(site: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_another_package_s_part_is_trained_and_measured(
+    site: pathlib.Path, saved_model: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
     for command, says in (("train", "A number that goes to where it is wanted."), ("eval", "How near the number came")):
         assert says in everlong(site, command, "--help")
     options = everlong(site, "train", "dummy", "--help")
@@ -199,9 +200,7 @@ def test_another_package_s_part_is_trained_and_measured(site: pathlib.Path, tmp_
     assert "Of going there. [default: 40]" in options
     assert "--check-every" in options
 
-    tiny_model().save_pretrained(tmp_path / "model")
-    byte_tokenizer().save_pretrained(tmp_path / "model")
-    model, out = ["--model", tmp_path / "model"], ["--out", tmp_path / "pack"]
+    model, out = ["--model", saved_model], ["--out", tmp_path / "pack"]
     where = [*model, *out, "--work", tmp_path / "work", "--json"]
     made = json.loads(everlong(site, "train", "dummy", "--wanted", "1.5", "--learning-rate", "0.2", *where))
     assert made["folder"] == str(tmp_path / "pack")

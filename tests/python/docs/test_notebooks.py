@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from support import REPOSITORY, TESTS, byte_tokenizer, tiny_model
+from support import REPOSITORY, TESTS
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 # Public is what has a page of the API reference.
@@ -26,14 +26,6 @@ READ_FIGURE = f"""import sys
 sys.path.insert(0, {str(TESTS)!r})
 from support.drawn_text import faults
 assert faults(figure) == []"""
-
-
-@pytest.fixture(scope="module")
-def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model().save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
 
 
 def code_cells(notebook: Path) -> list[dict[str, Any]]:

@@ -118,10 +118,8 @@ def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, 
 
 
 def test_the_command_prints_json_and_nothing_else(
-    corpus: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    corpus: pathlib.Path, saved_model: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny_model().save_pretrained(tmp_path / "model")
-    byte_tokenizer().save_pretrained(tmp_path / "model")
     short = functools.partial(PplConfig, places_per_book=1, prefix_tokens=1_000, between_tokens=300, scored_tokens=150)
     monkeypatch.setattr(ppl, "PplConfig", short)
     settings = [
@@ -132,7 +130,7 @@ def test_the_command_prints_json_and_nothing_else(
         )
         for name in names
     ]
-    arguments = ["eval", "ppl", "--model", str(tmp_path / "model"), "--places", "1", "--corpus", str(corpus)]
+    arguments = ["eval", "ppl", "--model", str(saved_model), "--places", "1", "--corpus", str(corpus)]
     rest = ["--set=search.index=lexical", "--dtype", "float32", "--json"]
     result = CliRunner().invoke(app, [*arguments, *settings, *rest])
     assert result.exit_code == 0, result.output

@@ -15,7 +15,6 @@ import everlong.models.loading as models
 from everlong.models import machine
 from everlong.models.dtype_race import MOST_RACES, MOST_ROUNDS, Outcome, outcome_text, parse_outcome, race
 from everlong.models.profiles import profiles_in
-from support import byte_tokenizer, tiny_model
 
 FULL, HALF = "float32", "bfloat16"
 BOTH = (FULL, HALF)
@@ -94,9 +93,9 @@ def test_a_decision_of_an_earlier_everlong_is_found_anew() -> None:
     assert parse_outcome(earlier, BOTH, {"processor": "x", "threads": 2, "torch": "2"}) is None
 
 
-def test_a_loaded_model_is_raced_until_that_is_sure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny_model().save_pretrained(tmp_path / "model")
-    byte_tokenizer().save_pretrained(tmp_path / "model")
+def test_a_loaded_model_is_raced_until_that_is_sure(
+    saved_model: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds = {torch.float32: 1.0, torch.bfloat16: 3.0}  # other work struck bf16 in all rounds
     raced: list[torch.dtype] = []
 
@@ -106,7 +105,7 @@ def test_a_loaded_model_is_raced_until_that_is_sure(tmp_path: pathlib.Path, monk
 
     def loaded() -> torch.dtype:
         raced.clear()
-        dtype: torch.dtype = models.load(str(tmp_path / "model"))[0].dtype
+        dtype: torch.dtype = models.load(str(saved_model))[0].dtype
         return dtype
 
     monkeypatch.setattr(models, "_prefill_seconds", prefill_seconds)

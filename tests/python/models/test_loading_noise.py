@@ -10,18 +10,10 @@ import pytest
 import transformers
 
 from everlong.models import load
-from support import byte_tokenizer, tiny_model
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    tiny_model().save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
-    return tmp_path
 
 
 def test_what_loading_says_is_heard(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    saved_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = transformers.AutoModelForCausalLM.from_pretrained
 
@@ -30,16 +22,18 @@ def test_what_loading_says_is_heard(
         return whole(*given, **named)
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", speaking)
-    load(str(saved), "float32")
+    load(str(saved_model), "float32")
     assert capsys.readouterr().err == "this checkpoint lacks a file that it should have\n"
 
 
 @pytest.mark.parametrize("drawn", [True, False])
-def test_progress_bars_are_as_they_were_before(saved: Path, drawn: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bars_are_as_they_were_before(
+    saved_model: Path, drawn: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     bars = transformers.utils.logging
     (bars.enable_progress_bar if drawn else bars.disable_progress_bar)()
     try:
-        load(str(saved), "float32")
+        load(str(saved_model), "float32")
         assert bars.is_progress_bar_enabled() is drawn
     finally:
         bars.enable_progress_bar()

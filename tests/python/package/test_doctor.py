@@ -79,10 +79,8 @@ def test_layers_without_rotation_are_listed() -> None:
 
 @pytest.mark.usefixtures("displaced")
 @pytest.mark.parametrize("as_json", [True, False])
-def test_the_command_line_fails_where_something_is_wrong(tmp_path: Path, as_json: bool) -> None:
-    tiny_model().save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
-    arguments = ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"]
+def test_the_command_line_fails_where_something_is_wrong(saved_model: Path, as_json: bool) -> None:
+    arguments = ["doctor", str(saved_model), "--dtype", "float32", "--tokens", "128"]
     result = CliRunner().invoke(app, [*arguments, "--json"] if as_json else arguments)
     assert result.exit_code == 1
     if as_json:
@@ -147,10 +145,8 @@ def test_a_codec_that_makes_numbers_of_nothing_is_found(monkeypatch: pytest.Monk
     assert [check["difference"]["kl"] for check in shown["checks"] if check["verdict"] == "wrong"] == [None]
 
 
-def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny_model().save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
-    result = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128", "--json"])
+def test_doctor_on_the_command_line(saved_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = CliRunner().invoke(app, ["doctor", str(saved_model), "--dtype", "float32", "--tokens", "128", "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["made_with"] == made_with(tiny_model())
@@ -158,7 +154,7 @@ def test_doctor_on_the_command_line(tmp_path, capsys: pytest.CaptureFixture[str]
     # k and v of 3 layers, 2 heads of 16, and cos and sin, for as many tokens as the model's window; sinks on top.
     assert report["frame_bytes"] == (report["frame_tokens"] + 16) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
     assert len(report["checks"]) >= 5
-    shown = CliRunner().invoke(app, ["doctor", str(tmp_path), "--dtype", "float32", "--tokens", "128"])
+    shown = CliRunner().invoke(app, ["doctor", str(saved_model), "--dtype", "float32", "--tokens", "128"])
     assert shown.exit_code == 0
     assert "exact" in shown.stdout
 
