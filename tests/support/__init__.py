@@ -3,6 +3,7 @@
 Test files import from here and never from each other.
 """
 
+from support.memories import open_model
 from support.models import ARCHITECTURES, OWN_STATE, TINY_KINDS, WINDOW, deep_model, tiny_model
 from support.plain import TOLERANCE, next_logits, plain_logits
 from support.repository import REPOSITORY, TESTS
@@ -28,6 +29,7 @@ __all__ = [
     "changed",
     "deep_model",
     "next_logits",
+    "open_model",
     "plain_logits",
     "random_text",
     "tiny_model",

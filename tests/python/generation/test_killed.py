@@ -11,7 +11,7 @@ import torch
 
 import everlong
 import everlong.frame.frame
-from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support import SMALL, byte_tokenizer, open_model, random_text, tiny_model
 from support.processes import killed, tell_and_wait
 
 TEXT = random_text(3000)
@@ -19,10 +19,6 @@ QUESTIONS = ("abc", "def", "ghi")
 ANSWER = 20
 APART = 300  # checkpoints, in tokens
 FIRST_TURN = 3000 + 3 + ANSWER  # where it ends
-
-
-def open_model(folder: Path, kind: str = "llama", rope: str = "default") -> everlong.MemoryModel:
-    return everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), folder, config=SMALL)
 
 
 def stream_ids(mm: everlong.MemoryModel) -> list[int]:
@@ -38,7 +34,7 @@ def answers(mm: everlong.MemoryModel) -> list[str]:
 def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe: Connection) -> None:
     """Waits in the middle of a step: behind two blocks that may not be durable yet."""
     everlong.frame.frame.CHECKPOINT_TOKENS = apart
-    with open_model(folder, kind, rope) as mm:
+    with open_model(folder, kind=kind, rope=rope) as mm:
 
         def archived(*of_block: object) -> None:
             if mm.frame.archived_blocks == acknowledged:
@@ -74,7 +70,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert acknowledged <= memory.stats().blocks <= archived
         assert memory.verify().damage == ()
-    with open_model(tmp_path / "killed", kind, rope) as mm:
+    with open_model(tmp_path / "killed", kind=kind, rope=rope) as mm:
         kept = mm.stream_tokens
         assert acknowledged * SMALL.archive.block_tokens <= kept <= archived * SMALL.archive.block_tokens
         assert stream_ids(mm) == mm._encode(TEXT[:kept]).tolist()
@@ -84,10 +80,10 @@ def test_a_killed_reader_loses_nothing_acknowledged(
         assert stream_ids(mm) == mm._encode(TEXT).tolist()
         assert mm.memory.verify().damage == ()
         got = answers(mm)
-    with open_model(tmp_path / "whole", kind, rope) as mm:
+    with open_model(tmp_path / "whole", kind=kind, rope=rope) as mm:
         mm.read(TEXT, source="book")
         assert got == answers(mm)
-    with open_model(tmp_path / "so far", kind, rope) as mm:
+    with open_model(tmp_path / "so far", kind=kind, rope=rope) as mm:
         if kept > 0:
             mm.frame.extend(mm._encode(TEXT[:kept]), "read")
         expected = mm.frame.cache.own.tensors()

@@ -15,14 +15,10 @@ import pytest
 import everlong
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.text.encoding import decode_text
-from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support import SMALL, byte_tokenizer, open_model, random_text, tiny_model
 from support.interrupted import Interrupted
 
 TEXT = random_text(3000)
-
-
-def open_model(folder: Path | None = None) -> everlong.MemoryModel:
-    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL)
 
 
 def archived(mm: everlong.MemoryModel) -> str:

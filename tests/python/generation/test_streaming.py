@@ -11,14 +11,10 @@ import pytest
 import torch
 
 import everlong
-from support import SMALL, byte_tokenizer, next_logits, random_text, tiny_model
+from support import SMALL, byte_tokenizer, next_logits, open_model, random_text, tiny_model
 
 TEXT = random_text(1200)
 QUESTION = TEXT[300:330]
-
-
-def open_model(folder: Path | None = None) -> everlong.MemoryModel:
-    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL)
 
 
 CALLS: dict[str, Callable[[everlong.MemoryModel], Any]] = {

@@ -16,15 +16,11 @@ from pathlib import Path
 import pytest
 
 import everlong
-from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support import open_model, random_text
 from support.processes import PROCESSES
 
 TEXTS = {"a": random_text(200, seed=1), "b": random_text(200, seed=2), "c": random_text(200, seed=3)}
 TAGS = {"a": ("work", "2024"), "b": ("home",), "c": ("work",)}
-
-
-def open_model(folder: Path) -> everlong.MemoryModel:
-    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=SMALL)
 
 
 @pytest.fixture

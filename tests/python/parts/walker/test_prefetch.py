@@ -12,7 +12,7 @@ import everlong
 from everlong.errors import CorruptMemoryError
 from everlong.parts.walker import Walker
 from everlong.parts.walker.prefetch import Prefetch, Prefetcher
-from support import SMALL, TINY_MEMORY, byte_tokenizer, random_text, tiny_model
+from support import SMALL, TINY_MEMORY, byte_tokenizer, open_model, random_text
 
 FACTS = (
     "The tin lantern belongs to Orla Vesk. " * 3,
@@ -37,10 +37,6 @@ def folder(tmp_path: Path) -> Path:
     with open_model(tmp_path / "m", ASKING) as mm:
         mm.read(text(), source="book")
     return tmp_path / "m"
-
-
-def open_model(folder: Path | None, config: everlong.MemoryConfig) -> everlong.MemoryModel:
-    return everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
 
 
 def said(answer: everlong.Answer) -> tuple[Any, ...]:
