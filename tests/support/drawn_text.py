@@ -114,9 +114,8 @@ def _with_a_gap(drawn: DrawnText) -> npt.NDArray[np.float64]:
 def faults(figure: Figure) -> list[str]:
     """Return what is wrong with the texts of a figure, a line each, and nothing if everything can be read.
 
-    Faults are: texts that overlap or are less than a gap apart, texts that are partly outside the figure, axes with
-    ticks and no label, axes with the same tick label twice, and axes of numbers whose label names no unit in
-    parentheses.
+    Texts must not overlap, must be a gap apart, and must be inside the figure. An axis with ticks needs a label, and
+    no tick label twice. The label of an axis of numbers names a unit in parentheses.
     """
     drawn = drawn_texts(figure)
     found = []

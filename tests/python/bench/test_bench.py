@@ -74,6 +74,7 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     assert not (temporary.parent / "cache").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rope"), OWN_STATE)
 def test_models_with_layers_of_their_own_state_are_measured(kind: str, rope: str, temporary: Path) -> None:
     require_figures(run_bench(tiny_model(kind, rope), byte_tokenizer(), tokens=512, sizes=SIZES))
@@ -138,6 +139,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(temporary: Path, monkeyp
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.slow
 def test_bench_on_the_command_line(tmp_path: Path) -> None:
     tiny_model().save_pretrained(tmp_path / "model")
     byte_tokenizer().save_pretrained(tmp_path / "model")

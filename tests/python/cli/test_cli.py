@@ -28,6 +28,7 @@ from support.processes import everlong_command as everlong
 from support.processes import run_script
 
 
+@pytest.mark.slow
 def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     # Under the 64 pages from which the heads of a random model would have a say.
@@ -63,6 +64,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [[], ["--source", "library"]])
 def test_the_same_command_reads_on_where_it_stopped(source: list[str], saved_model: Path, tmp_path: Path) -> None:
     books = [tmp_path / "a.txt", tmp_path / "b.txt"]
@@ -83,6 +85,7 @@ def test_the_same_command_reads_on_where_it_stopped(source: list[str], saved_mod
     assert second["tokens"] + second["resumed_tokens"] == sizes[1]
 
 
+@pytest.mark.slow
 def test_ask_keeps_to_sources_tags_and_times(saved_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "m.everlong"
     for name, tag in [("old", "work"), ("new", "home")]:
@@ -246,6 +249,7 @@ def test_a_bar_is_drawn_on_standard_error(capsys: pytest.CaptureFixture[str], mo
     assert "1000/1000" in shown.err
 
 
+@pytest.mark.slow
 def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path: Path) -> None:
     """Typed at a terminal, printed into a pipe: `everlong chat --json | jq`."""
     terminal, typed = os.openpty()
@@ -493,11 +497,13 @@ def imported_by(*arguments: object) -> str:
     return done.stderr.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [[], ["eval"], ["train"], ["read"], ["demo"], ["doctor"]])
 def test_help_imports_no_transformers(command: list[str]) -> None:
     assert imported_by(*command, "--help") == ""
 
 
+@pytest.mark.slow
 def test_inspect_imports_no_transformers(tmp_path: Path) -> None:
     manifest = Manifest(
         weights="w", rope="r", tokenizer="t", layers=1, kv_heads=1, head_dim=8, page_tokens=64, codec="bf16"
@@ -506,6 +512,7 @@ def test_inspect_imports_no_transformers(tmp_path: Path) -> None:
     assert imported_by("inspect", tmp_path / "m", "--blocks") == ""
 
 
+@pytest.mark.slow
 def test_plot_imports_no_transformers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     curves = {policy: [2.0, 1.5] for policy in ("window", "random", "recent", "prompt", "full")}
@@ -732,6 +739,7 @@ def test_a_file_that_is_no_text_leaves_no_memory(saved_model: Path, tmp_path: Pa
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_chat_goes_on_after_a_line_that_is_no_text(saved_model: Path, tmp_path: Path) -> None:
     arguments = ["chat", "--memory", tmp_path / "m", "--model", saved_model, "--max-new-tokens", "2", "--json"]
     command = [sys.executable, "-c", "from everlong.cli import main; main()", *map(str, arguments)]

@@ -42,6 +42,7 @@ def told(*options: str, **settings: str) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_noise_of_dependencies_is_not_told_and_errors_are() -> None:
     error = told()
     assert "old ways" not in error
@@ -50,6 +51,7 @@ def test_noise_of_dependencies_is_not_told_and_errors_are() -> None:
     assert error.endswith("everlong: what went wrong\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "settings"),
     [(("-W", "default"), {}), ((), {"PYTHONWARNINGS": "default"}), ((), {"TRANSFORMERS_VERBOSITY": "warning"})],

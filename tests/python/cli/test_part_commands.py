@@ -189,6 +189,7 @@ def everlong(site: pathlib.Path, *arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_another_package_s_part_is_trained_and_measured(
     site: pathlib.Path, saved_model: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -229,6 +230,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("train",), ("eval",), ("train", "all")])
 def test_help_imports_no_part(site: pathlib.Path, command: tuple[str, ...]) -> None:
     environment = {**os.environ, "PYTHONPATH": str(site)}

@@ -196,6 +196,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWN)
 def test_a_seed_draws_what_it_always_drew(kind: str) -> None:
     first = records_of(kind, 3)

@@ -49,6 +49,7 @@ def a_memory(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "options", "keys"),
     [
@@ -101,6 +102,7 @@ def exact_masses(asked: Any) -> np.ndarray[Any, Any]:
     return np.stack(rows)
 
 
+@pytest.mark.slow
 def test_a_memory_is_asked_by_its_heads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import heads_keys
     import two_levels
@@ -188,6 +190,7 @@ def test_what_a_kept_zone_costs_is_measured_once_it_is_full() -> None:
     assert rows[1].spans_tokens > 96 * 8 // 2
 
 
+@pytest.mark.slow
 def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import kept_answers as bench
 

@@ -38,6 +38,7 @@ def modules_of(source: str) -> set[str]:
     return names | {node.module or "" for node in imports if isinstance(node, ast.ImportFrom)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(notebook: Path, saved_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_NOTEBOOK_MODEL", str(saved_model))

@@ -167,6 +167,7 @@ def a_tiny_demo(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     return loaded
 
 
+@pytest.mark.slow
 def test_the_demo_prints_json_and_nothing_else(loaded: list[dict[str, object]], tmp_path: pathlib.Path) -> None:
     arguments = ["demo", "--minutes", "0", "--out", str(tmp_path), "--dtype", "float32", "--json"]
     result = CliRunner().invoke(app, arguments)
@@ -175,6 +176,7 @@ def test_the_demo_prints_json_and_nothing_else(loaded: list[dict[str, object]], 
     assert json.loads(result.stdout) == json.loads((tmp_path / "report.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_whole_demo_on_a_tiny_model(loaded: list[dict[str, object]], tmp_path: pathlib.Path) -> None:
     console = Console(file=io.StringIO(), record=True, width=120)
     out = tmp_path / "demo"

@@ -270,6 +270,7 @@ def test_bad_settings_are_said(settings: dict[str, Any]) -> None:
         NiahConfig(**settings)
 
 
+@pytest.mark.slow
 def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = NiahConfig(tokens=6_000, lengths=(3_000, 6_000), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
     haystack = plan_haystack(paragraph_books(4, 60), TOKENIZER, config)
@@ -334,6 +335,7 @@ def in_bf16() -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_reading_does_not_go_on_in_another_dtype(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = NiahConfig(tokens=3_000, lengths=(1_500, 3_000), depths=2, facts_per_kind=1, kinds=("name",), seed=3)
     haystack = plan_haystack(paragraph_books(4, 60), TOKENIZER, config)

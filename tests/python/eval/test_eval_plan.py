@@ -100,6 +100,7 @@ def test_the_same_seed_gives_the_same_plan() -> None:
     assert plan_of(seed=1).questions != plan_of().questions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "count"), [(16_384, 8), (30_000, 40)])
 def test_too_little_room_is_told_with_what_would_work(length: int, count: int) -> None:
     with pytest.raises(ValueError, match=f"{length:,} tokens are too few.*fewer questions") as told:

@@ -87,6 +87,7 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     print_report(one, console)
 
 
+@pytest.mark.slow
 def test_a_zone_of_chosen_tokens_is_measured_by_who_chose(corpus: pathlib.Path, tmp_path: pathlib.Path) -> None:
     config = PplConfig(
         places=3, places_per_book=2, prefix_tokens=1_000, between_tokens=300, scored_tokens=150, seed=2,

@@ -139,6 +139,7 @@ def test_a_finished_run_asks_and_reads_nothing_again(finished: tuple[Path, dict[
     assert (out / "answers.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_report_says_what_it_was_made_with(
     tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_report_says_what_it_was_made_with(
     assert run(tmp_path, Knowing())["made_with"] == []
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, finished: tuple[Path, dict[str, Any]]) -> None:
     stopped = Knowing(interrupted_at=7)
     with pytest.raises(KeyboardInterrupt):
@@ -177,6 +179,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path, finished: tuple
     assert report["reading"]["tokens"] == report["tokens"], "read once"
 
 
+@pytest.mark.slow
 def test_an_interrupted_reading_goes_on(
     tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +201,7 @@ def test_an_interrupted_reading_goes_on(
     assert report["reading"]["tokens"] == report["tokens"] == finished[1]["tokens"]
 
 
+@pytest.mark.slow
 def test_a_reading_cut_short_within_a_text_is_counted_whole(
     tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +251,7 @@ def test_another_run_in_the_same_folder_is_refused(finished: tuple[Path, dict[st
         run_suite(MODEL, CONFIG, (Silent(),), out=finished[0], memory_config=other)
 
 
+@pytest.mark.slow
 def test_variables_of_the_chat_template_reach_every_baseline(tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
     tokenizer.chat_template = (

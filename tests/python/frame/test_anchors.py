@@ -414,6 +414,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
             assert len(mm.frame.cache.anchors) == 0
 
 
+@pytest.mark.slow
 def test_an_anchor_never_loses_by_staying() -> None:
     """In bf16, after 1,000 evictions it is the token that it was, bit for bit, rotated once."""
     model = tiny_model(max_position_embeddings=8192)

@@ -184,6 +184,7 @@ IN_LARGE_CHUNKS = SMALL.changed(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rope", "config", "chunks", "tokens"),
     [
@@ -255,6 +256,7 @@ def test_evicting_frame_is_a_window_that_never_moves(
         assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= evictions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested")])
 def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str) -> None:
     model, tokenizer = tiny_model(kind, rope, max_position_embeddings=8192), byte_tokenizer()
@@ -280,6 +282,7 @@ def test_keys_in_16_bits_that_would_be_turned_often_warn() -> None:
         assert sum("turns the keys" in str(warning.message) for warning in told) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rope"), ARCHITECTURES)
 def test_flex_attention(kind: str, rope: str, tmp_path: Path) -> None:
     """Its masks over the frame, without the compiler, which would take minutes here; it computes the same."""

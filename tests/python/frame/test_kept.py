@@ -524,6 +524,7 @@ def test_the_untrained_scorers_by_their_definitions() -> None:
     assert best_tokens(scores, 10, [(10, 15)], 5) == [12, 14, 11, 13, 10]
 
 
+@pytest.mark.slow
 def test_a_kept_token_never_loses_by_staying() -> None:
     """In bf16, after a thousand evictions it is what it was when it was taken, bit for bit, turned once."""
     model = tiny_model(max_position_embeddings=8192)

@@ -150,6 +150,7 @@ def test_reading_costs_no_forward() -> None:
         assert stats.pages >= len(TEXT) // TEXT_ALONE_MEMORY.archive.page_tokens
 
 
+@pytest.mark.slow
 def test_recalling_many_times_and_turning_the_frame_over_keeps_to_the_text() -> None:
     model = tiny_text_model()
     with remembering(model) as mm:

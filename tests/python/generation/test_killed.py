@@ -46,6 +46,7 @@ def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe
         mm.read(TEXT, source="book")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "rope", "acknowledged"),
     [

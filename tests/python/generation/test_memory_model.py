@@ -306,6 +306,7 @@ def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
         assert mm.memory.core.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["recent", "periodic", "signal"])
 def test_a_reopened_memory_recalls_when_it_would_have(tmp_path: Path, policy: Policy) -> None:
     config = SMALL.changed(

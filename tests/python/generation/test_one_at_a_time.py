@@ -350,6 +350,7 @@ class Again:
             assert came == did.came
 
 
+@pytest.mark.slow
 def test_random_interleavings_of_threads_are_what_one_thread_does_in_their_order() -> None:
     """No wrong text, no lost token, only documented errors."""
     model = tiny_model(num_hidden_layers=1, eos_token_id=None)

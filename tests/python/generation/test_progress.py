@@ -18,6 +18,7 @@ def opened(folder: Path | None = None, **changes: Any) -> everlong.MemoryModel:
     return everlong.MemoryModel(tiny_model(*kind), byte_tokenizer(), folder, changed(SMALL, **changes))
 
 
+@pytest.mark.slow
 def test_a_function_is_told_how_far_a_reading_is() -> None:
     told: list[tuple[int, int | None]] = []
     with opened() as mm:

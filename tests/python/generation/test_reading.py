@@ -244,6 +244,7 @@ def test_a_text_ends_no_turn_and_a_rendered_conversation_does() -> None:
             assert archived(mm) == (page.replace("<end>", "") if special_tokens else page)
 
 
+@pytest.mark.slow
 def test_one_token_repeated_many_times() -> None:
     config = SMALL.changed(frame={"chunk_tokens": 512})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:

@@ -182,6 +182,7 @@ def test_a_model_that_is_trained_while_it_has_a_memory_is_told_at_the_next_call(
         assert mm.read(random_text(200, seed=1)).tokens == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ran", [False, True])
 def test_a_compiled_model_s_memory_is_that_of_the_model(ran: bool, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import everlong
 from everlong.data import shipped_books
 from everlong.text.prompt import build_prompt
 
+pytestmark = pytest.mark.slow
 FACT = "The pass key for the garden shed is 48213."
 QUESTION = "What is the pass key for the garden shed?"
 

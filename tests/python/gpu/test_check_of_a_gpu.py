@@ -56,6 +56,7 @@ def result(results: Path, stage: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", CHECK.STAGES)
 def test_a_stage_passes_on_the_cpu(stage: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": ""}
@@ -68,6 +69,7 @@ def test_a_stage_passes_on_the_cpu(stage: str, tmp_path: Path) -> None:
     assert [case["name"] for case in told["cases"] if case["error"]] == []
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_ends_nothing(stages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (stages / "first.py").write_text(
         "def run(check):\n"
@@ -91,6 +93,7 @@ def test_a_case_that_fails_ends_nothing(stages: Path, tmp_path: Path, monkeypatc
     assert run(monkeypatch, results, {"first": 60, "second": 60}, "--from", "second") == 0
 
 
+@pytest.mark.slow
 def test_what_a_cut_or_dead_stage_had_is_kept(stages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = "def run(check):\n    with check.case('begun'):\n        pass\n"
     (stages / "slow.py").write_text(begun + "    import time\n    time.sleep(600)\n")

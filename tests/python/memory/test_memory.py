@@ -77,6 +77,7 @@ everlong.Memory.open(sys.argv[1]).close()  # that a fork lives locks nobody out
 """
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_process_leaves_the_memory_alone(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FORKS, str(folder)], stderr=subprocess.PIPE, text=True, timeout=120, check=False

@@ -61,6 +61,7 @@ def test_torch_new_enough(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _native.check_torch()
 
 
+@pytest.mark.slow
 def test_missing_transformers() -> None:
     message = import_error("""
         import sys
@@ -70,6 +71,7 @@ def test_missing_transformers() -> None:
     assert "has none: `pip install 'transformers>=5.17'`" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", ["5.16.0", "4.57.1"])
 def test_transformers_too_old(found: str) -> None:
     message = import_error(f"""
@@ -94,6 +96,7 @@ def test_the_distribution_asks_for_what_is_checked(package: str, oldest: str) ->
     assert asked.split(",")[1].startswith("<"), "no release that was not run"
 
 
+@pytest.mark.slow
 def test_core_not_there() -> None:
     message = import_error("""
         import sys
@@ -135,6 +138,7 @@ def test_native_files_stand_side_by_side() -> None:
     assert (folder / "native_build.json").is_file()
 
 
+@pytest.mark.slow
 def test_transformers_is_imported_when_a_name_needs_it() -> None:
     program = """
         import sys
@@ -152,6 +156,7 @@ def test_transformers_is_imported_when_a_name_needs_it() -> None:
     assert done.stdout.split() == sorted(everlong.__all__)
 
 
+@pytest.mark.slow
 def test_every_documented_module_is_there_by_import_everlong_alone() -> None:
     pages = {page.stem for page in REPOSITORY.joinpath("docs", "api").glob("*.md")} - {"everlong"}
     program = f"import everlong; [getattr(everlong, name).__name__ for name in {sorted(pages)}]"

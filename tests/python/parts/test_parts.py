@@ -594,6 +594,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return {part: rest for part, *rest in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", part_list.names())
 def test_a_folder_that_is_gone_is_a_feature_that_is_gone_and_nothing_else(
     part: str, without: dict[str, list[Any]]

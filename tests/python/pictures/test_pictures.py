@@ -66,6 +66,7 @@ def names_of(paths: list[Path]) -> set[str]:
     return {path.name for path in paths}
 
 
+@pytest.mark.slow
 def test_a_suite_has_all_its_pictures_as_png_and_svg(tmp_path: Path) -> None:
     paths = draw_report(suite(), tmp_path / "new")
     expected = {
@@ -79,6 +80,7 @@ def test_a_suite_has_all_its_pictures_as_png_and_svg(tmp_path: Path) -> None:
             assert path.read_text(encoding="utf-8").startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_pictures_that_have_nothing_to_show_are_not_drawn(tmp_path: Path) -> None:
     drawn = names_of(draw_report(suite((8_192,), budgets=False), tmp_path))
     assert {"accuracy.png", "tasks.png", "depth.png"} <= drawn
@@ -92,6 +94,7 @@ def test_pictures_that_have_nothing_to_show_are_not_drawn(tmp_path: Path) -> Non
     assert "lengths.png" not in drawn
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_files(tmp_path: Path) -> None:
     first = draw_report(suite(), tmp_path / "a")
     second = draw_report(suite(), tmp_path / "b")
@@ -124,6 +127,7 @@ def test_every_baseline_has_a_label_and_nothing_else_has() -> None:
     assert set(LABELS) == set(BASELINES)
 
 
+@pytest.mark.slow
 def test_more_right_answers_make_a_longer_bar(tmp_path: Path) -> None:
     def orange(mean: float) -> int:
         report = suite((8_192,), budgets=False)

@@ -138,6 +138,7 @@ def assert_readable(figures: list[Figure]) -> None:
     assert not found, "\n".join(found[:20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_text_of_a_picture_can_be_read(name: str, tmp_path: Path) -> None:
     with saved_figures() as figures:

@@ -427,6 +427,7 @@ def test_an_embedder_that_nobody_closed_lets_its_memory_go(tmp_path: Path) -> No
         assert mm.stream_tokens > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["", "raise SystemExit(3)"])
 def test_a_script_that_closes_nothing_ends_as_it_ends(ends: str) -> None:
     script = f"""

@@ -84,6 +84,7 @@ def reciprocal_ranks(mass: np.ndarray[Any, np.dtype[np.float64]], gold: Sequence
         yield 1.0 / sum(of_page >= row[right] for of_page in row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rope"), SEVERAL)
 @pytest.mark.parametrize(("distance", "newest"), [(0, 512), (400, 30)])
 def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, distance: int, newest: int) -> None:

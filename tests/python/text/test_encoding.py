@@ -118,6 +118,7 @@ def test_any_text_in_windows_of_any_size(tokenizer: Any, pieces: list[str], wind
     assert in_windows(tokenizer, text, window) == whole(tokenizer, text)
 
 
+@pytest.mark.slow
 @given(cuts=st.lists(st.integers(0, 60_000), max_size=40), letter=st.integers(0, 60_000))
 @examples(25)
 def test_a_text_in_pieces_has_the_tokens_of_the_whole(tokenizer: Any, cuts: list[int], letter: int) -> None:

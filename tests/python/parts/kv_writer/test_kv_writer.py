@@ -159,6 +159,7 @@ def test_a_text_behind_its_own_keys_is_the_text() -> None:
     assert (found[0] - out.logits[0, -7:]).abs().max() < 1e-4
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     whole, whole_log = trainer(tmp_path / "whole", small_training(), model).train()
@@ -179,6 +180,7 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
         assert torch.equal(tensor, resumed.state_dict()[name])
 
 
+@pytest.mark.slow
 def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
     """On the text that it learns from, by a model to which it matters what is before a text."""
     model = deep_model()
@@ -206,6 +208,7 @@ def packed(model: Any, folder: pathlib.Path) -> Pack:
     return pack_of(model, {**parts, **trained})
 
 
+@pytest.mark.slow
 def test_every_method_is_what_the_model_says_behind_it(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     pack = packed(model, tmp_path)
@@ -275,6 +278,7 @@ def test_a_model_without_a_pack_has_an_empty_one(tmp_path: pathlib.Path) -> None
         pack_with(KV_WRITER, "KV writer", model, tmp_path)
 
 
+@pytest.mark.slow
 def test_from_the_command_line_to_three_tables(tmp_path: pathlib.Path) -> None:
     model, folder, pack = deep_model(), str(tmp_path / "model"), str(tmp_path / "pack")
     model.save_pretrained(folder)

@@ -128,6 +128,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
         assert torch.equal(model(ids).logits, deep_model()(ids).logits)
 
 
+@pytest.mark.slow
 def test_it_learns_on_what_it_learns_from(tmp_path: pathlib.Path) -> None:
     model, frames = deep_model(), drawn_frames(2)
     both = [*frames, *(dataclasses.replace(frame, split="fit") for frame in frames)]
@@ -140,6 +141,7 @@ def test_it_learns_on_what_it_learns_from(tmp_path: pathlib.Path) -> None:
         fit(run, frames, training)
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     frames = [*drawn_frames(2), *(dataclasses.replace(frame, split="fit") for frame in drawn_frames(2))]

@@ -85,6 +85,7 @@ def test_too_little_is_refused() -> None:
         train_router(lists_over(vectors[:20]), questions, TRAINING)
 
 
+@pytest.mark.slow
 def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"word{n % 97} thing{n % 31} place{n % 13}" for n in range(900)]
     model = tiny_model(), byte_tokenizer()

@@ -150,6 +150,7 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     )
 
 
+@pytest.mark.slow
 def test_tombstones_by_the_writer_are_heard_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same texts go on in the same ways, and what is attended to is another thing."""
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))

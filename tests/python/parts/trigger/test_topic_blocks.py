@@ -131,6 +131,7 @@ def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: p
             assert 1 / (1 + np.exp(-score)) == pytest.approx(said[place + trigger.settings.lookahead - 1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_figures_of_every_method(model: Any, pack: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "dialogues", lambda part: dialogues(part)[:3])
     monkeypatch.setattr(topics, "shipped_books", list)

@@ -262,6 +262,7 @@ def test_training_learns_what_it_is_shown_and_twice_the_same_bits() -> None:
         fit(dataclasses.replace(states, texts=states.texts[1:4]), settings, training)
 
 
+@pytest.mark.slow
 def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = joined(books_with_headings(), 3, seed=0)
@@ -285,6 +286,7 @@ def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib
         read_states(model, tokenizer, texts[1:], LAYERS, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     texts = trigger_texts(books_with_headings(), splices=8, with_dialogues=False, seed=0)

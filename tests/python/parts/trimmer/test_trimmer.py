@@ -265,6 +265,7 @@ def drawn_attended(count: int = 16, seed: int = 0) -> list[AttendedText]:
     return texts
 
 
+@pytest.mark.slow
 def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
     texts, training = drawn_attended(), Training(ridge=2.0, steps=200, threads=1, learning_rate=5e-3)
     plain, plainly = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
@@ -285,6 +286,7 @@ def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
         fit(texts[:3], SETTINGS, training)
 
 
+@pytest.mark.slow
 def test_the_command_s_way_from_books_to_a_pack_and_a_table(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,6 +324,7 @@ def test_the_command_s_way_from_books_to_a_pack_and_a_table(
 # --- evaluation
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_a_masked_forward() -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     trimmer = drawn_trimmer(settings=TrimmerSettings(LAYERS, model.config.hidden_size, units=0))
@@ -348,6 +351,7 @@ def test_losses_are_those_of_a_masked_forward() -> None:
     assert found["all kept", 0].kl == 0
 
 
+@pytest.mark.slow
 def test_what_others_keep_is_by_their_definitions() -> None:
     model, tokenizer = tiny_model("llama", num_hidden_layers=4), byte_tokenizer()
     ids, blocks, _ = next(iter(prose_streams(tokenizer, small_books(), 1, np.random.default_rng(0))))

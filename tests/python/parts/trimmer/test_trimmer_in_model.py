@@ -244,6 +244,7 @@ def small(steps: int) -> InModelTraining:
     return InModelTraining(steps=steps, batch=2, budgets=(32, 128), learning_rate=3e-3, check_every=2, seed=5)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_what_it_is_trained_on(scenarios: list[Scenario]) -> None:
     model = tiny_model()
     same = [*scenarios[:2], *(dataclasses.replace(one, name=f"{one.name} again", split="fit") for one in scenarios[:2])]
@@ -252,6 +253,7 @@ def test_the_loss_falls_on_what_it_is_trained_on(scenarios: list[Scenario]) -> N
     assert min(losses[1:]) < 0.9 * losses[0]
 
 
+@pytest.mark.slow
 def test_a_cut_run_goes_on_bit_for_bit(scenarios: list[Scenario], tmp_path: pathlib.Path) -> None:
     model = tiny_model()
     weights = [weight.clone() for weight in model.parameters()]
@@ -299,6 +301,7 @@ def test_it_learns_to_keep_what_is_asked_for(scenarios: list[Scenario]) -> None:
     assert losses["helps"] < losses["harms"]
 
 
+@pytest.mark.slow
 def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
     scenarios: list[Scenario], tmp_path: pathlib.Path
 ) -> None:
@@ -347,6 +350,7 @@ def test_scores_are_the_trimmers_own() -> None:
     torch.testing.assert_close(scores[BLOCK_TOKENS:], trimmer.scores(states[BLOCK_TOKENS:], 100))
 
 
+@pytest.mark.slow
 def test_from_books_to_a_pack_with_both_and_a_table(
     scenarios: list[Scenario], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ def test_a_bootstrap_is_as_wide_as_a_mean_is_unsure() -> None:
     assert high == pytest.approx(values.mean() + spread, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_command_trains_and_the_evaluation_takes_what_it_made(tmp_path: Path) -> None:
     tiny_model("llama").save_pretrained(tmp_path / "model")
     byte_tokenizer().save_pretrained(tmp_path / "model")

@@ -215,6 +215,7 @@ def test_words_alone_tell_a_stranger_s_block_and_no_block_that_has_the_words(tmp
     )
 
 
+@pytest.mark.slow
 def test_without_its_d_nothing_is_told_however_it_was_trained(tmp_path: pathlib.Path) -> None:
     """The shortcut: a question alone, or behind D of another text, decides exactly as one who guesses, for it meets one
     block of each kind.
@@ -297,6 +298,7 @@ def decisions(model: Any, pack: Pack, told: Sequence[ToldRead], other: int) -> d
     return found
 
 
+@pytest.mark.slow
 def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is_not(tmp_path: pathlib.Path) -> None:
     """On the blocks that the decision was fitted to: what D has of them is there, and it is in D alone."""
     model, tokenizer = deep_model(), byte_tokenizer()
@@ -307,6 +309,7 @@ def test_behind_its_d_a_block_is_told_from_the_others_and_behind_another_s_it_is
     assert auc(strange["right"], strange["other"] + strange["words"]) == 0.5
 
 
+@pytest.mark.slow
 def test_the_check_would_see_a_shortcut(tmp_path: pathlib.Path) -> None:
     """Questions in whose words stands which block they meet: the control that has no D is right, which none may be."""
     model, tokenizer = deep_model(), byte_tokenizer()

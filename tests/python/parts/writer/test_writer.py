@@ -281,6 +281,7 @@ def test_vectors_that_are_embeddings_are_the_tokens() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     whole, whole_log, _ = trainer(tmp_path / "whole", small_training(again=0.5), model).train()
@@ -302,6 +303,7 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
     assert resumed_log.held_out == whole_log.held_out
 
 
+@pytest.mark.slow
 def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
     """On the text that it learns from, by a model to which it matters what is before a text."""
     model, (text, *_) = deep_model(), drawn_texts(1)
@@ -315,6 +317,7 @@ def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Pat
     assert min(learned.held_out) < 0.97 * learned.held_out[0]
 
 
+@pytest.mark.slow
 def test_checkpointing_activations_changes_nothing_but_memory(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     plain, _, _ = trainer(tmp_path / "plain", small_training(steps=2), model).train()
@@ -339,6 +342,7 @@ def test_d_stands_between_marks_that_the_tokenizer_has() -> None:
     assert memory_marks(tokenizer) == tuple((tokenizer.convert_tokens_to_ids(m),) for m in ("<MEM_START>", "<MEM_END>"))
 
 
+@pytest.mark.slow
 def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     model = deep_model()
     run, settings = Run(model, byte_tokenizer(), tmp_path / "work"), {"width": 32, "heads": 2, "inner": 32}
@@ -352,6 +356,7 @@ def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert WriterNet.of_part(part).settings.opening == memory_marks(byte_tokenizer())[0]
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     shared: dict[str, Any] = {"settings": {"width": 32, "heads": 2, "inner": 32}}
