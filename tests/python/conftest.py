@@ -77,6 +77,7 @@ def torch_defaults() -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark here, because gpu/check runs tests without pyproject.toml."""
     config.addinivalue_line(
         "markers", "slow: takes more than a second of a quiet core; `make test-quick` leaves it out"
     )

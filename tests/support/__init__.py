@@ -1,6 +1,6 @@
-"""What the tests share. A module is one concept; here are the names that a test of a model needs.
+"""What the tests share. Each module is one concept, and the names here are all that most tests of a model need.
 
-Test files import from here and never from each other.
+Test files import from here, never from each other.
 """
 
 from support.memories import open_model
