@@ -107,6 +107,7 @@ def test_ask_keeps_to_sources_tags_and_times(saved_model: Path, tmp_path: Path) 
     assert "yesterday" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_chat_remembers_lists_and_forgets(saved_model: Path, tmp_path: Path) -> None:
     memory = tmp_path / "talk.everlong"
     book = tmp_path / "book.txt"
@@ -160,6 +161,7 @@ def test_ask_about_text_that_is_still_in_the_frame_cites_nothing(saved_model: Pa
     assert "[book, tokens" not in ask.stdout
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_unsure_says_so(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
     book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
@@ -178,6 +180,7 @@ def test_a_memory_that_is_unsure_says_so(saved_model: Path, tmp_path: Path) -> N
     assert "unsure" not in chat.stdout
 
 
+@pytest.mark.slow
 def test_what_an_answer_is_told_besides(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
     book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
@@ -208,6 +211,7 @@ def test_inspect_shows_what_a_memory_holds(saved_model: Path, tmp_path: Path) ->
     assert "blocks" not in report
 
 
+@pytest.mark.slow
 def test_blocks_come_back_as_detail_tokens_where_that_is_asked_for(saved_model: Path, tmp_path: Path) -> None:
     memory, book = tmp_path / "book.everlong", tmp_path / "book.txt"
     book.write_text("once upon a time there was a fox. " * 60 + "The key is Zq7#Kx9. " + "and so on, and so on. " * 60)
@@ -599,6 +603,7 @@ def test_a_memory_is_read_and_asked_in_the_dtype_that_is_named(two_sources: Path
     assert "dtype is 'fp17', expected" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_eval_runs_a_task_and_plot_draws_its_report(saved_model: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "run"
@@ -628,6 +633,7 @@ def test_eval_prints_the_report_that_it_keeps_as_json(saved_model: Path, tmp_pat
     assert list(report["baselines"]) == ["window"]
 
 
+@pytest.mark.slow
 def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
     """Every rate is that of its questions, counted again."""
     arguments = ["--tokens", "5000", "--facts", "2", "--kinds", "pass-key,uuid", "--seed", "3", "--json"]
@@ -695,6 +701,7 @@ def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> Non
     assert wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_spliced_is_served_by_text_alone(tmp_path: Path) -> None:
     tiny_text_model().save_pretrained(tmp_path / "model")
     byte_tokenizer().save_pretrained(tmp_path / "model")
@@ -716,6 +723,7 @@ def test_a_model_that_cannot_be_spliced_is_served_by_text_alone(tmp_path: Path) 
     assert json.loads(everlong("inspect", memory, "--json").stdout)["geometry"]["layers"] == 0
 
 
+@pytest.mark.slow
 def test_a_setting_changes_what_is_recalled(saved_model: Path, tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("".join(f"Chapter {n}: it rained in town {n} all day. " + "And on. " * 40 for n in range(20)))

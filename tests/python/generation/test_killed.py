@@ -128,6 +128,7 @@ def talk_and_wait(folder: Path, tokens: int, pipe: Connection) -> None:
     talk(mm, tokens, told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [1, 60, 140, 280])
 def test_a_conversation_that_is_killed_in_an_answer_goes_on_behind_what_is_durable(tokens: int, tmp_path: Path) -> None:
     """As a branch goes on that was made at the same token, by a process that lived."""
