@@ -32,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
+.PHONY: help setup demo test test-cpp test-python test-quick coverage lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -64,19 +64,29 @@ test-cpp: $(VENV)/requirements.stamp
 	cmake --build --preset release
 	ctest --preset release
 
-# A file is one process's: what it prepares for all its tests is prepared once.
+# One process runs a whole file, because a file prepares things once for all its tests. Files with slow tests go first.
+PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 test-python: setup
-	python -m pytest -n $(JOBS) --dist loadfile
+	$(PYTEST) --durations 40 --durations-min 1
+
+test-quick: setup  ## pytest without its slow tests and with few examples each: the loop while you work, under 3 minutes
+	$(PYTEST) -m "not slow" --hypothesis-profile quick
+
+coverage: setup  ## which lines of python/everlong the tests run, in build/coverage
+	python -m pip install -q 'pytest-cov>=7'
+	$(PYTEST) --cov --cov-report term:skip-covered --cov-report html --cov-report json
 
 include benchmarks/figures.mk
 
-lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu), clang-format
+lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu, tests/support), clang-format
 	ruff check
 	ruff format --check
 	mypy
 	mypy benchmarks/*.py
 	mypy --scripts-are-modules gpu/check gpu/report
 	mypy -p stages
+	mypy -p support
 	clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## clang-tidy over the C++ sources

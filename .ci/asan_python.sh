@@ -22,5 +22,5 @@ import everlong  # noqa: E402
 import pytest  # noqa: E402
 
 assert everlong.__file__.startswith(__import__("os").path.abspath(sys.argv[1])), everlong.__file__
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/python/test_kv_boundary.py"]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/python/ops/test_kv_boundary.py"]))
 EOF

@@ -24,24 +24,24 @@ VARIED = ("torch", "transformers")
 BETWEEN = ["torch==2.13.*", "transformers==5.24.*"]
 # Everything that touches what the two change between releases: caches, attention, rotations, loading, operators.
 SUITE = (
-    "attach",
-    "core",
-    "custom_generate",
-    "eval_models",
-    "exactness",
-    "fingerprint",
-    "forward",
-    "import",
-    "kv_ops",
-    "memory_model",
-    "packing",
-    "placement",
-    "reading",
-    "rope",
-    "shared_model",
-    "splice",
-    "text_alone",
-    "weights",
+    "core/test_core.py",
+    "frame/test_exactness.py",
+    "frame/test_forward.py",
+    "frame/test_splice.py",
+    "frame/test_text_alone.py",
+    "generation/test_custom_generate.py",
+    "generation/test_memory_model.py",
+    "generation/test_reading.py",
+    "generation/test_shared_model.py",
+    "models/test_attach.py",
+    "models/test_fingerprint.py",
+    "models/test_loading.py",
+    "models/test_packing.py",
+    "models/test_placement.py",
+    "models/test_rope.py",
+    "models/test_weights.py",
+    "ops/test_kv_ops.py",
+    "package/test_import.py",
 )
 TOOLS = ("pytest", "pytest-xdist", "hypothesis")
 NAMES = ("lowest", "middle", "newest")
@@ -114,7 +114,7 @@ class Environment:
 
     def passes(self, wheel: Path) -> bool:
         self.install("--no-deps", "--force-reinstall", str(wheel))
-        files = [f"tests/python/test_{part}.py" for part in SUITE]
+        files = [f"tests/python/{file}" for file in SUITE]
         jobs = ["-n", os.environ.get("JOBS", str(os.cpu_count())), "--dist", "loadfile"]
         command = [self.python, "-m", "pytest", *jobs, *files]
         return subprocess.run(command, cwd=ROOT, env={**self.settings, "CI": "1"}, check=False).returncode == 0

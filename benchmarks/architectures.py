@@ -16,9 +16,10 @@ import sys
 
 from everlong.doctor import DoctorReport, examine
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests"))
 
-from tiny_models import KINDS, TINY_KINDS, byte_tokenizer, tiny_model
+from support import TINY_KINDS, byte_tokenizer, tiny_model
+from support.models import KINDS
 
 
 def row(report: DoctorReport) -> str:

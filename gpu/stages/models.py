@@ -23,8 +23,7 @@ from everlong.parts.writer import Writer
 from stages.check import Check
 from stages.full_device import Ballast, empty_cache, memory_runs_out
 from stages.random_words import Words, as_text, random_qwen3, word_tokenizer
-from test_exactness import SMALL, random_text
-from tiny_models import ARCHITECTURES, TINY_KINDS, byte_tokenizer, tiny_model
+from support import ARCHITECTURES, SMALL, TINY_KINDS, byte_tokenizer, random_text, tiny_model
 
 CPU = torch.device("cpu")
 ROUNDING = 1e-3  # of a logit: what a tiny fp32 model may differ by on another device

@@ -5,7 +5,6 @@ On a CPU its results are compared with the formula alone. The indexes follow, an
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
@@ -21,22 +20,24 @@ import numpy as np
 import torch
 import transformers
 
-import tiny_models
 from everlong import ops
 from everlong.models.rope import RopeTable, has_layer_tables, rope_table
-from plain_rope import rotated
 from stages import calls
 from stages.check import Check
 from stages.differences import Differences, bits, differences, refusal
 from stages.frames import SCALING, Frame, random_frame, rope_of
 from stages.indexes import GROUP, HEADS, MEANING_DIM, PACK, PAGE, index_memory, page_scores
+from support import TESTS, TINY_KINDS, WINDOW
+from support.models import KINDS, ROPE, SHAPE
+from support.operators import operator_calls
+from support.rope import rotated
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # (head_dim, rotary_dim): whole vectors and odd rows, partial and no rotation.
 SHAPES = ((64, 64), (128, 128), (256, 256), (96, 96), (48, 48), (128, 64), (64, 32), (21, 14), (48, 0), (256, 64))
 FEW_SHAPES = ((64, 64), (21, 14), (48, 0))
-TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py")
+GPU_TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py")
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of the largest of its group.
 HALF_STEP = {"fp32": (0.0, 0.0), "bf16": (2.0**-8, 0.0), "e4m3": (2.0**-4, 2.0**-18), "e5m2": (2.0**-3, 2.0**-32)}
@@ -126,7 +127,7 @@ def rope_kinds(check: Check) -> None:
     """Check frequencies and attention scaling of every kind of RoPE that transformers has."""
     of_each = [*calls.rotation_calls()[:1], calls.rerotate("contiguous", True), calls.shift(1, 0, 299, -1)]
     of_each += [calls.gather(True), calls.archive("e4m3", 64), calls.restore("e4m3", 64)]
-    for kind, rope in tiny_models.TINY_KINDS:
+    for kind, rope in TINY_KINDS:
         with differences(check, f"RoPE {rope} of {kind}: the CPU's bits") as unlike:
             for layer_type, table in tables(kind, rope):
                 frame = random_frame(torch.bfloat16, 64, table)
@@ -136,12 +137,12 @@ def rope_kinds(check: Check) -> None:
 
 def tables(kind: str, rope: str) -> Iterator[tuple[str | None, RopeTable]]:
     """Yield the tables of a tiny model's config, by type of layers where it has several."""
-    model_type, own = tiny_models.KINDS[kind]
-    shape = {**tiny_models._SHAPE, **own, "rope_parameters": dict(tiny_models._ROPE[rope])}
+    model_type, own = KINDS[kind]
+    shape = {**SHAPE, **own, "rope_parameters": dict(ROPE[rope])}
     config = transformers.AutoConfig.for_model(model_type, **shape)
     kinds = sorted(config.rope_parameters) if has_layer_tables(config) else [None]
     for layer_type in kinds:
-        yield layer_type, rope_table(config, layer_type, tiny_models.WINDOW)
+        yield layer_type, rope_table(config, layer_type, WINDOW)
 
 
 # --- the formula's numbers
@@ -370,20 +371,19 @@ def wrong_device(check: Check) -> None:
 
 def citizens(check: Check) -> None:
     """Run torch's own checks of an operator: schema, shapes without data, and in a full check as part of a graph."""
-    examples = importlib.import_module("test_kv_ops").examples
 
     def here(value: Any) -> Any:
         return value.to(check.device) if isinstance(value, torch.Tensor) else value
 
     utils = ("test_schema", "test_faketensor")
-    for name, (operator, arguments, *keywords) in examples().items():
+    for name, (operator, arguments, *keywords) in operator_calls().items():
         with check.case(f"{name}: opcheck"):
             named = {key: here(value) for key, value in (keywords[0] if keywords else {}).items()}
             torch.library.opcheck(operator, tuple(map(here, arguments)), named, test_utils=utils)
     if check.small or check.left < 10:
         return
     for name in ("derotate_kv", "shift_kv_", "archive_kv, out", "restore_kv"):
-        operator, arguments, *keywords = examples()[name]
+        operator, arguments, *keywords = operator_calls()[name]
         with check.case(f"{name}: opcheck in a graph"):
             named = {key: here(value) for key, value in (keywords[0] if keywords else {}).items()}
             torch.library.opcheck(operator, tuple(map(here, arguments)), named, test_utils="test_aot_dispatch_dynamic")
@@ -559,10 +559,12 @@ def meaning(check: Check) -> None:
 
 def start_suite(check: Check) -> tuple[subprocess.Popen[bytes], Path]:
     """Start the suite's tests of the device, in a process beside this stage."""
-    folder = Path(tiny_models.__file__).parent
+    folder = TESTS / "python"
     report = Path(tempfile.mkdtemp()) / "suite.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-x" if check.small else "--maxfail=20", "-p", "no:cacheprovider"]
-    command += ["--tb=short", f"--junitxml={report}", *(str(folder / name) for name in TESTS)]
+    # Where there is no pyproject.toml, pytest would not look above gpu/ for conftest.py.
+    command += ["--tb=short", f"--junitxml={report}", f"--confcutdir={folder}"]
+    command += [str(folder / "gpu" / name) for name in GPU_TESTS]
     return subprocess.Popen(command, cwd=report.parent, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}), report
 
 

@@ -22,10 +22,10 @@ from kv_operators import GEOMETRIES, PAGE, Geometry, Memcpy, decode, encode, rot
 
 import everlong
 import everlong._core as _core
-import tiny_models
 from everlong import ops
 from everlong.bench import decoding, reading
 from stages.check import Check
+from support import byte_tokenizer, tiny_model
 
 CODECS = ("bf16", "e4m3", "e5m2")
 ROUNDS, EAGER_ROUNDS = 7, 3
@@ -342,7 +342,7 @@ TINY = Measured("tiny", "llama", {}, seconds=0, rounds=2, round_tokens=1024, dec
 
 def models(check: Check) -> None:
     if check.small:
-        measure_model(check, tiny_models.tiny_model(), TINY)
+        measure_model(check, tiny_model(), TINY)
         return
     for measured in MODELS:
         if check.left < measured.seconds:
@@ -369,7 +369,7 @@ def measure_model(check: Check, model: Any, measured: Measured) -> None:
     with check.case(f"{measured.name}: reading and decoding"), tempfile.TemporaryDirectory() as folder:
         cache = reading.prefilled(model, ids[:span])
         reading.anchor_seconds(model, cache, ids[span:warm_up], chunk)
-        with everlong.MemoryModel(model, tiny_models.byte_tokenizer(), Path(folder) / "m", config, pack=None) as mm:
+        with everlong.MemoryModel(model, byte_tokenizer(), Path(folder) / "m", config, pack=None) as mm:
             mm.frame.extend(ids[:warm_up], "read")
             mm.frame.checkpoint()
             mm.calibrate()  # before the timed rounds, which then index keys of these heads

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from everlong import _core
-from memory_answers import answers, turn_on
+from support.memory_answers import answers, turn_on
 
 LAYERS, KV_HEADS, DIM, PAGE = 2, 2, 8, 8
 KV = {"layers": LAYERS, "kv_heads": KV_HEADS, "head_dim": DIM, "page_tokens": PAGE, "codec": "bf16"}

@@ -1,0 +1,123 @@
+"""The part "meaning" through the binding: vectors that come with blocks or later, against numpy in fp64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import everlong
+import everlong._core as _core
+from support.meaning import DIM, GROUP, LENGTHS, NO_TOKENS, PACK, PAGE, TENSOR, codes_for, new_memory, vectors_of
+
+
+def pages_by_numpy(codes: list[Any], rows: Any) -> list[tuple[float, int]]:
+    """Score alone and first token of every page that has vectors, best first."""
+    scale = np.abs(rows).max(1, keepdims=True) / 127
+    rounded = np.rint(rows / scale).astype(np.float64)
+    rounded *= np.linalg.norm(rows, axis=1, keepdims=True) / np.linalg.norm(rounded, axis=1, keepdims=True)
+    scored = []
+    begin = 0
+    for tokens, of_block in zip(LENGTHS, codes, strict=True):
+        for first in range(0, tokens, PAGE):
+            if of_block is None:
+                continue
+            of_page = of_block[first // GROUP : vectors_of(min(tokens, first + PAGE))].astype(np.float64)
+            cosines = rounded @ (of_page / np.linalg.norm(of_page, axis=1, keepdims=True)).T
+            scored.append((float(cosines.max(1).sum()), begin + first))
+        begin += tokens
+    return sorted(scored, reverse=True)
+
+
+def found(memory: _core.Memory, rows: Any) -> list[int]:
+    result = memory.search(
+        token_ids=NO_TOKENS,
+        meaning_query=rows,
+        kinds=["meaning"],
+        max_groups=100,
+        neighbours=0,
+        token_budget=1 << 20,
+        least_share=0,
+    )
+    assert all(group.found_by == ["meaning"] for group in result.groups)
+    return [page.begin for group in result.groups for page in group.pages]
+
+
+def test_finds_what_numpy_finds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    codes: list[Any] = [codes_for(tokens, rng) for tokens in LENGTHS]
+    codes[3] = None
+    memory = new_memory(tmp_path / "m", codes)
+    assert memory.blocks_without_meaning() == []
+    memory.set_meaning(PACK, DIM, GROUP)
+    assert memory.blocks_without_meaning() == [4]
+    for of_block in (codes[0], codes[4], codes[6]):
+        # What a page says itself, and a little more: it is best alone and with its neighbours.
+        rows = of_block[-4:].astype(np.float32) * rng.uniform(0.5, 2, (4, 1)).astype(np.float32)
+        expected = pages_by_numpy(codes, rows)
+        got = found(memory, rows)
+        assert set(got) == {begin for _, begin in expected}
+        best = memory.search(token_ids=NO_TOKENS, meaning_query=rows, kinds=["meaning"], neighbours=0).groups[0]
+        assert expected[0][1] in [page.begin for page in best.pages]
+    memory.close()
+    with pytest.raises(everlong.errors.ClosedError):
+        memory.blocks_without_meaning()
+
+
+def test_vectors_come_later_and_are_kept(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    codes = [codes_for(tokens, rng) for tokens in LENGTHS]
+    memory = new_memory(tmp_path / "m", [None] * len(LENGTHS))
+    rows = codes[4][:3].astype(np.float32)
+    memory.set_meaning(PACK, DIM, GROUP)
+    assert memory.blocks_without_meaning() == list(range(1, len(LENGTHS) + 1))
+    assert found(memory, rows) == []
+    for block, of_block in enumerate(codes, start=1):
+        memory.put_tensors(block, {TENSOR: of_block, "other": np.ones(3, dtype=np.float32)})
+    assert memory.blocks_without_meaning() == []
+    pages = set(found(memory, rows))
+    assert pages == {begin for _, begin in pages_by_numpy(codes, rows)}
+    assert set(memory.block_tensors(2)) == {TENSOR, "other"}
+    memory.forget([5])
+    assert len(found(memory, rows)) == len(pages) - 3
+    memory.close()
+
+    memory = _core.Memory.open(str(tmp_path / "m"))
+    memory.set_meaning(PACK, DIM, GROUP)
+    assert memory.blocks_without_meaning() == []
+    assert len(found(memory, rows)) == len(pages) - 3
+    memory.set_meaning("another", DIM, GROUP)
+    assert len(memory.blocks_without_meaning()) == len(LENGTHS) - 1
+    assert found(memory, rows) == []
+    for none in (None, ""):
+        memory.set_meaning(PACK, DIM, GROUP)
+        memory.set_meaning(none)
+        assert memory.blocks_without_meaning() == []
+        with pytest.raises(ValueError, match="no vectors of meaning"):
+            found(memory, rows)
+    memory.close()
+
+
+def test_nonsense_is_refused() -> None:
+    rng = np.random.default_rng(2)
+    codes: list[Any] = [codes_for(tokens, rng) for tokens in LENGTHS]
+    memory = new_memory(None, codes)
+    for wrong in (("x" * 121, DIM, GROUP), (PACK, 0, GROUP), (PACK, DIM, 0), (PACK, 1 << 20, GROUP)):
+        with pytest.raises(ValueError, match="expected 1 to"):
+            memory.set_meaning(*wrong)
+    memory.set_meaning(PACK, DIM, GROUP)
+    rows = np.ones((2, DIM), dtype=np.float32)
+    for query in (rows * np.nan, rows[:, 1:].copy(), np.ones((DIM, 2), dtype=np.float32)):
+        with pytest.raises(ValueError, match="meaning_query"):
+            found(memory, query)
+    with pytest.raises((TypeError, ValueError), match="meaning_query"):
+        found(memory, rows.reshape(-1))
+    for tensor in (codes[0][1:], codes[0].astype(np.float32), codes[0].reshape(-1)):
+        with pytest.raises(ValueError, match=TENSOR):
+            memory.put_tensors(1, {TENSOR: np.ascontiguousarray(tensor)})
+    assert (memory.block_tensors(1)[TENSOR] == codes[0]).all()
+    with pytest.raises(everlong.errors.EverlongError):
+        memory.put_tensors(99, {TENSOR: codes[0]})
+    memory.close()

@@ -1,0 +1,217 @@
+"""A stream begins as the tokenizer begins every text, with its BOS: once, and in everybody's baseline too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong.corpora.facts import make_facts
+from everlong.corpora.haystack import build_haystack
+from everlong.doctor import examine
+from everlong.eval.baselines.base import Reading
+from everlong.eval.baselines.full import FullAttention
+from everlong.eval.gold import answer_from_passage
+from everlong.eval.ppl import full_attention_losses
+from everlong.frame.taps import QueryTap
+from everlong.retrieval.recall import tap_question
+from everlong.text.prompt import start_ids, with_start
+from support import SMALL, TOLERANCE, byte_tokenizer, changed, next_logits, plain_logits, random_text, tiny_model
+from support.interrupted import Interrupted
+from support.texts import paragraph_books
+
+TEXT = random_text(600)
+BEGIN = 257
+# Its template writes BOS itself, as those of Llama 3 and Gemma do.
+TEMPLATE = "<begin>{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
+
+
+def model_and_tokenizer(*, chat: bool = False) -> tuple[Any, Any]:
+    tokenizer = byte_tokenizer(begins=True)
+    if chat:
+        tokenizer.chat_template = TEMPLATE
+    return tiny_model(vocab_size=258), tokenizer
+
+
+def open_model(folder: Path | None = None, **config: Any) -> everlong.MemoryModel:
+    return everlong.MemoryModel(*model_and_tokenizer(), folder, config=changed(SMALL, **config))
+
+
+def stream(mm: everlong.MemoryModel) -> list[int]:
+    mm.frame.end_of_text()
+    return mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist()
+
+
+def test_what_a_tokenizer_begins_a_text_with() -> None:
+    tokenizer = byte_tokenizer(begins=True)
+    assert start_ids(byte_tokenizer()) == []
+    assert start_ids(tokenizer) == [BEGIN]
+    assert with_start(tokenizer, [1, 2]) == with_start(tokenizer, [BEGIN, 1, 2]) == [BEGIN, 1, 2]
+
+
+def test_what_is_read_is_the_plain_forward_over_the_tokenizers_own_text() -> None:
+    model, tokenizer = model_and_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        report = mm.read(TEXT[:300], source="book")
+        assert (report.tokens, mm.stream_tokens) == (300, 301)
+        with mm.frame.branch():
+            logits = mm.frame.extend(mm._encode(TEXT[300:340]), "prompt", logits=True)
+        expected = plain_logits(model, torch.tensor(tokenizer(TEXT[:340])["input_ids"]))
+        assert (logits - expected[-40:]).abs().max() <= TOLERANCE
+        mm.read(TEXT[300:], source="more")
+        assert stream(mm) == tokenizer(TEXT)["input_ids"]
+
+
+def test_a_question_to_an_empty_memory_is_transformers_own_prompt() -> None:
+    model, tokenizer = model_and_tokenizer()
+    ids = torch.tensor(tokenizer(TEXT[:50])["input_ids"])[None]
+    with torch.no_grad():
+        expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False)
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        answer = mm.generate(TEXT[:50], max_new_tokens=20)
+        assert answer.text == tokenizer.decode(expected[0, 51:], skip_special_tokens=True)
+        mm.generate(TEXT[50:60], max_new_tokens=2)
+        assert stream(mm).count(BEGIN) == 1
+
+
+def test_the_queries_of_a_question_are_its_own_on_an_empty_memory() -> None:
+    with open_model() as mm:
+        ids = mm._encode(TEXT[:20])
+        found = tap_question(mm.frame, ids, slice(4, 9), [1]).queries[1]
+        with QueryTap(mm.frame.served, [1]) as tap, torch.no_grad():
+            mm.model(torch.cat([torch.tensor([BEGIN]), ids])[None])
+        torch.testing.assert_close(found, tap.queries(1)[5:10], atol=TOLERANCE, rtol=0)
+
+
+def test_perplexity_and_its_baseline_see_the_same() -> None:
+    model, tokenizer = model_and_tokenizer()
+    ids = tokenizer(TEXT)["input_ids"]
+    expected = torch.nn.functional.cross_entropy(
+        plain_logits(model, torch.tensor(ids))[:-1], torch.tensor(ids[1:]), reduction="none"
+    )
+    plain = ids[1:]
+    baseline = full_attention_losses(model, plain[:400], plain[400:], start=start_ids(tokenizer))
+    torch.testing.assert_close(baseline, expected[401:], atol=TOLERANCE, rtol=0)
+    cut = full_attention_losses(model, plain[:400], plain[400:], 300, start=start_ids(tokenizer))
+    window = torch.tensor([BEGIN, *plain[-299:]])
+    of_window = torch.nn.functional.cross_entropy(plain_logits(model, window)[:-1], window[1:], reduction="none")
+    torch.testing.assert_close(cut, of_window[-199:], atol=TOLERANCE, rtol=0)
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        alone = mm.perplexity(TEXT[:200], policy="window")
+        torch.testing.assert_close(torch.tensor(alone.token_nll), expected[1:200], atol=TOLERANCE, rtol=0)
+        mm.read(TEXT[:200])
+        after = mm.perplexity(TEXT[200:300], policy="window")
+        torch.testing.assert_close(torch.tensor(after.token_nll), expected[201:300], atol=TOLERANCE, rtol=0)
+
+
+def test_a_prompt_that_brings_it_has_it_once() -> None:
+    """As one that the caller has rendered, with a system message."""
+    question = TEMPLATE.partition("{%")[0] + "[Be brief.][Who?]"
+    with open_model() as mm:
+        mm.generate(question, max_new_tokens=2, chat=False)
+        begun = stream(mm)
+    assert begun[0] == BEGIN
+    assert begun.count(BEGIN) == 1
+    assert begun[1:2] == byte_tokenizer()("[")["input_ids"]
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_baselines_of_plain_transformers_begin_with_it_once(chat: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = model_and_tokenizer(chat=chat)
+    prompts: list[list[int]] = []
+    generate = model.generate
+
+    def seen(**how: Any) -> Any:
+        prompts.append(how["input_ids"][0].tolist())
+        return generate(**how)
+
+    monkeypatch.setattr(model, "generate", seen)
+    answer_from_passage(model, tokenizer, "a passage", "a question?", 2)
+    assert prompts[0][0] == BEGIN
+    assert prompts[0].count(BEGIN) == 1
+    haystack = build_haystack(paragraph_books(), tokenizer, [900], [], [])
+    with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
+        full = FullAttention(window=700)
+        full.prepare(Reading(mm, haystack.parts))
+        assert full._ids[0] == BEGIN
+        assert full._ids.count(BEGIN) == 1
+
+
+def test_a_haystacks_spans_are_those_of_the_stream() -> None:
+    tokenizer = byte_tokenizer(begins=True)
+    haystack = build_haystack(
+        paragraph_books(),
+        tokenizer,
+        [2_000],
+        make_facts(("pass-key", "uuid", "name"), 3, seed=0)[:3],
+        [100, 900, 1_500],
+    )
+    with open_model() as mm:
+        for part in haystack.parts:
+            assert mm.frame.text_begin == part.begin
+            mm.read(part.text, source=part.source)
+            assert mm.stream_tokens == part.end
+        for needle in haystack.needles:
+            ids = mm.memory.core.token_ids(0, needle.begin, needle.end)
+            assert tokenizer.decode(ids) == needle.fact.statement
+
+
+def test_an_interrupted_reading_goes_on_behind_it(tmp_path: Path) -> None:
+    pieces = [TEXT[i : i + 100] for i in range(0, 600, 100)]
+    with open_model(tmp_path / "m") as mm, pytest.raises(KeyboardInterrupt):
+        mm.read(Interrupted(pieces, after=2), source="book")
+    with open_model(tmp_path / "m") as mm:
+        report = mm.read(pieces, source="book")
+        assert report.resumed_tokens > 0
+        assert report.resumed_tokens + report.tokens == 600
+        assert stream(mm) == mm.tokenizer(TEXT)["input_ids"]
+
+
+def test_a_memory_that_began_without_it_stays_as_it_is(tmp_path: Path) -> None:
+    model, tokenizer = model_and_tokenizer()
+    earlier = byte_tokenizer(begins=True)
+    earlier.backend_tokenizer.post_processor = byte_tokenizer().backend_tokenizer.post_processor
+    assert start_ids(earlier) == []
+    with everlong.MemoryModel(model, earlier, tmp_path / "m", config=SMALL) as mm, pytest.raises(KeyboardInterrupt):
+        mm.read(Interrupted([TEXT[:300], TEXT[300:]], after=1), source="book")
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=SMALL) as mm:
+        assert mm.read([TEXT[:300], TEXT[300:]], source="book").resumed_tokens >= 300
+        assert stream(mm) == mm._encode(TEXT).tolist()
+
+
+def test_the_doctor_finds_such_a_model_healthy() -> None:
+    report = examine(*model_and_tokenizer(), tokens=256)
+    assert report.healthy
+    verdicts = {check.name: check.verdict for check in report.checks}
+    assert verdicts["frame"] == verdicts["archive fp32"] == "exact"
+
+
+@pytest.mark.parametrize(
+    "first", [1, 3, SMALL.frame.sink_tokens - 1, SMALL.frame.sink_tokens, SMALL.frame.sink_tokens + 1]
+)
+def test_a_stream_that_was_closed_before_its_sinks_were_full_goes_on(first: int, tmp_path: Path) -> None:
+    """What is stored, and what the model says then, is that of a stream that was never closed."""
+
+    def stored(mm: everlong.MemoryModel) -> list[np.ndarray]:
+        core = mm.memory.core
+        served = mm.frame.served
+        pages = [page for page in core.pages() if page.end > first]
+        keys = [[core.read_keys(page, layer) for layer in range(served.layers)] for page in pages]
+        return [np.concatenate([page[layer] for page in keys], axis=1)[:, -200:] for layer in range(served.layers)]
+
+    text = random_text(300)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text[:first], source="first")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text[first:], source="second")
+        ours, logits = stored(mm), next_logits(mm, "and so on")
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        mm.read(text[:first], source="first")
+        mm.read(text[first:], source="second")
+        for one, other in zip(ours, stored(mm), strict=True):
+            assert np.allclose(one, other, atol=1e-4)
+        assert torch.allclose(logits, next_logits(mm, "and so on"), atol=1e-4)

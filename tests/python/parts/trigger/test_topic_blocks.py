@@ -1,0 +1,152 @@
+"""A model whose trigger ends blocks: the same ones in chunks of any length, as the probabilities of its states say."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+import everlong.parts.trigger.measure as topics
+from everlong.corpora.boundaries import dialogues, joined
+from everlong.parts.trigger import Trigger
+from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
+from everlong.parts.trigger.model import TRIGGER, TriggerNet
+from support import ROOMY, SMALL, byte_tokenizer, random_text, tiny_model
+from support.parts.trigger import LAYERS, drawn_pack
+from support.texts import books_with_headings
+
+RULES = ROOMY.changed(archive={"least_tokens": 16, "cooldown_tokens": 8}, search={"index": ("lexical",)})
+LEARNED = RULES.with_part(Trigger(mean_tokens=48))
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_model("llama", num_hidden_layers=4)
+
+
+@pytest.fixture(scope="module")
+def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Its calibration text is what it says of random text itself."""
+    folder = tmp_path_factory.mktemp("pack")
+    first = drawn_pack(model)
+    trigger = TriggerNet.of_part(first.parts[TRIGGER])
+    said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
+    drawn_pack(model, [SaidText(said, [])]).save(folder)
+    return folder
+
+
+def states_of(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    return torch.cat([hidden[layer][0] for layer in LAYERS], dim=-1)
+
+
+def spans_of(mm: everlong.MemoryModel) -> list[tuple[int, int]]:
+    return [block.span for block in mm.memory.blocks()]
+
+
+def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pack: pathlib.Path) -> None:
+    text = random_text(600)
+    with everlong.MemoryModel(model, byte_tokenizer(), config=LEARNED, pack=pack) as mm:
+        mm.read(text)
+        ends = mm.frame.parts.last("chunk")
+        assert isinstance(ends, LearnedTopicEnds)
+        said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
+        expected = list(blocks_of(SaidText(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
+        assert spans_of(mm) == [*expected, (expected[-1][1], 600)]
+        why = [event["ended_by"] for event in mm.trace() if event["what"] == "archive"]
+        assert why.count("topic") > len(why) / 2
+        assert np.mean([end - begin for begin, end in expected]) == pytest.approx(48, rel=0.3)  # of some ten blocks
+        topics = [end - begin for (begin, end), by in zip(spans_of(mm), why, strict=True) if by == "topic"]
+        assert min(topics) >= LEARNED.archive.least_tokens
+        assert max(end - begin for begin, end in spans_of(mm)) <= LEARNED.archive.block_tokens
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 256, 512])
+def test_blocks_are_the_same_in_chunks_of_any_length(model: Any, pack: pathlib.Path, chunk: int) -> None:
+    found = []
+    for size in (64, chunk):
+        config = LEARNED.changed(frame={"chunk_tokens": size})
+        with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+            mm.read(random_text(560))
+            found.append(spans_of(mm))
+    assert found[0] == found[1]
+
+
+def test_each_text_is_heard_from_its_beginning(model: Any, pack: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """Also where a question came between, and in a process that comes later."""
+    config = LEARNED.changed(frame={"tokens": 1400, "rolling_tokens": 1000})
+    texts = [random_text(200, seed=seed) for seed in (2, 3, 2)]
+    with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+        for text in texts:
+            mm.read(text, again=True)
+        together = spans_of(mm)
+    for text in texts:
+        with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=config, pack=pack) as mm:
+            with mm.frame.branch():
+                mm.frame.extend(mm._encode("a question"), "prompt")
+            mm.read(text, again=True)
+            apart = spans_of(mm)
+    assert apart == together
+
+
+def test_keys_and_values_do_not_depend_on_it(model: Any, pack: pathlib.Path) -> None:
+    logits = []
+    for config in (LEARNED, RULES):
+        with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
+            logits.append(mm.frame.extend(mm._encode(random_text(500)), "read", logits=True))
+    assert torch.equal(*logits)
+
+
+def test_without_a_trigger_it_is_refused_before_there_is_a_folder(model: Any, tmp_path: pathlib.Path) -> None:
+    for one in (None, "auto"):
+        with pytest.raises(ValueError, match="trigger: nothing was trained for this model; `everlong train trigger`"):
+            everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=LEARNED, pack=one)
+    assert not (tmp_path / "memory").exists()
+    with pytest.raises(ValueError, match="trigger needs the model's keys and states"):
+        SMALL.changed(archive={"least_tokens": 8}).with_part(Trigger(mean_tokens=64)).of_text_alone()
+
+
+def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = byte_tokenizer()
+    text = joined(books_with_headings(), 1, seed=0, split="test")[0]
+    text = dataclasses.replace(text, text=text.text[:700], cuts=tuple(cut for cut in text.cuts if cut.at < 700))
+    monkeypatch.setattr(topics, "_CHUNK_TOKENS", 300)
+    read = topics.read_for_eval(model, tokenizer, text, LAYERS)
+    with torch.no_grad():
+        logits = model(read.ids[None]).logits[0]
+    losses = torch.nn.functional.cross_entropy(logits[:-1], read.ids[1:], reduction="none")
+    assert np.abs(read.losses[1:] - losses.double().numpy()).max() < 1e-4
+    assert (read.states - states_of(model, read.ids.tolist())).abs().max() < 1e-4
+    trigger = TriggerNet.of_part(drawn_pack(model).parts[TRIGGER])
+    said = trigger.said(read.states).numpy()
+    scores = topics.trigger_scores(trigger, read)
+    for place, score in zip(read.places, scores, strict=True):
+        if place + trigger.settings.lookahead <= len(read.ids):
+            assert 1 / (1 + np.exp(-score)) == pytest.approx(said[place + trigger.settings.lookahead - 1], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_figures_of_every_method(model: Any, pack: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "dialogues", lambda part: dialogues(part)[:3])
+    monkeypatch.setattr(topics, "shipped_books", list)
+    monkeypatch.setattr(topics, "books_of", lambda files: books_with_headings())
+    measuring = topics.Measuring(splices=1, means=(200,))
+    report = topics.measure((model, byte_tokenizer()), measuring, pack=pack, config=everlong.MemoryConfig())
+    assert set(report.figures) == {"dialogues", "splices"}
+    for figures in report.figures.values():
+        assert set(figures) == {"trigger", "TextTiling", "surprise", "equal lengths", "every paragraph"}
+        assert all(0 <= value <= 1 for found in figures.values() for value in found.values())
+    every = report.figures["splices"]["every paragraph"]["F1"]
+    assert every == pytest.approx(
+        2 * report.sets["splices"]["right"] / sum(report.sets["splices"][n] for n in ("right", "places"))
+    )
+    assert report.lengths["200"]["blocks"] > 0
+    other = tiny_model("llama", num_hidden_layers=4, seed=5), byte_tokenizer()
+    with pytest.raises(everlong.errors.EverlongError, match="no trigger"):
+        topics.measure(other, measuring, pack="auto", config=everlong.MemoryConfig())

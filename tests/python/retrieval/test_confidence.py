@@ -1,0 +1,223 @@
+"""How sure a memory is: what a search says, what an answer tells of it, and whether that is reported as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import roc_auc_score
+
+import everlong
+from everlong.eval.calibration import area_under_curve, calibration
+from everlong.eval.tables import keep_report, print_report
+from everlong.generation.answer import UNSURE_BELOW
+from everlong.parts.towers.measure import ELSEWHERE, Asked, ask_all
+from everlong.pictures import draw_report
+from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
+
+FILLER = "once upon a time there was a fox, and so on. "
+
+
+@pytest.fixture(name="mm")
+def a_memory() -> Iterator[everlong.MemoryModel]:
+    """Two texts of the same words, each with a key."""
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        mm.read(FILLER * 20 + "The key is Zq7#Kx9. " + FILLER * 20, source="first")
+        mm.read(FILLER * 20 + "The code is Vw4%Jy8. " + FILLER * 20, source="second")
+        yield mm
+
+
+def searches_of(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Fills with what the core answers."""
+    results: list[Any] = []
+    original = everlong.retrieval.recall.search
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        found = original(*arguments, **named)
+        results.append(found)
+        return found
+
+    monkeypatch.setattr(everlong.retrieval.searcher, "search", noting)
+    return results
+
+
+def test_an_answer_is_as_sure_as_its_search(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = searches_of(mm, monkeypatch)
+    answers = [mm.generate(asked, max_new_tokens=1, remember=False, chat=False) for asked in ("Zq7#Kx9", "~~ ^^ ||")]
+    for answer, found in zip(answers, searches, strict=True):
+        assert answer.confidence is not None
+        assert 0 <= answer.confidence <= 1
+        assert answer.confidence == pytest.approx(sum(group.confidence for group in found.groups))
+        assert [recall.confidence for recall in answer.recalled] == [group.confidence for group in found.groups]
+        assert answer.unsure == (answer.confidence < UNSURE_BELOW)
+    assert answers[0].confidence > answers[1].confidence
+    assert answers[1].unsure
+    list(mm.stream("Zq7#Kx9", max_new_tokens=1, chat=False))
+    assert mm.last_confidence == pytest.approx(answers[0].confidence)
+
+
+def test_the_group_that_comes_alone_has_its_own_confidence(mm: everlong.MemoryModel) -> None:
+    mm.config = mm.config.changed(search={"neighbours": 0})
+    together = mm.generate("Zq7#Kx9", max_new_tokens=1, remember=False, chat=False)
+    mm.config = mm.config.changed(search={"decisive": 0.0})
+    alone = mm.generate("Zq7#Kx9", max_new_tokens=1, remember=False, chat=False)
+    assert len(alone.recalled) == 1 < len(together.recalled)
+    assert alone.confidence == alone.recalled[0].confidence == together.recalled[0].confidence
+
+
+def test_without_a_search_there_is_none(mm: everlong.MemoryModel) -> None:
+    how: dict[str, Any] = {"max_new_tokens": 1, "remember": False, "chat": False}
+    pages = mm.memory.core.pages()[:2]
+    nowhere = everlong.Where(source="nowhere")
+    for answer in (
+        mm.generate("Zq7#Kx9", recall=False, **how),
+        mm.generate("Zq7#Kx9", recall=pages, **how),
+        mm.generate("Zq7#Kx9", where=nowhere, **how),
+    ):
+        assert answer.confidence is None
+        assert not answer.unsure
+    mm.config = mm.config.changed(search={"index": ("mean_pool",)})
+    by_means = mm.generate("Zq7#Kx9", **how)
+    assert by_means.recalled
+    assert by_means.confidence is None
+
+
+def test_an_empty_memory_says_zero() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        found = mm.memory.core.search(token_ids=np.array([5, 6], dtype=np.int32))
+        assert found.groups == []
+        assert found.confidence == 0
+
+
+def test_what_the_core_says_is_the_sum_of_its_groups(mm: everlong.MemoryModel) -> None:
+    ids = np.array(byte_tokenizer()("the fox has Zq7#Kx9", add_special_tokens=False)["input_ids"], dtype=np.int32)
+    for groups in (1, 2, 4):
+        found = mm.memory.core.search(token_ids=ids, kinds=["lexical"], max_groups=groups, neighbours=1)
+        assert sum(group.confidence for group in found.groups) == pytest.approx(found.confidence, rel=1e-5)
+        assert set(found.signs) == {"odds", "lexical, page", "lexical, group"}
+        assert all(found.signs[f"lexical, {unit}"] >= 0 for unit in ("page", "group"))
+
+
+def plain_error(said: list[float], true: list[bool]) -> float:
+    """The expected calibration error, counted by hand."""
+    error = 0.0
+    for number in range(10):
+        here = [at for at, p in enumerate(said) if number / 10 <= p < (number + 1) / 10 or (number == 9 and p == 1)]
+        if here:
+            gap = sum(said[at] for at in here) / len(here) - sum(true[at] for at in here) / len(here)
+            error += abs(gap) * len(here) / len(said)
+    return error
+
+
+def test_figures_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    for round_ in range(20):
+        said = np.round(rng.beta(0.6, 0.8, 400), 2 if round_ % 2 else 9)  # with ties, and without
+        said[:2] = 0.0, 1.0
+        true = rng.random(400) < said**1.5
+        told = calibration(said.tolist(), true.tolist())
+        assert told.n == 400
+        assert told.auc == pytest.approx(roc_auc_score(true, said))
+        np.testing.assert_allclose(told.true, true.mean())
+        bins_true, bins_said = calibration_curve(true, said, n_bins=10)
+        if round_ % 2 == 0:  # with ties a probability may stand on the edge of two bins
+            np.testing.assert_allclose([one.true for one in told.bins], bins_true)
+            np.testing.assert_allclose([one.said for one in told.bins], bins_said)
+            assert told.ece == pytest.approx(plain_error(said.tolist(), true.tolist()))
+            bins_true, bins_said = calibration_curve(true, said, n_bins=10, strategy="quantile")
+            assert told.ece_by_mass == pytest.approx(np.abs(bins_true - bins_said).mean(), abs=0.01)
+    assert area_under_curve([0.5], []) is None
+    assert calibration([0.2, 0.3], [False, False]).auc is None
+    with pytest.raises(ValueError, match="no probabilities"):
+        calibration([], [])
+
+
+@pytest.fixture(name="report")
+def a_report(mm: everlong.MemoryModel) -> Any:
+    """Of a memory of two sources: a question to each, and one to neither."""
+    core = mm.memory.core
+    pages = core.pages()
+    begin, end = pages[0].begin, pages[-1].end
+    ids = core.token_ids(0, begin, end).tolist()
+    questions = []
+    for words in ("Zq7#Kx9", "Vw4%Jy8"):
+        asked = byte_tokenizer()(words, add_special_tokens=False)["input_ids"]
+        first = begin + next(at for at in range(len(ids)) if ids[at : at + len(asked)] == asked)
+        questions.append(Asked(words, "fact", ((first, first + len(asked)),)))
+    return ask_all(mm, [*questions, Asked("~~ ^^ ||", ELSEWHERE, ())], keep_rankings=True)
+
+
+def test_every_question_is_asked_with_and_without_its_answer(report: Any) -> None:
+    first, second, neither = report.questions
+    for question in (first, second):
+        there, left_out = question["searches"]
+        assert (there["left_out"], left_out["left_out"]) == (False, True)
+        assert there["rank"] == 1
+        assert left_out["rank"] == 0
+        assert there["confidence"] > left_out["confidence"]
+        assert there["signs"].keys() == left_out["signs"].keys() == {"odds", "lexical, page", "lexical, group"}
+    assert [search["left_out"] for search in neither["searches"]] == [False]
+    told = report.confidences()["lexical"]
+    assert told.among.n == 4
+    assert told.among.true == 0.5
+    assert told.among.auc == told.auc_left_out == told.auc_elsewhere == 1
+
+
+def test_a_kept_report_is_drawn_and_fitted(
+    report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    print_report(report, Console(width=200))
+    assert "1.000" in capsys.readouterr().out
+    file = tmp_path / "two.json"
+    keep_report(report.whole(), file)
+    drawn = draw_report(json.loads(file.read_text("utf-8")), tmp_path)
+    assert {path.name for path in drawn} == {"reliability.png", "reliability.svg"}
+    assert draw_report({"confidences": {}}, tmp_path) == []
+
+    if not (REPOSITORY / "benchmarks").exists():
+        pytest.skip("no benchmarks beside these tests")
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    import fit_confidence
+
+    weights = tmp_path / "weights.inc"
+    monkeypatch.setattr(sys, "argv", ["fit_confidence", str(file), "--weights", str(weights), "--test", str(file)])
+    fit_confidence.main()
+    (row,) = weights.read_text().splitlines()
+    assert row.startswith("    {{IndexPart::kLexical}, ")
+    assert f"lexical; {file.stem}: ECE" in capsys.readouterr().out
+
+
+def test_the_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no weight would be negative and the ridge is as weak: two fits of one likelihood."""
+    if not (REPOSITORY / "benchmarks").exists():
+        pytest.skip("no benchmarks beside these tests")
+    from sklearn.linear_model import LogisticRegression
+
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    import fit_confidence
+
+    rng = np.random.default_rng(1)
+    signs = rng.random((3000, len(fit_confidence.SIGNS)))
+    signs[:, 6] = 0  # of a part that was not asked
+    weights = np.array([1.0, 2, 0.5, 3, 1, 2, 0, 4])
+    right = rng.random(3000) < 1 / (1 + np.exp(-(signs @ weights - 6.5)))
+    count = rng.integers(1, 3, 3000)
+    searches = [
+        fit_confidence.Search("", tuple(one), bool(y), float(n)) for one, y, n in zip(signs, right, count, strict=True)
+    ]
+    monkeypatch.setattr(fit_confidence, "RIDGE", 1e-7)
+    fitted = fit_confidence.fit(searches)
+    plain = LogisticRegression(C=1e6, max_iter=5000, tol=1e-8).fit(signs, right, sample_weight=count)
+    np.testing.assert_allclose(fitted.weights, plain.coef_[0], atol=0.02)
+    assert fitted.base == pytest.approx(plain.intercept_[0], abs=0.02)
+    flipped = [dataclasses.replace(one, right=not one.right) for one in searches]
+    assert (fit_confidence.fit(flipped).weights == 0).all(), "less is never likelier"

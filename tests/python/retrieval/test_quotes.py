@@ -1,0 +1,192 @@
+"""Sentences that are quoted before a question: the nearest ones, whole, once; and a turn is remembered without them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong.frame.part import Vectors
+from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.pack import Pack
+from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.retrieval.quotes import WORDS_WEIGHT, nearest_sentences, quoting
+from everlong.text.boundaries import TextBoundaries
+from support import SMALL, byte_tokenizer, tiny_model
+
+CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1})
+WORDS = ["brass", "lantern", "harbour", "violet", "saddle", "mirror", "pepper", "glacier", "trumpet", "walnut"]
+
+
+def text(sentences: int = 60) -> str:
+    """Each sentence has a number of its own."""
+    random = np.random.default_rng(4)
+    return " ".join(
+        f"The {random.choice(WORDS)} of house {number:03d} stands by the {random.choice(WORDS)}."
+        for number in range(sentences)
+    )
+
+
+@pytest.fixture
+def mm() -> Iterator[everlong.MemoryModel]:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
+        mm.read(text(), source="houses")
+        yield mm
+
+
+def test_the_sentence_with_the_questions_words_is_quoted(mm: everlong.MemoryModel) -> None:
+    answer = mm.generate("Where is house 007?", max_new_tokens=4, remember=False)
+    (quoted,) = answer.quoted
+    assert quoted.startswith("The ")
+    assert quoted.endswith(".")
+    assert "house 007" in quoted
+    assert any(quoted[:20] in recall.text for recall in answer.recalled)
+
+
+def test_the_model_reads_it_before_the_question(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a prompt of the caller's own that has it there, behind the same pages."""
+    question, greedy = "Where is house 007?", {"max_new_tokens": 12, "min_new_tokens": 12, "remember": False}
+    prompts: list[str] = []
+    extend = mm.frame.extend
+
+    def told(ids: torch.Tensor, origin: str, **how: Any) -> torch.Tensor:
+        if origin == "prompt":
+            prompts.append(mm.tokenizer.decode(ids))
+        return extend(ids, origin, **how)
+
+    monkeypatch.setattr(mm.frame, "extend", told)
+    got = mm.generate(question, **greedy)
+    assert prompts == [f"{got.quoted[0]}\n\n{question}"]
+    mm.config = mm.config.changed(answer={"quotes": 0})
+    pages = [page for one in reversed(got.recalled) for page in mm.memory.core.pages_of(0, *one.span)]
+    assert mm.generate(prompts[0], recall=pages, **greedy).token_ids == got.token_ids
+    assert mm.generate(question, **greedy).quoted == ()
+    assert prompts[1:] == [prompts[0], question]
+
+
+def test_several_stand_the_best_last(mm: everlong.MemoryModel) -> None:
+    mm.config = mm.config.changed(answer={"quotes": 3})
+    answer = mm.generate("Where is house 007?", max_new_tokens=2, remember=False)
+    assert len(answer.quoted) == 3
+    assert "house 007" in answer.quoted[0]
+    assert len(set(answer.quoted)) == 3
+    prompt = quoting(mm.tokenizer, mm._prompt("Where is house 007?", True, None), answer.quoted)
+    said = mm.tokenizer.decode(prompt.ids)
+    assert said.index(answer.quoted[2]) < said.index(answer.quoted[0]) < said.index("Where is house 007?")
+    assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Where is house 007?"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_turn_is_remembered_without_quotes(mm: everlong.MemoryModel, streamed: bool) -> None:
+    """Its keys are those of question and answer read alone."""
+    question = "Where is house 007?"
+    before = mm.stream_tokens
+    if streamed:
+        said = "".join(mm.stream(question, max_new_tokens=9, min_new_tokens=9))
+    else:
+        said = mm.generate(question, max_new_tokens=9, min_new_tokens=9).text
+    ids = mm.memory.core.token_ids(0, before, mm.stream_tokens).tolist()
+    assert mm.tokenizer.decode(ids) == question + said
+    assert [block.role for block in mm.memory.blocks()][-2:] == ["asked", "said"]
+    keys = last_keys(mm)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as plain:
+        plain.read(text(), source="houses")
+        plain.frame.extend(torch.tensor(ids[: len(question)]), "prompt")
+        plain.frame.extend(torch.tensor(ids[len(question) :]), "generated")
+        plain.frame.end_of_text()
+        np.testing.assert_allclose(keys, last_keys(plain), rtol=1e-4, atol=1e-5)
+
+
+def last_keys(mm: everlong.MemoryModel) -> np.ndarray[Any, Any]:
+    core = mm.memory.core
+    return np.concatenate([core.read_keys(page, 1).reshape(-1) for page in core.pages()[-2:]])
+
+
+def test_an_answer_that_was_not_taken_to_its_end_is_remembered_as_far_as_it_was_said(mm: everlong.MemoryModel) -> None:
+    question = "Where is house 007?"
+    before = mm.stream_tokens
+    answer = mm.stream(question, max_new_tokens=9, min_new_tokens=9)
+    said = next(answer) + next(answer)
+    answer.close()
+    ids = mm.memory.core.token_ids(0, before, mm.stream_tokens).tolist()
+    assert (question + said).startswith(mm.tokenizer.decode(ids))
+    assert len(ids) > len(question)
+
+
+def test_nothing_is_quoted_of_what_a_question_is_kept_from() -> None:
+    """Though it goes on with a sentence of what came back."""
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
+        mm.read(text(20) + " The amulet of house 900 stands by", source="ours")
+        mm.read("SECRET words of another hand. " * 3, source="theirs")
+        mm.read(text(), source="houses")
+        where = everlong.Where(source="ours")
+        (quoted,) = mm.generate("amulet of house 900?", max_new_tokens=2, remember=False, where=where).quoted
+        assert quoted.startswith("The amulet of house 900")
+        assert "SECRET" not in quoted
+
+
+def test_what_the_window_holds_is_not_quoted() -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, CONFIG, pack=None) as mm:
+        mm.read(text(5))
+        assert mm.generate("Where is house 003?", max_new_tokens=4).quoted == ()
+
+
+def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
+    """Of every sentence, beside sums over its vectors in fp64."""
+    model = tiny_model()
+    settings = TowerSettings((1, 2), 64)
+    towers = LateTowers(settings)
+    Pack(weights_fingerprint(model), "tiny", {"towers": towers.part({})}).save(tmp_path / "pack")
+    config = CONFIG.changed(search={"index": ("lexical", "meaning")})
+    with everlong.MemoryModel(model, byte_tokenizer(), None, config, pack=tmp_path / "pack") as mm:
+        mm.read(text(), source="houses")
+        mm.searcher.settle()
+        core, meaning = mm.memory.core, mm.frame.parts.get("towers")
+        assert meaning is not None
+        prompt = mm._prompt("Where is house 007?", True, None)
+        tapped = mm.searcher.tap(prompt)
+        found = mm.searcher.find(prompt, tapped=tapped)
+        query = meaning.query(tapped.states.hidden)
+        chosen = nearest_sentences(
+            core,
+            TextBoundaries(mm.tokenizer),
+            found.groups,
+            tapped.token_ids,
+            Vectors(query, f"meaning.{meaning.id}", settings.group_tokens),
+            99,
+        )
+        assert len(chosen) > 5
+        assert [one.score for one in chosen] == sorted((one.score for one in chosen), reverse=True)
+        for one, other in itertools.pairwise(chosen):
+            assert one.end <= other.begin or other.end <= one.begin
+        rare = dict(zip(tapped.token_ids.tolist(), core.idf(tapped.token_ids).tolist(), strict=True))
+        page_tokens = config.archive.page_tokens
+        for one in chosen[:12]:
+            rows = []
+            for page in core.pages():
+                if not any(
+                    page.block == kept.block and page.page == kept.page for g in found.groups for kept in g.pages
+                ):
+                    continue
+                whole = core.block_tensors(page.block)[f"meaning.{meaning.id}"].astype(np.float64)
+                first = page.page * page_tokens // settings.group_tokens
+                for row in range(-(-(page.end - page.begin) // settings.group_tokens)):
+                    middle = page.begin + row * settings.group_tokens + settings.group_tokens // 2
+                    if one.begin <= middle < one.end:
+                        rows.append(whole[first + row] / np.linalg.norm(whole[first + row]))
+            asked = query.astype(np.float64)
+            cosine = (asked @ np.array(rows).T).max(1).sum() / np.linalg.norm(asked, axis=1).sum()
+            ids = set(core.token_ids(0, one.begin, one.end).tolist())
+            share = sum(value for token, value in rare.items() if token in ids) / sum(rare.values())
+            assert one.score == pytest.approx(cosine + WORDS_WEIGHT * share, abs=1e-4)
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="quotes is -1"):
+        CONFIG.changed(answer={"quotes": -1})

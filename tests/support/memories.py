@@ -1,0 +1,17 @@
+"""Memories with a tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everlong import MemoryConfig, MemoryModel
+from support.models import tiny_model
+from support.settings import SMALL
+from support.tokenizer import byte_tokenizer
+
+
+def open_model(
+    folder: Path | None = None, config: MemoryConfig = SMALL, *, kind: str = "llama", rope: str = "default"
+) -> MemoryModel:
+    """Open the memory in `folder`, or a new one in RAM, with a tiny model and the byte tokenizer."""
+    return MemoryModel(tiny_model(kind, rope), byte_tokenizer(), folder, config=config)
