@@ -1,11 +1,12 @@
 """docs/design-map.md has every section of the two designs, and what it names is there."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from support import REPOSITORY
+
+ROOT = REPOSITORY
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "design-map.md").read_text()
 FOLDERS = (ROOT, ROOT / "python" / "everlong", ROOT / "cpp" / "include" / "everlong")
