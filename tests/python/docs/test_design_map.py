@@ -1,6 +1,7 @@
 """docs/design-map.md has every section of the two designs, and what it names is there."""
 
 import re
+from pathlib import Path
 
 import pytest
 
