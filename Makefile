@@ -70,7 +70,7 @@ PYTEST = python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 test-python: setup
 	$(PYTEST) --durations 40 --durations-min 1
 
-test-quick: setup  ## pytest without its slow tests and with few examples each: the loop while you work, under 3 minutes
+test-quick: setup  ## pytest without its slow tests and with few examples each: the loop while you work, some 3 minutes on two cores
 	$(PYTEST) -m "not slow" --hypothesis-profile quick
 
 coverage: setup  ## which lines of python/everlong the tests run, in build/coverage

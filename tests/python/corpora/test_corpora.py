@@ -207,7 +207,6 @@ def test_a_seed_draws_what_it_always_drew(kind: str) -> None:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DRAWN)
 def test_spans_point_at_what_answers(kind: str) -> None:
     tokenizer, pieces = byte_tokenizer(begins=True), {text.name: text.pieces for text in stories_of().texts}

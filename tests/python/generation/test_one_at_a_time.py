@@ -121,7 +121,6 @@ def test_a_signal_from_another_thread_is_refused_during_an_answer_and_breaks_not
     assert mm.memory.stats().tokens == mm.stream_tokens
 
 
-@pytest.mark.slow
 def test_signals_from_a_thread_beside_forwards_are_refused_or_heard(mm) -> None:
     done, outcomes = threading.Event(), []
 
