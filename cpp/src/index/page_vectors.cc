@@ -156,7 +156,7 @@ Result<std::vector<PageVectors::Found>> PageVectors::Search(std::span<const floa
   }
   const IdFilter allowed([&allows](int64_t id) { return allows(BlockOf(id), PageOf(id)); });
   // So many that even pages with all their vectors among the best make `count` pages.
-  const int32_t wanted = count * most_a_page_->load();
+  const auto wanted = static_cast<int32_t>(std::min<int64_t>(int64_t{count} * most_a_page_->load(), INT32_MAX));
   const std::shared_ptr<NeuralInvertedIndex> by_terms = terms.empty() ? nullptr : lists();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<VectorHits> hits,
                             by_terms == nullptr

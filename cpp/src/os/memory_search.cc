@@ -165,8 +165,7 @@ Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<in
 
 Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, int32_t k) const {
   if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-  const int32_t most = std::max(1, state_->index.table().pages());  // more are not there
-  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::min(k, most)));
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, k));
   std::vector<PageRanking> told;
   for (const index::Ranking& ranking : asked.rankings) {
     PageRanking& of = told.emplace_back();

@@ -295,7 +295,7 @@ class MemoryModel:
 
         `recall=False` leaves the window as it is. Pages, or what `recall` found, are put back first to last, as far as
         there is room, whatever the policy. What comes back is from `where` alone. The newest turns of a conversation
-        since the last `read` stand before it, whatever `where` says (`MemoryConfig.conversation_tokens`).
+        since the last `read` stand before it, whatever `where` says (`answer.conversation_tokens`).
 
         `remember` keeps question and answer as blocks of their own. Unless `where` names roles (`Where`), questions
         never come back, and answers count less than what was read. `remember=False` keeps nothing of them but their

@@ -39,7 +39,7 @@ class Block:
     role: Role  # of all of it: read, asked or said
     origin: str = ""  # where it was read from: the path of its file, or what `read` was told
     happened: datetime.datetime | None = None  # UTC; when the events in it happened, as `read` was told
-    keyphrases: tuple[str, ...] = ()  # what a tagger said that it is about (`MemoryConfig.tagger`)
+    keyphrases: tuple[str, ...] = ()  # what a tagger said that it is about (`archive.tagger`)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -188,7 +188,7 @@ def test_times_are_typed_as_moments_or_as_ago() -> None:
 
 
 def test_recent_policy_brings_back_the_newest_blocks() -> None:
-    """The designs' MVP: every `recent_every` generated tokens the newest blocks that left the frame."""
+    """Every `recent_every` generated tokens the newest blocks that left the frame come back."""
     config = SMALL.changed(answer={"policy": "recent", "recent_every": 32, "recent_blocks": 2})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(2000))
