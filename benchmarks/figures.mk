@@ -91,14 +91,11 @@ $(FIGURES)/two_levels.txt: benchmarks/two_levels.py $(FIGURES)/index_recall.txt 
 $(FIGURES)/heads_keys.txt: benchmarks/heads_keys.py $(FIGURES)/needle.json | setup
 	python $< $(NEEDLE_131K) --questions 98 > $@
 
-$(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py benchmarks/index_recall.py $(FIGURES)/needle.json | setup
-	python benchmarks/index_recall.py $(FIGURES)/fusion/131K --memory $(NEEDLE_131K) --report $(FIGURES)/needle.json \
-	  --development $(BOOKS)
-	python benchmarks/index_recall.py $(FIGURES)/fusion/1M --memory $(NEEDLE_LONGEST) --report $(FIGURES)/needle.json \
-	  --development $(BOOKS)
-	python $< $(FIGURES)/fusion/131K/development.json $(FIGURES)/fusion/1M/development.json > $@
-	python $< $(FIGURES)/fusion/131K/development.json $(FIGURES)/fusion/1M/development.json \
-	  --weights 27.3 6.74 38.3 >> $@
+$(FIGURES)/fit_fusion.txt: benchmarks/fit_fusion.py | setup
+	everlong eval towers --fitting --keep $(FIGURES)/fusion --lengths 128K $(BOOKS)
+	everlong eval towers --fitting --keep $(FIGURES)/fusion --lengths 128K $(BOOKS) --no-stories \
+	  --set search.index=heads,lexical,meaning,embedding
+	python $< $(FIGURES)/fusion/stories.json $(FIGURES)/fusion/planted-*.json > $@
 
 # What the confidence is fitted to and tried on. The weights themselves are left as they are.
 $(FIGURES)/fit_confidence.txt: benchmarks/fit_confidence.py | setup
