@@ -116,8 +116,8 @@ Result<Declared> SchemaOf(Database& database) {
     std::vector<std::string> object = {query.Text(0), query.Text(1), query.Text(2), query.Text(3)};
     std::string& text = object.back();
     std::ranges::replace_if(text, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
-    const auto [first, last] = std::ranges::unique(text, [](char a, char b) { return a == ' ' && b == ' '; });
-    text.erase(first, last);
+    const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
+    text.erase(std::unique(text.begin(), text.end(), both_blank), text.end());
     schema.insert(std::move(object));
   }
 }
