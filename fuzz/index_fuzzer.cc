@@ -261,7 +261,8 @@ void CheckList(std::span<const uint8_t> list) {
     const auto bytes = header.subspan(kHeader, settings_bytes);
     settings.assign(bytes.begin(), bytes.end());
   }
-  const std::vector<everlong::os::CoveredBlock> here = {{1, 0, 0, 6, 0, 12.5, 7}, {2, 0, 6, 12, 0, 12.5, 8}};  // the corpus's
+  // The corpus has them.
+  const std::vector<everlong::os::CoveredBlock> here = {{1, 0, 0, 6, 0, 12.5, 7}, {2, 0, 6, 12, 0, 12.5, 8}};
   const everlong::os::SavedIndex saved(folder.path(), "heads");
   const auto coverage = saved.Read(settings, here);
   const bool holds_only = saved.HoldsOnly(here);
