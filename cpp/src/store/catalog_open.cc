@@ -2,6 +2,8 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
@@ -136,6 +138,19 @@ Result<std::vector<Declared>> SchemasOf(int64_t version) {
     EVERLONG_ASSIGN_OR_RETURN(schemas.emplace_back(), SchemaOf(database));
   }
   return schemas;
+}
+
+// Return whether a catalog of this version is declared so. What it is compared with is made once a process.
+Result<bool> IsOurs(const Declared& schema, int64_t version) {
+  static std::mutex mutex;
+  static std::map<int64_t, std::vector<Declared>> known;
+  const std::scoped_lock lock(mutex);
+  auto ours = known.find(version);
+  if (ours == known.end()) {
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<Declared> made, SchemasOf(version));
+    ours = known.emplace(version, std::move(made)).first;
+  }
+  return std::ranges::find(ours->second, schema) != ours->second.end();
 }
 
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
@@ -282,8 +297,8 @@ Status Catalog::Verify(bool whole_file) {
   }
   // Before any table is read: a column of somebody else's may compute what its author likes.
   EVERLONG_ASSIGN_OR_RETURN(const Declared schema, SchemaOf(database_));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<Declared> ours, SchemasOf(version));
-  if (std::ranges::find(ours, schema) == ours.end()) {
+  EVERLONG_ASSIGN_OR_RETURN(const bool is_ours, IsOurs(schema, version));
+  if (!is_ours) {
     return CorruptError("catalog '" + database_.name() + "' has a foreign schema");
   }
   if (whole_file) {
