@@ -339,7 +339,7 @@ FileStamp StampOf(const FilePath& path) {
   return {status.st_size, int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec, status.st_ino};
 }
 
-Result<int64_t> OwnNames(const FilePath& path) {
+Result<int64_t> LinkCount(const FilePath& path) {
   struct stat status = {};
   EVERLONG_RETURN_IF_ERROR(StatOf(path, status));
   if (!S_ISREG(status.st_mode)) return CorruptError("'" + path.string() + "' is no file");

@@ -17,7 +17,7 @@ constexpr int kMostSqlBytes = 1 << 16;
 Status RequireOwn(const FilePath& file) {
   for (const char* const suffix : {"", "-wal", "-shm"}) {
     const FilePath own = file + suffix;
-    const Result<int64_t> names = OwnNames(own);
+    const Result<int64_t> names = LinkCount(own);
     if (names.status().code() == StatusCode::kNotFound && *suffix != '\0') continue;
     EVERLONG_RETURN_IF_ERROR(names.status());
     if (*names == 1) continue;

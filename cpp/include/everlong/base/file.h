@@ -27,9 +27,9 @@ enum class Names { kOne, kAny };
 // written, a file of several names.
 Result<UniqueFd> OpenFile(const FilePath& path, int flags, Names names = Names::kOne);
 
-// Return what has that name. Beneath an opened folder a link counts as a link, not as the file it leads to.
 enum class FileKind { kNone, kFile, kFolder, kOther };
-// kIoError where the system cannot tell.
+// Return what has that name. Beneath an opened folder a link counts as a link, not as the file it leads to. kIoError
+// where the system cannot tell.
 Result<FileKind> KindOf(const FilePath& path);
 // Return whether anything has that name; false when the system cannot tell.
 bool Exists(const FilePath& path);
@@ -98,7 +98,7 @@ struct FileStamp {
 FileStamp StampOf(const FilePath& path);
 
 // Return how many names (hard links) a file has. It never opens the file. kNotFound; kCorrupt when it is no file.
-Result<int64_t> OwnNames(const FilePath& path);
+Result<int64_t> LinkCount(const FilePath& path);
 
 // Return whether `path` names this open file.
 bool IsNamed(const UniqueFd& file, const FilePath& path);

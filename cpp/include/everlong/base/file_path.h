@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 
 namespace everlong {
