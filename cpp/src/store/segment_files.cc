@@ -145,6 +145,7 @@ Status SegmentFiles::StartSegment() {
   EVERLONG_RETURN_IF_ERROR(SyncActive());
   active_.reset();
   do {
+    if (newest_ == INT32_MAX) return CapacityError("'" + folder_.string() + "' has no number left for a segment");
     ++newest_;
   } while (Exists(Path(newest_)));  // a link of that name, say
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(Path(newest_), O_RDWR | O_CREAT | O_EXCL));

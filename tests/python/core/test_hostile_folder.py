@@ -414,6 +414,21 @@ def test_a_folder_that_moved_gets_no_byte(tmp_path: Path) -> None:
     assert {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()} == before
 
 
+def test_a_segment_of_the_last_number_ends_appends_and_no_more(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "memory")
+    (folder / "segments" / "2147483647.kvseg").write_bytes(b"x")
+    os.link(folder / "segments" / "2147483647.kvseg", tmp_path / "another name")  # so that it is not appended to
+    with opened(folder) as memory:
+        with pytest.raises(CapacityError, match="number"):
+            append_and_flush(memory)
+        assert [block.id for block in memory.blocks()] == [1, 2]
+
+
+def append_and_flush(memory: core.Memory) -> None:
+    append(memory, 2 * PAGE)
+    memory.flush()
+
+
 def test_more_pages_than_there_are_may_be_asked_for() -> None:
     memory = core.Memory.create(None, manifest(0), 1 << 28)
     append(memory, 0, layers=0)
