@@ -10,7 +10,7 @@ check() {  # check DATABASE_FOLDER FILE...
   printf '%s\0' "$@" | xargs -0 -r -n 1 -P "$(nproc)" clang-tidy --quiet -p "$database" 2> >(grep -vE '^[0-9]+ warnings? ' >&2)
 }
 
-mapfile -t core < <(git ls-files 'cpp/src/*.cc' 'tests/cpp/*.cc')
+mapfile -t core < <(git ls-files 'cpp/*.cc' 'tests/cpp/*.cc' ':!cpp/bindings')
 check build/cpp "${core[@]}"
 
 mapfile -t bindings < <(git ls-files 'cpp/bindings/*.cc')

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-READ = ("README.md", "CONTRIBUTING.md", "docs", "python/everlong", "cpp/include", "benchmarks", "gpu")
+READ = ("README.md", "CONTRIBUTING.md", "docs", "python/everlong", "cpp", "benchmarks", "gpu")
 
 _FENCE = re.compile(r"^\s*(```|~~~).*?^\s*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _NO_PROSE = re.compile(r"^\s*([#|>]|<[^>]*>\s*$|!\[|:::|-{3,}|={3,}|\[[^\]]+\]: )")

@@ -1,8 +1,8 @@
-"""Fit the weights of confidence (cpp/include/everlong/index/confidence.h) to what searches had to show.
+"""Fit the weights of confidence (cpp/index/include/everlong/index/confidence.h) to what searches had to show.
 
     everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
     everlong eval towers --keep TEST --lengths 128K                     # other stories, other facts
-    python benchmarks/fit_confidence.py FIT/*.json --weights cpp/src/index/confidence_weights.inc [--test TEST/*.json]
+    python benchmarks/fit_confidence.py FIT/*.json --weights cpp/index/confidence_weights.inc [--test TEST/*.json]
 
 For every set of the parts it fits a logistic regression of whether the right passage came back. Its weights are not
 negative, so that more evidence for an answer never makes it less likely. It has a small ridge. Every question counts

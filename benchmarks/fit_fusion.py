@@ -1,4 +1,4 @@
-"""Fit the weights of the fusion (cpp/include/everlong/index/fusion.h) to what the parts say of questions.
+"""Fit the weights of the fusion (cpp/index/include/everlong/index/fusion.h) to what the parts say of questions.
 
     everlong eval towers --fitting --keep WORK --lengths 128K
     everlong eval towers --fitting --keep WORK --lengths 128K --no-stories

@@ -45,7 +45,7 @@ from everlong.text.prompt import build_prompt
 
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024
-LEAST_SHARE = 1 / 3  # share of a group's best score that widens it (cpp/include/everlong/index/fusion.h)
+LEAST_SHARE = 1 / 3  # share of a group's best score that widens it (cpp/index/include/everlong/index/fusion.h)
 CANDIDATES = 256  # pages of every ranking to keep in the results for a closer look: as many as are fused
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000

@@ -10,8 +10,8 @@
 #include "atomics.h"
 #include "divisor.h"
 #include "elements.h"
+#include "everlong/base/element.h"
 #include "everlong/kv/codec.h"
-#include "everlong/kv/element.h"
 #include "row_units.h"
 
 namespace everlong::hip {
@@ -61,7 +61,7 @@ EVERLONG_HD inline void RejectFirst(const float* values, const ArchiveJob& job, 
   int32_t first = kWidth;
   EVERLONG_UNROLL
   for (int32_t i = kWidth - 1; i >= 0; --i) {
-    if (kv::MagnitudeBits(values[i]) >= kv::RejectedBits(job.codec)) first = i;
+    if (MagnitudeBits(values[i]) >= kv::RejectedBits(job.codec)) first = i;
   }
   if (first == kWidth) return;
   const kv::NumberPlace place{is_key, layer, at.head, at.first_token + t, static_cast<int32_t>(d + first)};
@@ -235,9 +235,9 @@ class PagePart {
 
   // Store the scale of a group, and return 1 / scale as bits.
   [[nodiscard]] EVERLONG_HD uint32_t StoreScale(uint32_t largest, uint8_t* out) const {
-    const float scale = kv::GroupScale(kv::FloatFromBits(largest), kv::FormatMax(job_.codec));
-    StoreBytes<Float32Element, 1>({{kv::FloatBits(scale)}}, out);
-    return kv::FloatBits(1.0F / scale);
+    const float scale = GroupScale(FloatFromBits(largest), kv::FormatMax(job_.codec));
+    StoreBytes<Float32Element, 1>({{FloatBits(scale)}}, out);
+    return FloatBits(1.0F / scale);
   }
 
   template <int32_t kWidth>
@@ -443,7 +443,7 @@ class ValuePart : public PagePart<Code> {
     EVERLONG_UNROLL
     for (int32_t r = 0; r < kRows; ++r) {
       if (!Has(r)) continue;
-      const float inverse = kv::FloatFromBits(inverse_[RowOfPart(r)]);
+      const float inverse = FloatFromBits(inverse_[RowOfPart(r)]);
       uint8_t* out = codes + int64_t{first_ + RowOfPart(r)} * Numbers();
       EncodeVector(measured_[r], inverse, out + column_ * kWidth);
       ForOthers(layer, r, [&](int32_t d, const Vector& vector) { EncodeVector(vector, inverse, out + d); });

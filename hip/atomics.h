@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 
 #if defined(__HIPCC__) || defined(__CUDACC__)
 #include "vendor.h"

@@ -7,8 +7,9 @@ vendor=$1 architectures=$2 source=$3 object=$4
 shift 4
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-flags=("-DEVERLONG_BUILT_FOR=\"$architectures\"" -std=c++20 -O3 "-I$root/cpp/include" -c "$source" -o "$object" "$@")
-# No contraction: a*b+c must round as on the host (kv/element.h).
+flags=("-DEVERLONG_BUILT_FOR=\"$architectures\"" -std=c++20 -O3 -c "$source" -o "$object" "$@")
+for room in base kv index; do flags+=("-I$root/cpp/$room/include"); done
+# No contraction: a*b+c must round as on the host (base/element.h).
 targets=()
 if [[ $vendor == hip ]]; then
   for architecture in ${architectures//,/ }; do targets+=("--offload-arch=$architecture"); done

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 
 namespace everlong::hip {
 

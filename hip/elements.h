@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "everlong/base/dtype.h"
+#include "everlong/base/element.h"
 #include "everlong/kv/codec.h"
-#include "everlong/kv/element.h"
 
 // Device code keeps an array in registers only when every index is known.
 #if defined(__CUDA_ARCH__) || defined(__HIP_DEVICE_COMPILE__)
@@ -14,9 +14,9 @@
 #define EVERLONG_UNROLL
 #endif
 
-// FP8 by the hardware, where its bits are those of kv/element.h. NVIDIA from sm_89 rounds to nearest even and saturates
-// (PTX: cvt.rn.satfinite). Only NaNs have other bits, and none is ever encoded. AMD's gfx908 has no FP8, and gfx942 has
-// it in another format (FNUZ, bias 8). There the integer arithmetic of kv/element.h converts.
+// FP8 by the hardware, where its bits are those of base/element.h. NVIDIA from sm_89 rounds to nearest even and
+// saturates (PTX: cvt.rn.satfinite). Only NaNs have other bits, and none is ever encoded. AMD's gfx908 has no FP8, and
+// gfx942 has it in another format (FNUZ, bias 8). There the integer arithmetic of base/element.h converts.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
 #define EVERLONG_HARDWARE_FP8 1
 #else
@@ -34,21 +34,21 @@ namespace everlong::hip {
 // --- conversion of one number
 
 struct Float32Element {
-  EVERLONG_HD static float Widen(uint32_t bits) { return kv::FloatFromBits(bits); }
-  EVERLONG_HD static uint32_t Narrow(float value) { return kv::FloatBits(value); }
+  EVERLONG_HD static float Widen(uint32_t bits) { return FloatFromBits(bits); }
+  EVERLONG_HD static uint32_t Narrow(float value) { return FloatBits(value); }
 };
 struct Float16Element {
-  EVERLONG_HD static float Widen(uint16_t bits) { return kv::Float16ToFloat(bits); }
-  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToFloat16(value); }
+  EVERLONG_HD static float Widen(uint16_t bits) { return Float16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return FloatToFloat16(value); }
 };
 struct BFloat16Element {
-  EVERLONG_HD static float Widen(uint16_t bits) { return kv::BFloat16ToFloat(bits); }
-  EVERLONG_HD static uint16_t Narrow(float value) { return kv::FloatToBFloat16(value); }
+  EVERLONG_HD static float Widen(uint16_t bits) { return BFloat16ToFloat(bits); }
+  EVERLONG_HD static uint16_t Narrow(float value) { return FloatToBFloat16(value); }
   // Two numbers, the first in the lower half.
   static constexpr bool kPairsMayBeNans = EVERLONG_HARDWARE_BF16 == 0;
   EVERLONG_HD static void WidenPair(uint32_t pair, float* values) {
-    values[0] = kv::FloatFromBits(pair << 16);
-    values[1] = kv::FloatFromBits(pair & 0xFFFF0000U);
+    values[0] = FloatFromBits(pair << 16);
+    values[1] = FloatFromBits(pair & 0xFFFF0000U);
   }
   EVERLONG_HD static uint32_t NarrowPair(float first, float second) {
 #if EVERLONG_HARDWARE_BF16
@@ -70,7 +70,7 @@ struct E4M3Element {
         : "h"(static_cast<uint16_t>(bits)));
     return value;
 #else
-    return kv::E4M3ToFloat(bits);
+    return E4M3ToFloat(bits);
 #endif
   }
   EVERLONG_HD static uint8_t Narrow(float value) {
@@ -79,7 +79,7 @@ struct E4M3Element {
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
     return static_cast<uint8_t>(pair);
 #else
-    return kv::FloatToE4M3(value);
+    return FloatToE4M3(value);
 #endif
   }
   static constexpr bool kPairsMayBeNans = true;  // none is ever encoded
@@ -114,7 +114,7 @@ struct E5M2Element {
         : "h"(static_cast<uint16_t>(bits)));
     return value;
 #else
-    return kv::E5M2ToFloat(bits);
+    return E5M2ToFloat(bits);
 #endif
   }
   EVERLONG_HD static uint8_t Narrow(float value) {
@@ -123,7 +123,7 @@ struct E5M2Element {
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(value));
     return static_cast<uint8_t>(pair);
 #else
-    return kv::FloatToE5M2(value);
+    return FloatToE5M2(value);
 #endif
   }
   static constexpr bool kPairsMayBeNans = true;  // none is ever encoded
@@ -317,10 +317,10 @@ EVERLONG_HD inline uint32_t LargerMagnitude(uint32_t most, float value) {
   float larger;
   asm("{.reg .f32 magnitude; abs.f32 magnitude, %2; max.NaN.f32 %0, %1, magnitude;}"
       : "=f"(larger)
-      : "f"(kv::FloatFromBits(most)), "f"(value));
-  return kv::FloatBits(larger);
+      : "f"(FloatFromBits(most)), "f"(value));
+  return FloatBits(larger);
 #else
-  const uint32_t bits = kv::MagnitudeBits(value);
+  const uint32_t bits = MagnitudeBits(value);
   return bits > most ? bits : most;
 #endif
 }

@@ -5,7 +5,7 @@
 
 #include "divisor.h"
 #include "elements.h"
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "everlong/kv/position_phase.h"
 #include "gather_kernels.h"
 #include "row_units.h"
@@ -26,8 +26,8 @@ EVERLONG_HD inline void ComposeGather(int64_t index, const kv::SlotPhase& from, 
   const int64_t pair = index - row * by_half.divisor();
   const int64_t source = gather.sources[row] * by_half.divisor() + pair;
   const int64_t target = gather.targets[row] * by_half.divisor() + pair;
-  const kv::Phase lost = kv::InversePhase({from.cos[source], from.sin[source]});
-  const kv::Phase taken = kv::PhaseAt(gather.positions[row], rope.inv_freq[pair], rope.attention_scaling);
+  const Phase lost = InversePhase({from.cos[source], from.sin[source]});
+  const Phase taken = kv::PhaseAt(gather.positions[row], rope.inv_freq[pair], rope.attention_scaling);
   const double c = taken.c;
   const double s = taken.s;
   turn.cos[index] = static_cast<float>(c * lost.c - s * lost.s);

@@ -7,7 +7,7 @@
 namespace everlong::hip {
 
 // Compute job.mass of every page by an online softmax, in one pass over the keys. Every run gives the same numbers.
-// Scores are those of cpp/src/index up to the order of their sums, so masses differ from the CPU's by rounding.
+// Scores are those of cpp/index up to the order of their sums, so masses differ from the CPU's by rounding.
 LaunchStatus ScanHeads(const index::HeadsJob& job, void* stream);
 
 }  // namespace everlong::hip

@@ -78,7 +78,7 @@ template <index::KeyStorage kStorage>
 EVERLONG_HD inline float KeyOf(uint32_t code, float scale) {
   if constexpr (kStorage == index::KeyStorage::kE4M3) {
     const float value = E4M3Element::Widen(static_cast<uint8_t>(code));
-    return kv::BFloat16ToFloat(kv::FloatToBFloat16(value * scale));
+    return BFloat16ToFloat(FloatToBFloat16(value * scale));
   } else {
     return index::DecodeKey(kStorage, code, scale);
   }

@@ -6,7 +6,7 @@
 
 namespace everlong::hip {
 
-// Compute job.scores of every page in one pass over the vectors. They are those of cpp/src/index to the bit.
+// Compute job.scores of every page in one pass over the vectors. They are those of cpp/index to the bit.
 LaunchStatus ScanMeaning(const index::MeaningJob& job, void* stream);
 
 }  // namespace everlong::hip

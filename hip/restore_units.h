@@ -5,8 +5,8 @@
 
 #include "divisor.h"
 #include "elements.h"
+#include "everlong/base/element.h"
 #include "everlong/kv/codec.h"
-#include "everlong/kv/element.h"
 #include "everlong/kv/position_phase.h"
 #include "restore_kernels.h"
 #include "row_units.h"
@@ -34,7 +34,7 @@ EVERLONG_HD inline void PlacePhase(int64_t index, const RestoreJob& job, const D
   const PlacedRow row(number, job, by_tokens);
   if (!row.exists()) return;
   const int64_t pair = index - number * by_half.divisor();
-  const kv::Phase phase = kv::PhaseAt(row.place.position + row.t, job.inv_freq[pair], job.attention_scaling);
+  const Phase phase = kv::PhaseAt(row.place.position + row.t, job.inv_freq[pair], job.attention_scaling);
   const int64_t at = (row.place.slot + row.t) * job.phase.half + pair;
   job.phase.cos[at] = phase.c;
   job.phase.sin[at] = phase.s;
@@ -125,7 +125,7 @@ class UnitRestorer {
       EVERLONG_UNROLL
       for (int32_t i = 0; i < kWidth; ++i) {
         const Scales& scales = coded.scales[kKeys ? i / kScales : 0];
-        values[i] *= kv::FloatFromBits(scales.bits[kKeys ? i % kScales : 0]);
+        values[i] *= FloatFromBits(scales.bits[kKeys ? i % kScales : 0]);
       }
     }
   }

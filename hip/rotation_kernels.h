@@ -1,5 +1,5 @@
 // derotate_kv and rerotate_kv on a GPU, with raw device pointers and a stream, without torch. They use the arithmetic
-// of cpp/src/kv (kv/element.h), so they give the same bits. The rules for every kernel here: a call only enqueues work.
+// of cpp/kv (base/element.h), so they give the same bits. The rules for every kernel here: a call only enqueues work.
 // It does not wait, allocate or copy to the host. It may come from any thread. The caller owns the pointers, which must
 // live until the stream has passed the call.
 #pragma once

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t i = FirstIndex(); i < tokens * by_half.divisor(); i += IndexStride()) {
     const int64_t t = by_half.Quotient(i);
     const double frequency = inv_freq[i - t * by_half.divisor()];
-    const kv::Phase phase = kv::PhaseAt(positions[t], frequency, attention_scaling);
+    const Phase phase = kv::PhaseAt(positions[t], frequency, attention_scaling);
     cos_out[i] = phase.c;
     sin_out[i] = phase.s;
   }

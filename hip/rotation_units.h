@@ -5,7 +5,7 @@
 
 #include "divisor.h"
 #include "elements.h"
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "rotation_kernels.h"
 #include "row_units.h"
 
@@ -74,8 +74,8 @@ EVERLONG_HD inline void MoveUnit(const UnitPlace& place, const HeadRows& rows, c
   const float* cos = phase.cos + place.phase;
   const float* sin = phase.sin + place.phase;
   TurnPairs<kInterleaved>(values, [=](int32_t i) {
-    const kv::Phase by{cos[i], sin[i]};
-    return kTurn == Turn::kOn ? by : kv::InversePhase(by);
+    const Phase by{cos[i], sin[i]};
+    return kTurn == Turn::kOn ? by : InversePhase(by);
   });
   StoreVector(NarrowVector<Element, kWidth>(values.first()), rows.out, place.out);
   StoreVector(NarrowVector<Element, kWidth>(values.second()), rows.out, place.out + place.second);

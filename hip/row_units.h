@@ -1,12 +1,12 @@
 // A row of D numbers cut into units, one a thread at a time. A rotated unit is two vectors of kWidth numbers that hold
 // kWidth pairs. A plain unit is one vector of the numbers past rotary_dim. Host code compiles it too, so that a machine
-// without a GPU can test the kernels against cpp/src/kv.
+// without a GPU can test the kernels against cpp/kv.
 #pragma once
 
 #include <cstdint>
 
 #include "elements.h"
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "everlong/kv/frame_kv.h"
 
 namespace everlong::hip {
@@ -57,7 +57,7 @@ EVERLONG_HD inline void TurnPairs(UnitValues<kWidth>& values, const PhaseOf& pha
     // Half-split: x in the first vector, y in the second. Interleaved: x and y are neighbours in all numbers.
     float& x = values.numbers[kInterleaved ? 2 * i : i];
     float& y = values.numbers[kInterleaved ? 2 * i + 1 : kWidth + i];
-    const kv::Pair turned = kv::RotatePair({x, y}, phase_of(i));
+    const Pair turned = RotatePair({x, y}, phase_of(i));
     x = turned.x;
     y = turned.y;
   }
@@ -118,7 +118,7 @@ EVERLONG_HD inline UnitPhase<kWidth> InverseOf(const UnitPhase<kWidth>& phase) {
   UnitPhase<kWidth> inverse;
   EVERLONG_UNROLL
   for (int32_t i = 0; i < kWidth; ++i) {
-    const kv::Phase of_pair = kv::InversePhase({phase.cos[i], phase.sin[i]});
+    const Phase of_pair = InversePhase({phase.cos[i], phase.sin[i]});
     inverse.cos[i] = of_pair.c;
     inverse.sin[i] = of_pair.s;
   }
@@ -127,7 +127,7 @@ EVERLONG_HD inline UnitPhase<kWidth> InverseOf(const UnitPhase<kWidth>& phase) {
 
 template <bool kInterleaved, int32_t kWidth>
 EVERLONG_HD inline void TurnUnit(UnitValues<kWidth>& values, const UnitPhase<kWidth>& phase) {
-  TurnPairs<kInterleaved>(values, [&](int32_t i) { return kv::Phase{phase.cos[i], phase.sin[i]}; });
+  TurnPairs<kInterleaved>(values, [&](int32_t i) { return Phase{phase.cos[i], phase.sin[i]}; });
 }
 
 // Call load(i) and then use(i, loaded) for every i in [0, count), kAhead at a time. It loads all of them before it uses

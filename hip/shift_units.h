@@ -9,7 +9,7 @@
 #include "divisor.h"
 #include "elements.h"
 #include "everlong/base/dtype.h"
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "rotation_kernels.h"
 #include "row_units.h"
 #include "shift_kernels.h"
@@ -90,8 +90,7 @@ inline HeadRows FromWorkspace(HeadRows rows, const void* workspace) {
 }
 
 // Return a phase that moves, turned: the angle sum in fp64, as the core composes it.
-EVERLONG_HD inline kv::Phase ComposedPhase(const kv::SlotPhase& phase, int64_t at, const ShiftTurn& turn,
-                                           int64_t pair) {
+EVERLONG_HD inline Phase ComposedPhase(const kv::SlotPhase& phase, int64_t at, const ShiftTurn& turn, int64_t pair) {
   const double c = phase.cos[at];
   const double s = phase.sin[at];
   const double turn_c = turn.cos[pair];
@@ -102,7 +101,7 @@ EVERLONG_HD inline kv::Phase ComposedPhase(const kv::SlotPhase& phase, int64_t a
 // Compose phase number `index` of the [count, half] that move.
 EVERLONG_HD inline void ComposePhase(int64_t index, const kv::SlotPhase& phase, int64_t source, const ShiftTurn& turn,
                                      const Divisor& by_half, float* cos_out, float* sin_out) {
-  const kv::Phase composed = ComposedPhase(phase, source * phase.half + index, turn, by_half.Remainder(index));
+  const Phase composed = ComposedPhase(phase, source * phase.half + index, turn, by_half.Remainder(index));
   cos_out[index] = composed.c;
   sin_out[index] = composed.s;
 }
@@ -115,7 +114,7 @@ EVERLONG_HD inline void ShiftPhases(int64_t index, const ShiftChains& chains, co
   const int64_t pair = index - chain * phase.half;
   int64_t row = chains.First(chain);
   for (int32_t left = chains.Length(chain); left > 0; --left, row += chains.Step()) {
-    const kv::Phase composed = ComposedPhase(phase, (chains.source + row) * phase.half + pair, turn, pair);
+    const Phase composed = ComposedPhase(phase, (chains.source + row) * phase.half + pair, turn, pair);
     const int64_t to = (chains.target + row) * phase.half + pair;
     phase.cos[to] = composed.c;
     phase.sin[to] = composed.s;

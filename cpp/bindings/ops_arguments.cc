@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "ops_results.h"
 
 namespace everlong::ops {
@@ -72,11 +72,11 @@ std::vector<float> FloatValues(std::string_view op, std::string_view argument, c
       break;
     case ScalarType::Half:
       std::transform(static_cast<const uint16_t*>(data), static_cast<const uint16_t*>(data) + count, values.begin(),
-                     kv::Float16ToFloat);
+                     Float16ToFloat);
       break;
     case ScalarType::BFloat16:
       std::transform(static_cast<const uint16_t*>(data), static_cast<const uint16_t*>(data) + count, values.begin(),
-                     kv::BFloat16ToFloat);
+                     BFloat16ToFloat);
       break;
     default:
       Reject(op, argument, Describe(tensor), "float64, float32, float16 or bfloat16");

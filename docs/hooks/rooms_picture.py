@@ -1,4 +1,6 @@
-"""Draws docs/pictures/rooms.svg from the tree: who imports or includes whom, floor above floor.
+"""Draws docs/pictures/rooms.svg from the tree: who imports, links or includes whom, floor above floor.
+
+The arrows of the core are the link rules of cpp/CMakeLists.txt, which the compiler holds.
 
 `python docs/hooks/rooms_picture.py` writes it anew. An arrow that follows from two others is left out.
 """
@@ -14,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "rooms.svg"
 PACKAGE = ROOT / "python" / "everlong"
+CMAKE = ROOT / "cpp" / "CMakeLists.txt"
 CORE = "cpp/"  # what the name of a layer of the core begins with
 _WIDTH, _BOX, _GAP, _FLOOR = 1000, 112, 20, 76
 _ALSO = {"_core": ("cpp/bindings",), "_native": ("cpp/bindings",)}  # by loading a library, which no line imports
@@ -25,7 +28,7 @@ def arrows() -> dict[str, frozenset[str]]:
     """Of each room of the package and each layer of the core: what it imports or includes."""
     found = {name: frozenset(_imports(name)) for name in _python_names()}
     found |= {name: found[name] | frozenset(below) for name, below in _ALSO.items()}
-    return found | {name: frozenset(_includes(name)) for name in _core_names()}
+    return found | _core_arrows()
 
 
 def _python_names() -> list[str]:
@@ -55,25 +58,28 @@ def _room(module: str) -> str:
     return "settings" if rest == ["settings"] else first
 
 
-def _core_names() -> list[str]:
-    layers = (path.name for path in (ROOT / "cpp" / "src").iterdir() if path.is_dir())
-    return [f"{CORE}{layer}" for layer in sorted(layers)] + [f"{CORE}bindings", "hip"]
+def links() -> dict[str, set[str]]:
+    """Of each room of the core, the rooms that it links: the lines `everlong_room` of its CMakeLists.txt."""
+    rules = re.findall(r"^everlong_room\((\w+) ([^)]*)\)", CMAKE.read_text(), re.MULTILINE)
+    return {
+        room: frozenset(re.findall(r"\beverlong_(\w+)", linked)) & {name for name, _ in rules} for room, linked in rules
+    }
 
 
-def _includes(layer: str) -> Iterator[str]:
-    name = layer.removeprefix(CORE)
-    folders = {"hip": ["hip"], "bindings": ["cpp/bindings"]}.get(
-        name, [f"cpp/include/everlong/{name}", f"cpp/src/{name}"]
-    )
-    for folder in folders:
-        for path in (ROOT / folder).rglob("*.*"):
-            if path.suffix in (".h", ".cc", ".hip", ".inc"):
-                for header in re.findall(r'#\s*include\s*"([^"]+)"', path.read_text()):
-                    part = re.match(r"everlong/(\w+)/", header)
-                    if part is not None and part[1] != name:
-                        yield f"{CORE}{part[1]}"
-                    elif header.startswith("../../hip/"):
-                        yield "hip"
+def _core_arrows() -> dict[str, frozenset[str]]:
+    found = {f"{CORE}{room}": frozenset(f"{CORE}{other}" for other in below) for room, below in links().items()}
+    return found | {name: frozenset(_includes(name)) for name in (f"{CORE}bindings", "hip")}
+
+
+def _includes(name: str) -> Iterator[str]:
+    for path in (ROOT / {"hip": "hip"}.get(name, "cpp/bindings")).rglob("*.*"):
+        if path.suffix in (".h", ".cc", ".hip", ".inc"):
+            for header in re.findall(r'#\s*include\s*"([^"]+)"', path.read_text()):
+                part = re.match(r"everlong/(\w+)/", header)
+                if part is not None:
+                    yield f"{CORE}{part[1]}"
+                elif header.startswith("../../hip/"):
+                    yield "hip"
 
 
 def floors(of: Arrows) -> dict[str, int]:

@@ -112,7 +112,7 @@ class FoundGroup:
 WALK_FEATURES: tuple[str, ...]
 
 class WalkerPolicy:
-    """Decides where a walk goes (cpp/include/everlong/graph/walker.h). Immutable."""
+    """Decides where a walk goes (cpp/graph/include/everlong/graph/walker.h). Immutable."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ HAPPENED_TAG: str
 KEY_TAG: str
 
 class TagTree:
-    """Blocks by time and tag (cpp/include/everlong/graph/tag_tree.h). One thread at a time."""
+    """Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h). One thread at a time."""
 
     def __init__(self) -> None: ...
     def add(self, block: int, time: float, session: int, tags: Sequence[str]) -> None:
@@ -316,7 +316,7 @@ class PendingReads:
         """Wait until every byte is there. Raise the first failure."""
 
 class Memory:
-    """One memory: cpp/include/everlong/os/memory.h."""
+    """One memory: cpp/os/include/everlong/os/memory.h."""
 
     @staticmethod
     def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
@@ -364,8 +364,8 @@ class Memory:
     ) -> None:
         """Set heads as (layer, query_head, kv_head), layers counted among the archived ones.
 
-        From `coarse_from` pages on a search goes by two levels (cpp/include/everlong/index/heads.h). keys: how their
-        keys are kept, "bf16", "int8" or "e4m3" (cpp/include/everlong/index/key_layout.h). With a `device`, searches
+        From `coarse_from` pages on a search goes by two levels (cpp/index/include/everlong/index/heads.h). keys: how their
+        keys are kept, "bf16", "int8" or "e4m3" (cpp/index/include/everlong/index/key_layout.h). With a `device`, searches
         scan on that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.
         """
     def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
@@ -398,7 +398,7 @@ class Memory:
         device: int | None = None,
         device_bytes: int = 0,
     ) -> None:
-        """Search by the vectors of that pack from now on (cpp/include/everlong/index/meaning.h); None or "": by none.
+        """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
         They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
         `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of
@@ -572,7 +572,7 @@ class Memory:
         """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 
 class GraphNode:
-    """cpp/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""
+    """cpp/store/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""
 
     @property
     def id(self) -> int: ...
@@ -606,7 +606,7 @@ class GraphEdge:
     def time(self) -> float: ...
 
 class Gardener:
-    """cpp/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks."""
+    """cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks."""
 
     def __init__(
         self,
@@ -648,7 +648,7 @@ class Centre:
     def linear(self) -> npt.NDArray[np.float64]: ...
 
 class VectorIndex:
-    """cpp/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API."""
+    """cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API."""
 
     @staticmethod
     def flat(dimension: int, metric: str, storage: str) -> VectorIndex: ...
@@ -675,7 +675,7 @@ class VectorIndex:
     def nbytes(self) -> int: ...
 
 class NeuralInvertedIndex(VectorIndex):
-    """cpp/include/everlong/index/neural_inverted_index.h."""
+    """cpp/index/include/everlong/index/neural_inverted_index.h."""
 
     def __init__(
         self, dimension: int, metric: str, list_vectors: int, probes: int, rescored: int, exact_below: int
@@ -816,7 +816,7 @@ class Placement:
         """Whether these are slots of Detail Tokens. Then `page` is all of the block."""
 
 class MemoryOs:
-    """The Memory OS: cpp/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
+    """The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
 
     def __init__(self, config: MemoryOsConfig) -> None: ...
     def branch(self) -> MemoryOs:

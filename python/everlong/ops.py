@@ -195,7 +195,7 @@ def archive_kv(
     """Encode slots [first_slot, first_slot + tokens) without rotation as a block's payload, uint8 [bytes].
 
     k, v [L, Hkv, F, D], cos, sin [F, R/2] as in `shift_kv_`. codec: one of CODECS. The bytes are laid out as in
-    cpp/include/everlong/kv/payload.h; `payload_bytes` returns their number. NaN and inf are refused, by name. `out`,
+    cpp/kv/include/everlong/kv/payload.h; `payload_bytes` returns their number. NaN and inf are refused, by name. `out`,
     apart from k and v, gets the bytes where it is given: memory that was used before costs no page faults. With
     `refused` too, uint8 [REFUSED_BYTES] on k's device, the call does not wait for a GPU. Then call `require_archived`
     with a copy of `refused` on the host before the payload is used.

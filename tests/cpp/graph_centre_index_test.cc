@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../cpp/src/graph/centre_index.h"
-#include "../../cpp/src/graph/code_kernel.h"
+#include "../../cpp/graph/centre_index.h"
+#include "../../cpp/graph/code_kernel.h"
 
 namespace everlong::graph {
 namespace {

@@ -29,7 +29,7 @@ struct Row {
   double odds = 0;
 };
 constexpr Row kRows[] = {
-#include "../../cpp/src/index/confidence_weights.inc"
+#include "../../cpp/index/confidence_weights.inc"
 };
 
 PageGroup GroupOf(std::vector<int32_t> pages) {

@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "../../cpp/src/index/vector_kernel.h"
+#include "../../cpp/index/vector_kernel.h"
 #include "base_temporary_folder.h"
+#include "everlong/base/element.h"
 #include "everlong/index/vector_index.h"
-#include "everlong/kv/element.h"
 #include "index_reference.h"
 
 namespace everlong::index {
@@ -57,7 +57,7 @@ std::vector<double> Kept(std::span<const float> vector, Metric metric, VectorSto
     }
     if (storage == VectorStorage::kE4M3) {
       const float scale = static_cast<float>(largest) / 448.0F;
-      x = static_cast<double>(kv::E4M3ToFloat(kv::FloatToE4M3(static_cast<float>(x) * (1.0F / scale)))) *
+      x = static_cast<double>(E4M3ToFloat(FloatToE4M3(static_cast<float>(x) * (1.0F / scale)))) *
           static_cast<double>(scale);
     }
   }

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "../../cpp/src/index/heads_index.h"
+#include "../../cpp/index/heads_index.h"
 #include "index_page_mask.h"
 #include "index_reference.h"
 

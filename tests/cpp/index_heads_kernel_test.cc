@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "../../cpp/src/index/heads_kernel.h"
-#include "../../cpp/src/index/key_tiles.h"
+#include "../../cpp/index/heads_kernel.h"
+#include "../../cpp/index/key_tiles.h"
 #include "index_reference.h"
 
 namespace everlong::index {

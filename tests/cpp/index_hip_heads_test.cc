@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../cpp/src/index/heads_index.h"
+#include "../../cpp/index/heads_index.h"
 #include "base_temporary_folder.h"
 #include "index_heads_case.h"
 #include "index_hip_host.h"

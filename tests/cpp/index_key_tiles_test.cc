@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "../../cpp/src/index/heads_kernel.h"
-#include "../../cpp/src/index/key_tiles.h"
+#include "../../cpp/index/heads_kernel.h"
+#include "../../cpp/index/key_tiles.h"
 #include "base_allocation_failures.h"
 #include "everlong/index/heads.h"
 

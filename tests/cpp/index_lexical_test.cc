@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "../../cpp/src/index/lexical_index.h"
-#include "../../cpp/src/index/postings.h"
+#include "../../cpp/index/lexical_index.h"
+#include "../../cpp/index/postings.h"
 #include "everlong/base/crc32c.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/token_statistics.h"

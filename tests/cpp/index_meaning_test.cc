@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "../../cpp/src/index/meaning_kernel.h"
-#include "../../cpp/src/index/meaning_vectors.h"
+#include "../../cpp/index/meaning_kernel.h"
+#include "../../cpp/index/meaning_vectors.h"
 #include "everlong/index/block_table.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/part_kinds.h"

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "../../cpp/src/index/page_vectors.h"
+#include "../../cpp/index/page_vectors.h"
 #include "base_file_limit.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/neural_inverted_index.h"

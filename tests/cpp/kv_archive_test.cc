@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "everlong/base/element.h"
 #include "everlong/base/parallel_for.h"
 #include "everlong/kv/archive.h"
-#include "everlong/kv/element.h"
 #include "kv_reference.h"
 
 namespace everlong::kv {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 #include "kv_reference.h"
 
 namespace everlong::kv {

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "../../cpp/src/kv/slab_kernels.h"
+#include "../../cpp/kv/slab_kernels.h"
 #include "everlong/base/cache_lines.h"
-#include "everlong/kv/element.h"
+#include "everlong/base/element.h"
 
 namespace everlong::kv {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "../../cpp/src/store/control_groups.h"
+#include "../../cpp/store/control_groups.h"
 #include "everlong/store/free_ram.h"
 #include "store_fixture.h"
 

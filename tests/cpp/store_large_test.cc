@@ -4,8 +4,8 @@
 #include <cstring>
 #include <thread>
 
-#include "../../cpp/src/store/read_threads.h"
-#include "../../cpp/src/store/record.h"
+#include "../../cpp/store/read_threads.h"
+#include "../../cpp/store/record.h"
 #include "store_fixture.h"
 
 namespace everlong::store {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "../../cpp/src/store/catalog.h"
-#include "../../cpp/src/store/read_threads.h"
+#include "../../cpp/store/catalog.h"
+#include "../../cpp/store/read_threads.h"
 #include "store_fixture.h"
 
 namespace everlong::store {

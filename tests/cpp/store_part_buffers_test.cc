@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../cpp/src/store/part_buffers.h"
+#include "../../cpp/store/part_buffers.h"
 
 namespace everlong::store {
 namespace {

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <thread>
 
-#include "../../cpp/src/store/host_tier.h"
+#include "../../cpp/store/host_tier.h"
 #include "store_fixture.h"
 
 namespace everlong::store {

@@ -39,7 +39,7 @@ class Written:
         self.values = rng.standard_normal(self.keys.shape).astype(np.float32)
 
     def payload(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return the block's payload in the layout of cpp/include/everlong/kv/payload.h for codec fp32."""
+        """Return the block's payload in the layout of cpp/kv/include/everlong/kv/payload.h for codec fp32."""
         parts = []
         for page in range(0, self.end - self.begin, PAGE):
             for layer in range(LAYERS):

@@ -7,7 +7,7 @@ import dataclasses
 import everlong._core as _core
 from everlong.settings import Settings
 
-_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/include/everlong/os/*.h)
+_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
 
 
 @dataclasses.dataclass(frozen=True)

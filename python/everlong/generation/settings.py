@@ -12,7 +12,7 @@ Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]
 RecallMode = Literal["kv", "text", "auto", "kept", "detail", "both"]
 
-_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/include/everlong/os/*.h)
+_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from everlong.settings import Settings
 
 TaggerKind = Literal["none", "keyphrases", "model"]
 
-_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/include/everlong/os/*.h)
+_OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@
     index.add(ids, vectors)                          # ids [n], vectors [n, 384]
     hits = index.search(queries, k=5, allowed=mask)  # hits.ids, hits.scores [queries, 5]
 
-Thread-safe: searches run beside each other and beside one writer (cpp/include/everlong/index/vector_index.h).
+Thread-safe: searches run beside each other and beside one writer (cpp/index/include/everlong/index/vector_index.h).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class NeuralInvertedIndex(VectorIndex):
     """Lists that grow and split with the vectors, and a router to them that can be learned (parts/router).
 
     A query looks into `probes` lists. The `rescored` best of their int8 codes are scored again from fp32. Where at most
-    `exact_below` vectors are allowed, all are. cpp/include/everlong/index/neural_inverted_index.h says more.
+    `exact_below` vectors are allowed, all are. cpp/index/include/everlong/index/neural_inverted_index.h says more.
     """
 
     def __init__(

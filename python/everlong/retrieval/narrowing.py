@@ -1,6 +1,6 @@
 """Times and tags that a question names, which narrow its search; and tags for blocks that were given none.
 
-The search is narrowed before any index part scores a page (cpp/include/everlong/graph/tag_tree.h).
+The search is narrowed before any index part scores a page (cpp/graph/include/everlong/graph/tag_tree.h).
 """
 
 from __future__ import annotations

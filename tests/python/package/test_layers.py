@@ -12,15 +12,20 @@ from support import REPOSITORY, TESTS
 
 PACKAGE = REPOSITORY / "python" / "everlong"
 
-# Each C++ layer, and the layers whose headers it may include beside its own.
-CPP_BELOW = {
-    "base": set(),
-    "kv": {"base"},
-    "store": {"base"},
-    "index": {"base"},
-    "graph": {"base", "store", "index"},
-    "os": {"base", "kv", "store", "index", "graph"},
-}
+CPP = REPOSITORY / "cpp"
+
+
+def _link_rules() -> dict[str, set[str]]:
+    """Of each room of the core, the rooms whose headers it may include: what it links, and what those link."""
+    lines = re.findall(r"^everlong_room\((\w+) ([^)]*)\)", (CPP / "CMakeLists.txt").read_text(), re.MULTILINE)
+    below: dict[str, set[str]] = {}
+    for room, linked in lines:  # bottom up
+        named = set(re.findall(r"\beverlong_(\w+)", linked)) & set(below)
+        below[room] = named.union(*(below[other] for other in named))
+    return below
+
+
+CPP_BELOW = _link_rules()
 # Beside the standard library, POSIX and the compiler's intrinsics, which everyone may use.
 CPP_LIBRARIES = {
     "base": {"malloc.h", "sqlite3.h"},
@@ -30,8 +35,6 @@ CPP_LIBRARIES = {
     "graph": set(),
     "os": set(),
 }
-# Headers of other layers that a layer may include, for all that is in them is arithmetic: nothing to link.
-CPP_ARITHMETIC = {"index": {"everlong/kv/element.h"}}
 # The bindings, by the prefix of a source's name: the op library knows no Python, the module `_core` no torch.
 BINDINGS_BELOW = {"ops": {"base", "kv"}, "core": set(CPP_BELOW)}
 BINDINGS_LIBRARIES = {"ops": {"torch"}, "core": {"pybind11"}}
@@ -40,12 +43,12 @@ GPU_BINDINGS = ("ops_gpu_", "core_gpu_")  # they alone know the kernels
 # allocates, locks or fails.
 HIP_BELOW = {
     "everlong/base/dtype.h",
+    "everlong/base/element.h",
     "everlong/index/heads_job.h",
     "everlong/index/key_layout.h",
     "everlong/index/meaning_job.h",
     "everlong/index/meaning_layout.h",
     "everlong/kv/codec.h",
-    "everlong/kv/element.h",
     "everlong/kv/frame_kv.h",
     "everlong/kv/position_phase.h",
     "everlong/kv/refused.h",
@@ -75,6 +78,11 @@ def cpp_files(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (REPOSITORY / folder).rglob("*") if path.suffix in suffixes)
 
 
+def public(header: str) -> Path:
+    """The file of a public header of the core, "everlong/<room>/<name>.h"."""
+    return CPP / header.split("/")[1] / "include" / header
+
+
 def includes(path: Path) -> list[tuple[str, str]]:
     """(bracket, header) of every #include of a file."""
     return re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', path.read_text(), re.MULTILINE)
@@ -84,12 +92,11 @@ def forbidden_includes(
     path: Path, layers: set[str], libraries: set[str], folders: frozenset[Path] = frozenset()
 ) -> Iterator[str]:
     """What a file includes that it may not; private headers stand beside it or in `folders`."""
-    arithmetic = {header for layer in layers for header in CPP_ARITHMETIC.get(layer, ())}
     for bracket, header in includes(path):
         first = header.split("/")[0]
         if bracket == '"' and first == "everlong":
-            known = header.split("/")[1] in layers or header in arithmetic
-            allowed = known and (REPOSITORY / "cpp" / "include" / header).is_file()
+            room = header.split("/")[1]
+            allowed = room in layers and public(header).is_file()
         elif bracket == '"':
             target = (path.parent / header).resolve()
             allowed = target.is_file() and target.parent in {path.parent, *folders}
@@ -102,12 +109,10 @@ def forbidden_includes(
 
 @pytest.mark.parametrize("layer", CPP_BELOW)
 def test_core_layer_includes_only_what_is_below(layer: str) -> None:
-    headers = cpp_files(f"cpp/include/everlong/{layer}")
-    sources = cpp_files(f"cpp/src/{layer}")
-    assert headers
-    assert [path for path in sources if path.suffix == ".cc"]
+    files = cpp_files(f"cpp/{layer}")
+    assert {".h", ".cc"} <= {path.suffix for path in files}
     allowed = CPP_BELOW[layer] | {layer}
-    for path in headers + sources:
+    for path in files:
         assert not list(forbidden_includes(path, allowed, CPP_LIBRARIES[layer]))
 
 
@@ -122,7 +127,7 @@ def test_tests_of_a_layer_include_only_it_and_what_is_below(layer: str) -> None:
     sources = [path for path in cpp_files("tests/cpp") if path.name.startswith(f"{layer}_")]
     assert sources
     # What a thread of a kernel does is compiled for the host too, and compared with kv and index.
-    folders = {REPOSITORY / "cpp" / "src" / layer} | ({REPOSITORY / "hip"} if layer in ("kv", "index") else set())
+    folders = {CPP / layer} | ({REPOSITORY / "hip"} if layer in ("kv", "index") else set())
     for path in sources:
         layers = CPP_BELOW[layer] | {layer}
         libraries = {"gtest", "gmock"}.union(*(CPP_LIBRARIES[included] for included in layers))
@@ -139,9 +144,10 @@ def test_bindings_know_either_torch_or_python(module: str) -> None:
 
 
 def test_every_cpp_file_belongs_to_a_layer() -> None:
-    for path in cpp_files("cpp/include", "cpp/src"):
-        part = path.relative_to(REPOSITORY / "cpp").parts
-        assert (part[2] if part[0] == "include" else part[1]) in CPP_BELOW, path
+    for path in cpp_files("cpp"):
+        room, *rest = path.relative_to(CPP).parts
+        assert room in {*CPP_BELOW, "bindings"}, path
+        assert len(rest) == 1 or (rest[:3] == ["include", "everlong", room] and len(rest) == 4), path
     for path in cpp_files("tests/cpp"):
         assert path.name.split("_")[0] in CPP_BELOW, path
     for path in cpp_files("cpp/bindings"):
@@ -158,7 +164,7 @@ def test_kernels_share_only_the_element_arithmetic() -> None:
             else:
                 assert not header.startswith(("torch", "ATen", "c10", "pybind11", "Python.h")), f"{path}: {header}"
     for header in HIP_BELOW:
-        for _, included in includes(REPOSITORY / "cpp" / "include" / header):
+        for _, included in includes(public(header)):
             assert not included.startswith("everlong/") or included in HIP_BELOW, f"{header}: {included}"
 
 
@@ -168,7 +174,7 @@ def test_state_machine_reaches_no_tensor() -> None:
     reached = {f"everlong/os/{header}" for header in os_headers}
     todo = sorted(reached)
     while todo:
-        path = REPOSITORY / "cpp" / "include" / todo.pop()
+        path = public(todo.pop())
         new = {header for bracket, header in includes(path) if bracket == '"'} - reached
         reached |= new
         todo += sorted(new)

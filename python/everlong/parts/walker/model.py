@@ -1,6 +1,6 @@
 """The Walker's policy: to which page a walk through a memory goes next, or that it ends.
 
-It is a hidden layer over shares that hold for any model and any memory (cpp/include/everlong/graph/walker.h):
+It is a hidden layer over shares that hold for any model and any memory (cpp/graph/include/everlong/graph/walker.h):
 
     logit = b2 + w2 . max(0, W1 f + b1)        for every way onward and for ending; the largest is taken
 

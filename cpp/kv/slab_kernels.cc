@@ -1,0 +1,92 @@
+#include "slab_kernels.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "everlong/base/cache_lines.h"
+#include "everlong/base/check.h"
+#include "everlong/base/element.h"
+#include "everlong/base/simd_levels.h"
+
+// Sanitizers make every loop's code large. Their builds have each loop once, with parts of vectors, and not for AVX2.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define EVERLONG_KERNEL_SANITIZED 1
+#endif
+
+namespace everlong::kv {
+namespace {
+
+#ifdef EVERLONG_KERNEL_X86
+EVERLONG_KERNEL_AVX512
+namespace avx512 {
+#define EVERLONG_KERNEL_LANES 16
+#define EVERLONG_KERNEL_NAME "avx512"
+#include "slab_kernels_body.inc"
+#undef EVERLONG_KERNEL_LANES
+#undef EVERLONG_KERNEL_NAME
+}  // namespace avx512
+EVERLONG_KERNEL_END
+
+#ifndef EVERLONG_KERNEL_SANITIZED
+EVERLONG_KERNEL_AVX2
+namespace avx2 {
+#define EVERLONG_KERNEL_LANES 8
+#define EVERLONG_KERNEL_NAME "avx2"
+#include "slab_kernels_body.inc"
+#undef EVERLONG_KERNEL_LANES
+#undef EVERLONG_KERNEL_NAME
+}  // namespace avx2
+EVERLONG_KERNEL_END
+#endif
+#endif
+
+namespace portable {
+#define EVERLONG_KERNEL_LANES 4
+#define EVERLONG_KERNEL_NAME "portable"
+#include "slab_kernels_body.inc"
+#undef EVERLONG_KERNEL_LANES
+#undef EVERLONG_KERNEL_NAME
+}  // namespace portable
+
+}  // namespace
+
+Format FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return Format::kFloat32;
+    case DType::kFloat16:
+      return Format::kFloat16;
+    case DType::kBFloat16:
+      return Format::kBFloat16;
+  }
+  EVERLONG_CHECK(false);
+}
+
+Format FormatOf(Codec codec) {
+  switch (codec) {
+    case Codec::kFloat32:
+      return Format::kFloat32;
+    case Codec::kBFloat16:
+      return Format::kBFloat16;
+    case Codec::kE4M3:
+      return Format::kE4M3;
+    case Codec::kE5M2:
+      return Format::kE5M2;
+  }
+  EVERLONG_CHECK(false);
+}
+
+const KernelTable<SlabKernels>& SupportedSlabKernels() {
+  static const KernelTable<SlabKernels> kSupported = SupportedOf<SlabKernels>({
+#ifdef EVERLONG_KERNEL_X86
+      {SimdLevel::kAvx512, avx512::kKernels},
+#ifndef EVERLONG_KERNEL_SANITIZED
+      {SimdLevel::kAvx2, avx2::kKernels},
+#endif
+#endif
+      {SimdLevel::kPortable, portable::kKernels},
+  });
+  return kSupported;
+}
+
+}  // namespace everlong::kv
