@@ -11,7 +11,11 @@ import everlong
 from support import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "architecture.md").read_text()
-FOLDERS = (REPOSITORY, REPOSITORY / "python" / "everlong", REPOSITORY / "cpp" / "include" / "everlong")
+FOLDERS = (
+    REPOSITORY,
+    REPOSITORY / "python" / "everlong",
+    *(room / "include" / "everlong" for room in sorted((REPOSITORY / "cpp").iterdir())),
+)
 NAMES = re.findall(r"`([^`]+)`", PAGE)
 
 

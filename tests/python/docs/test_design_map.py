@@ -10,7 +10,11 @@ from support import REPOSITORY
 ROOT = REPOSITORY
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "design-map.md").read_text()
-FOLDERS = (ROOT, ROOT / "python" / "everlong", ROOT / "cpp" / "include" / "everlong")
+FOLDERS = (
+    ROOT,
+    ROOT / "python" / "everlong",
+    *(room / "include" / "everlong" for room in sorted((ROOT / "cpp").iterdir())),
+)
 
 # The numbered headings of both designs. Two headings of the second one count anew within 3.2.3.
 SECTIONS = {
