@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <ranges>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "at_least.h"
@@ -39,50 +37,13 @@ Role RoleOf(Origin origin) {
   EVERLONG_CHECK(false);
 }
 
-std::string_view NameOf(EventKind kind) {
-  switch (kind) {
-    case EventKind::kArchive:
-      return "archive";
-    case EventKind::kEvict:
-      return "evict";
-    case EventKind::kRecall:
-      return "recall";
-    case EventKind::kRecallWaits:
-      return "recall waits";
-    case EventKind::kRestore:
-      return "restore";
-    case EventKind::kLeftOut:
-      return "left out";
-    case EventKind::kClear:
-      return "clear";
-    case EventKind::kResume:
-      return "resume";
-    case EventKind::kSummarizeSignal:
-      return "summarize signal";
-    case EventKind::kRetrieveSignal:
-      return "retrieve signal";
-    case EventKind::kSignalPassedOver:
-      return "signal passed over";
-    case EventKind::kAnchor:
-      return "anchor";
-    case EventKind::kAnchorDropped:
-      return "anchor dropped";
-    case EventKind::kTombstone:
-      return "tombstone";
-    case EventKind::kTombstonesMerged:
-      return "tombstones merged";
-    case EventKind::kTrim:
-      return "trim";
-    case EventKind::kTrimAgain:
-      return "trim again";
-    case EventKind::kKeptDropped:
-      return "kept dropped";
-  }
-  EVERLONG_CHECK(false);
-}
+MemoryOs::MemoryOs(const MemoryOsConfig& config) : MemoryOs(config, MakeZones(config.residency)) {}
 
-MemoryOs::MemoryOs(const MemoryOsConfig& config)
-    : config_(config), segmenter_(config.segmenter), residency_(config.residency), policy_(config.recall) {
+MemoryOs::MemoryOs(const MemoryOsConfig& config, ZoneList zones)
+    : config_(config),
+      segmenter_(config.segmenter),
+      residency_(config.residency, std::move(zones)),
+      policy_(config.recall) {
   EVERLONG_CHECK(Validate(config).ok());
 }
 
@@ -167,149 +128,32 @@ std::vector<Action> MemoryOs::BeginPrompt() {
   if (!config_.recall.prompt) return actions;
   if (residency_.evicted()) {
     // Tokens that are not archived could not come back.
-    const int64_t returns_until = config_.residency.recalled_tokens == 0 ? read_until_
-                                  : archiving_                           ? stream_end()
-                                                                         : std::max(read_until_, archived_until_);
+    const int64_t returns_until = residency_.RoomForOffers() == 0 ? read_until_
+                                  : archiving_                    ? stream_end()
+                                                                  : std::max(read_until_, archived_until_);
     NarrowRolling(std::max<int64_t>(config_.recall.prompt_rolling_tokens, stream_end() - returns_until), actions);
     const TokenSpan left{read_until_, residency_.rolling().begin};
-    conversation_ = left.Intersect({left.end - config_.residency.recalled_tokens, left.end});
+    conversation_ = left.Intersect({left.end - residency_.RoomForOffers(), left.end});
   }
   AskRecall(RecallTrigger::kPrompt, actions);
   return actions;
 }
 
-std::vector<Placement> MemoryOs::Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation,
-                                        std::span<const KeptPayload> kept_payloads,
-                                        std::span<const DetailBlock> details) {
+std::vector<Placement> MemoryOs::Recall(std::span<const Offer> offers) {
   EVERLONG_CHECK(due_.empty());
-  const int64_t zone = residency_.evicted() ? config_.residency.recalled_tokens : 0;
-  // The part of the conversation that comes with the found pages: its newest pages, as far as they fit whole.
-  std::set<std::pair<int64_t, int32_t>> kept;
-  int64_t kept_tokens = 0;
-  for (const PageRef& page : conversation | std::views::reverse) {
-    const int64_t tokens = RecallableTokens(page);
-    if (kept_tokens + tokens > std::min<int64_t>(config_.recall.conversation_tokens, zone / 2)) break;
-    kept_tokens += tokens;
-    kept.emplace(page.block, page.page);
-  }
-
-  std::vector<Placement> placements;
-  std::vector<RestoredRun> restored;
-  int64_t free = zone - kept_tokens;
-  int64_t position = residency_.rolling_position();
-  // Place from the back, where the most relevant page is, so that the least relevant pages do not fit.
-  const auto place = [&](const PageRef& page, TokenSpan span) {
-    free -= span.size();
-    position -= span.size();
-    placements.push_back(
-        {page, static_cast<int32_t>(span.begin - page.span.begin), static_cast<int32_t>(span.size()), position});
-    const bool goes_on = !restored.empty() && restored.back().block == page.block &&
-                         restored.back().detail_slots == 0 && restored.back().span.begin == span.end;
-    if (goes_on) {
-      restored.back().span.begin = span.begin;
-    } else {
-      restored.push_back({page.block, page.stream, span});
-    }
-  };
-  int64_t left_out = 0;
-  const std::vector<DetailBlock> blocks = RecallableDetails(details);
-  int64_t reserved = 0;  // for the last blocks, which matter most
-  for (const DetailBlock& block : blocks | std::views::reverse) {
-    if (reserved + block.slots > (pages.empty() ? free : free / 2)) break;
-    reserved += block.slots;
-  }
-  free -= reserved;
-  std::set<std::pair<int64_t, int32_t>> placed;
-  for (const PageRef& page : pages | std::views::reverse) {
-    if (kept.contains({page.block, page.page}) || !placed.emplace(page.block, page.page).second) continue;
-    std::vector<TokenSpan> runs = Recallable(page);
-    const auto payload = std::ranges::find(kept_payloads, page.block, &KeptPayload::block);
-    if (payload != kept_payloads.end()) runs = ChosenOf(runs, page, *payload);
-    for (TokenSpan span : runs | std::views::reverse) {
-      left_out += std::max<int64_t>(span.size() - free, 0);
-      span.begin = std::max(span.begin, span.end - free);
-      if (!span.empty()) place(page, span);
-    }
-  }
-  free += reserved;
-  bool full = false;
-  for (const DetailBlock& block : blocks | std::views::reverse) {
-    full = full || block.slots > free;
-    if (full) {
-      left_out += block.slots;
-      continue;
-    }
-    free -= block.slots;
-    position -= block.slots;
-    placements.push_back({{block.block, 0, block.stream, block.span}, 0, block.slots, position, true});
-    restored.push_back({block.block, block.stream, block.span, block.slots});
-  }
-  const bool found = !placements.empty();
-  free += kept_tokens;
-  for (const PageRef& page : conversation | std::views::reverse) {
-    const bool comes = kept.contains({page.block, page.page}) || (!found && RecallableTokens(page) <= free);
-    if (!comes) break;
-    for (const TokenSpan& span : Recallable(page) | std::views::reverse) place(page, span);
-  }
-  std::reverse(placements.begin(), placements.end());
-  std::reverse(restored.begin(), restored.end());
-
+  Placed placed = PlaceOffers(offers, residency_, config_.stream, config_.recall.conversation_tokens);
   woken_span_ = std::exchange(asked_span_, {});
-  const int64_t recalled = residency_.rolling_position() - position;
-  residency_.SetRecalled(recalled);
   std::vector<TokenSpan> own;
-  for (const RestoredRun& run : restored) {
+  for (const RestoredRun& run : placed.restored) {
     if (run.stream == config_.stream && run.detail_slots == 0) own.push_back(run.span);
   }
-  residency_.HideKept(std::move(own));
-  if (found) policy_.Restored();
+  residency_.Fill(placed.slots, std::move(own));
+  if (placed.found) policy_.Restored();
   state_ = State::kRetrieving;
-  Record(EventKind::kRestore, {}, recalled).restored = std::move(restored);
-  if (left_out > 0) Record(EventKind::kLeftOut, {}, left_out);
+  Record(EventKind::kRestore, {}, placed.slots).restored = std::move(placed.restored);
+  if (placed.left_out > 0) Record(EventKind::kLeftOut, {}, placed.left_out);
   state_ = State::kGenerating;
-  return placements;
-}
-
-std::vector<TokenSpan> MemoryOs::Recallable(const PageRef& page) const {
-  const TokenSpan no_sinks = page.span.Intersect({page.span.begin + page.sink_tokens, page.span.end});
-  if (page.stream == config_.stream) return residency_.Outside(no_sinks);
-  if (no_sinks.empty()) return {};
-  return {no_sinks};
-}
-
-std::vector<TokenSpan> MemoryOs::ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
-                                          const KeptPayload& kept) const {
-  const std::vector<int64_t> held = page.stream == config_.stream ? residency_.kept().Held() : std::vector<int64_t>{};
-  std::vector<TokenSpan> chosen;
-  for (const TokenSpan& run : runs) {
-    for (auto at = std::ranges::lower_bound(kept.tokens, run.begin); at != kept.tokens.end() && *at < run.end; ++at) {
-      if (std::ranges::binary_search(held, *at)) continue;
-      if (!chosen.empty() && chosen.back().end == *at) {
-        ++chosen.back().end;
-      } else {
-        chosen.push_back({*at, *at + 1});
-      }
-    }
-  }
-  return chosen;
-}
-
-std::vector<DetailBlock> MemoryOs::RecallableDetails(std::span<const DetailBlock> details) const {
-  std::vector<DetailBlock> blocks;
-  if (!residency_.evicted()) return blocks;
-  for (const DetailBlock& block : details) {
-    EVERLONG_CHECK(block.slots > 0);
-    const bool resident = block.stream == config_.stream && residency_.Outside(block.span).empty();
-    if (resident || std::ranges::find(blocks, block.block, &DetailBlock::block) != blocks.end()) continue;
-    blocks.push_back(block);
-  }
-  return blocks;
-}
-
-int64_t MemoryOs::RecallableTokens(const PageRef& page) const {
-  int64_t tokens = 0;
-  for (const TokenSpan& span : Recallable(page)) tokens += span.size();
-  return tokens;
+  return std::move(placed.placements);
 }
 
 void MemoryOs::ClearRecalled() {
@@ -317,29 +161,46 @@ void MemoryOs::ClearRecalled() {
   EVERLONG_CHECK(due_.empty());
   conversation_ = {};
   asked_span_ = woken_span_ = {};
-  residency_.SetRecalled(0);
-  residency_.HideKept({});
+  residency_.Fill(0, {});
   state_ = State::kGenerating;
   Record(EventKind::kClear, {}, cleared);
 }
 
 std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
   const int64_t stream_end = from.stream_end;
-  const std::vector<PageRef>& pages = from.pages;
+  const int64_t archived_until = from.archived_until.value_or(stream_end);
   EVERLONG_CHECK(due_.empty());
-  EVERLONG_CHECK(stream_end >= 0 && from.archived_until.value_or(stream_end) >= stream_end);
-  int64_t sinks_available = 0;
-  int64_t contiguous_from = stream_end;
+  EVERLONG_CHECK(stream_end >= 0 && archived_until >= stream_end);
+  std::vector<Placement> placements = ResumeFrame(from);
+  FeedAgain(from);
+  policy_ = RecallPolicy(config_.recall);
+  if (from.recall_counts) policy_.Adopt(*from.recall_counts);
+  if (!from.archived_until) residency_.BeginTopic(stream_end);
+  archived_until_ = archived_until;
+  segmenter_.Restart();
+  const bool possible = from.cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
+  segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
+  read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
+  conversation_ = {};
+  asked_span_ = woken_span_ = {};
+  state_ = State::kGenerating;
+  Record(EventKind::kResume, rolling(), sinks() + rolling().size());
+  Record(residency_.Report());
+  return placements;
+}
+
+std::vector<Placement> MemoryOs::ResumeFrame(const ResumeState& from) {
+  std::vector<PageRef> pages = from.pages;
+  std::erase_if(pages, [this](const PageRef& page) { return page.stream != config_.stream; });
+  int64_t first_tokens = 0;
+  int64_t contiguous_from = from.stream_end;
   for (const PageRef& page : pages) {
-    if (page.stream != config_.stream || page.span.begin > sinks_available) continue;
-    sinks_available = std::max(sinks_available, page.span.end);
+    if (page.span.begin <= first_tokens) first_tokens = std::max(first_tokens, page.span.end);
   }
-  for (size_t i = pages.size(); i-- > 0;) {
-    const PageRef& page = pages[i];
-    if (page.stream != config_.stream || page.span.end < contiguous_from) continue;
-    contiguous_from = std::min(contiguous_from, page.span.begin);
+  for (const PageRef& page : pages | std::views::reverse) {
+    if (page.span.end >= contiguous_from) contiguous_from = std::min(contiguous_from, page.span.begin);
   }
-  const TokenSpan rolling = residency_.Resume(stream_end, sinks_available, contiguous_from, from.rolling_from);
+  const TokenSpan rolling = residency_.Resume(from.stream_end, first_tokens, contiguous_from, from.rolling_from);
   const TokenSpan sinks{0, residency_.sinks()};
 
   std::vector<Placement> placements;
@@ -359,25 +220,26 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
     placements.push_back({page, first_token, tokens, position});
   };
   for (const PageRef& page : pages) {
-    if (page.stream != config_.stream) continue;
     const TokenSpan in_sinks = page.span.Intersect(sinks);
     const TokenSpan in_rolling = page.span.Intersect(rolling);
     place(page, in_sinks, in_sinks.begin);
     place(page, in_rolling, residency_.rolling_position() + in_rolling.begin - rolling.begin);
   }
-  bool anchored = false;
-  if (from.anchor_zone) {
-    std::vector<TokenSpan> spans = from.anchor_zone->anchors;
-    for (const Tombstone& stone : from.anchor_zone->tombstones) spans.push_back(stone.span);
-    anchored = AllArchived(spans, pages) && residency_.Adopt(*from.anchor_zone);
-  }
-  if (from.kept) {
-    std::vector<TokenSpan> spans;
-    for (const KeptBlock& block : from.kept->blocks) spans.push_back(block.span);
-    if (AllArchived(spans, pages)) residency_.AdoptKept(*from.kept);
-  }
+  residency_.Open(from.zones, [&pages](std::span<const TokenSpan> spans) {
+    return std::ranges::all_of(spans, [&](const TokenSpan& span) {
+      int64_t reached = span.begin;
+      for (const PageRef& page : pages) {
+        if (page.span.begin <= reached) reached = std::max(reached, page.span.end);
+      }
+      return reached >= span.end;
+    });
+  });
+  return placements;
+}
+
+void MemoryOs::FeedAgain(const ResumeState& from) {
   fed_blocks_.clear();
-  for (const PageRef& page : pages) {
+  for (const PageRef& page : from.pages) {
     if (page.stream != config_.stream) continue;
     const bool same = !fed_blocks_.empty() && fed_blocks_.back().end == page.span.begin && page.page > 0;
     if (same) {
@@ -387,35 +249,7 @@ std::vector<Placement> MemoryOs::Resume(const ResumeState& from) {
     }
   }
   std::erase_if(fed_blocks_, [&](const TokenSpan& block) {
-    return block.end <= stream_end || block.end > from.archived_until.value_or(stream_end);
-  });
-  policy_ = RecallPolicy(config_.recall);
-  if (from.recall_counts) policy_.Adopt(*from.recall_counts);
-  if (!from.archived_until) residency_.BeginTopic(stream_end);
-  archived_until_ = from.archived_until.value_or(stream_end);
-  segmenter_.Restart();
-  const bool possible = from.cooldown_until <= stream_end + config_.segmenter.cooldown_tokens;
-  segmenter_.PassOverUntil(possible ? from.cooldown_until : 0);
-  read_until_ = std::clamp<int64_t>(from.read_until.value_or(stream_end), 0, stream_end);
-  conversation_ = {};
-  asked_span_ = woken_span_ = {};
-  state_ = State::kGenerating;
-  Record(EventKind::kResume, rolling, sinks.size() + rolling.size());
-  if (anchored) {
-    for (const Tombstone& stone : from.anchor_zone->tombstones) Record(EventKind::kTombstone, stone.span, stone.tokens);
-    for (const TokenSpan& anchor : from.anchor_zone->anchors) Record(EventKind::kAnchor, anchor, anchor.size());
-  }
-  for (const KeptBlock& block : kept().state().blocks) Record(EventKind::kTrim, block.span, std::ssize(block.tokens));
-  return placements;
-}
-
-bool MemoryOs::AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const {
-  return std::all_of(spans.begin(), spans.end(), [&](const TokenSpan& span) {
-    int64_t reached = span.begin;
-    for (const PageRef& page : pages) {
-      if (page.stream == config_.stream && page.span.begin <= reached) reached = std::max(reached, page.span.end);
-    }
-    return reached >= span.end;
+    return block.end <= from.stream_end || block.end > from.archived_until.value_or(from.stream_end);
   });
 }
 
@@ -463,13 +297,9 @@ void MemoryOs::Evict(int64_t tokens, std::vector<Action>& actions) {
   EVERLONG_CHECK(!archiving_ || evicted.end <= archived_until_);
   Eviction eviction = residency_.Evict(tokens);
   Record(EventKind::kEvict, evicted, tokens);
-  for (const Keep& keep : eviction.keeps) {
-    if (!keep.dropped.empty()) Record(EventKind::kAnchorDropped, keep.dropped, keep.dropped.size());
-    Record(keep.tombstone ? EventKind::kTombstone : EventKind::kAnchor, keep.span, keep.span.size());
-    if (keep.merged >= 0) Record(EventKind::kTombstonesMerged, keep.merged_span, keep.merged_tokens + keep.next_tokens);
-  }
-  EnterKept();
-  actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.AnchorPositions()});
+  Record(eviction.events);
+  Settle();
+  actions.emplace_back(EvictAction{tokens, eviction.delta, std::move(eviction.keeps), residency_.CopyPositions()});
 }
 
 void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions, TokenSpan span) {
@@ -481,23 +311,25 @@ void MemoryOs::AskRecall(RecallTrigger trigger, std::vector<Action>& actions, To
 }
 
 TokenSpan MemoryOs::Waking(std::span<const float> scores) const {
-  const std::vector<Tombstone>& stones = anchor_zone().tombstones;
-  EVERLONG_CHECK(scores.empty() || scores.size() == stones.size());
+  if (scores.empty()) return {};
+  const std::vector<TokenSpan> spans = residency_.StandIns();
+  EVERLONG_CHECK(scores.size() == spans.size());
   TokenSpan waking;
   float highest = config_.recall.tombstone_threshold;
   for (size_t i = 0; i < scores.size(); ++i) {
-    if (stones[i].span == woken_span_ || !(waking.empty() ? scores[i] >= highest : scores[i] > highest)) continue;
+    if (spans[i] == woken_span_ || !(waking.empty() ? scores[i] >= highest : scores[i] > highest)) continue;
     highest = scores[i];
-    waking = stones[i].span;
+    waking = spans[i];
   }
   return waking;
 }
 
 void MemoryOs::Trim(TokenSpan block, std::vector<Action>& actions) {
-  if (config_.residency.kept.tokens == 0) return;
+  const int64_t wanted = residency_.Wanted(block);
+  if (wanted == 0) return;
   TrimAction action{block, 0, residency_.Choosable(block)};
   for (const TokenSpan& run : action.from) action.tokens += run.size();
-  action.tokens = std::min(action.tokens, residency_.kept().TokensOn(0, block.size()));
+  action.tokens = std::min(action.tokens, wanted);
   if (action.tokens == 0) return;
   due_.push_back(action);
   actions.emplace_back(std::move(action));
@@ -514,14 +346,11 @@ void MemoryOs::Choose(std::span<const int64_t> tokens) {
   residency_.Choose(due.block, tokens);
   Record(EventKind::kTrim, due.block, std::ssize(tokens));
   due_.pop_front();
-  EnterKept();
+  Settle();
 }
 
-void MemoryOs::EnterKept() {
-  if (!due_.empty() || config_.residency.kept.tokens == 0) return;
-  for (const auto& [span, left] : residency_.EnterKept()) {
-    Record(left > 0 ? EventKind::kTrimAgain : EventKind::kKeptDropped, span, left);
-  }
+void MemoryOs::Settle() {
+  if (due_.empty()) Record(residency_.Settle());
 }
 
 MemoryOs MemoryOs::Branch() const {
@@ -552,6 +381,10 @@ Event& MemoryOs::Record(EventKind what, TokenSpan span, int64_t tokens) {
                  .branched_at = branched_at_});
 }
 
+void MemoryOs::Record(std::span<const ZoneEvent> events) {
+  for (const ZoneEvent& event : events) Record(event.what, event.span, event.tokens);
+}
+
 Event& MemoryOs::Append(Event event) {
   if (trace_.size() == kTraceCapacity) {
     trace_.erase(trace_.begin(), trace_.begin() + static_cast<ptrdiff_t>(kTraceCapacity / 10));
@@ -572,15 +405,11 @@ TokenSpan MemoryOs::rolling() const { return residency_.rolling(); }
 int64_t MemoryOs::sinks() const { return residency_.sinks(); }
 int64_t MemoryOs::recalled_tokens() const { return residency_.recalled(); }
 const TrimAction* MemoryOs::choice_due() const { return due_.empty() ? nullptr : &due_.front(); }
-const AnchorZone& MemoryOs::anchor_zone() const { return residency_.anchor_zone(); }
-const KeptZone& MemoryOs::kept() const { return residency_.kept(); }
-int64_t MemoryOs::kept_position() const { return residency_.kept_position(); }
 int64_t MemoryOs::open_from() const {
   return fed_blocks_.empty() ? std::min(archived_until_, stream_end()) : fed_blocks_.front().begin;
 }
 const RecallCounts& MemoryOs::recall_counts() const { return policy_.counts(); }
 int64_t MemoryOs::cooldown_until() const { return segmenter_.cooldown_until(); }
-std::vector<int64_t> MemoryOs::AnchorPositions() const { return residency_.AnchorPositions(); }
 bool MemoryOs::evicted() const { return residency_.evicted(); }
 const std::vector<Event>& MemoryOs::trace() const { return trace_; }
 std::optional<int64_t> MemoryOs::branched_at() const { return branched_at_; }

@@ -5,13 +5,16 @@
 #include <random>
 #include <vector>
 
-#include "everlong/os/kept_zone.h"
+#include "../../cpp/os/kept_zone.h"
 #include "everlong/os/memory_os.h"
+#include "os_zones.h"
 
 namespace everlong::os {
 namespace {
 
 using Tokens = std::vector<int64_t>;
+
+Around In(int64_t sinks, int64_t rolling_from, int64_t end) { return {sinks, {rolling_from, end}, true}; }
 
 TEST(KeptZoneTest, ValidatesEveryField) {
   EXPECT_TRUE(Validate(KeptConfig{}, 512).ok()) << "off";
@@ -40,10 +43,10 @@ TEST(KeptZoneTest, WhatWasChosenEntersWhenItLeaves) {
   KeptZone zone({.tokens = 8, .share = 2, .rungs = 2});
   zone.Choose({0, 8}, Tokens{5, 1, 6, 3});
   EXPECT_TRUE(zone.Held().empty()) << "all in rolling";
-  EXPECT_TRUE(zone.Enter(4, {}).empty());
+  EXPECT_TRUE(zone.Settle(4, {}).empty());
   EXPECT_EQ(zone.Held(), (Tokens{1, 3}));
   const std::vector<TokenSpan> anchors{{2, 4}, {5, 6}};
-  zone.Enter(8, anchors);
+  zone.Settle(8, anchors);
   EXPECT_EQ(zone.Held(), (Tokens{1, 3, 6})) << "5 left as an anchor; 3 was here before";
   zone.Hide({{0, 2}, {6, 9}});
   EXPECT_EQ(zone.Held(), (Tokens{1, 3, 6}));
@@ -55,18 +58,19 @@ TEST(KeptZoneTest, WhatWasChosenEntersWhenItLeaves) {
 TEST(KeptZoneTest, TheOldestAreTrimmedAgainByTheOrderOfTheirScores) {
   KeptZone zone({.tokens = 6, .share = 2, .rungs = 2});
   zone.Choose({0, 8}, Tokens{5, 1, 6, 3});
-  zone.Enter(8, {});
+  zone.Settle(8, {});
   zone.Choose({8, 16}, Tokens{8, 15, 9, 10});
-  const std::vector<TrimmedAgain> trimmed = zone.Enter(16, {});
+  const std::vector<ZoneEvent> trimmed = zone.Settle(16, {});
   ASSERT_EQ(trimmed.size(), 1U);
   EXPECT_EQ(trimmed[0].span, (TokenSpan{0, 8}));
   EXPECT_EQ(trimmed[0].tokens, 2);
+  EXPECT_EQ(trimmed[0].what, EventKind::kTrimAgain);
   EXPECT_EQ(zone.Held(), (Tokens{1, 5, 8, 9, 10, 15}));
   zone.Choose({16, 24}, Tokens{16, 17, 18, 19});
-  zone.Enter(24, {});
+  zone.Settle(24, {});
   EXPECT_EQ(zone.Held(), (Tokens{1, 5, 8, 15, 16, 17})) << "a rung of 3 slots holds no block of 4";
   zone.Choose({24, 32}, Tokens{31});
-  EXPECT_EQ(zone.Enter(32, {}).size(), 1U);
+  EXPECT_EQ(zone.Settle(32, {}).size(), 1U);
   EXPECT_EQ(zone.Held(), (Tokens{8, 15, 16, 17, 31})) << "the last rung held 6 of 3: its oldest left";
 }
 
@@ -97,7 +101,7 @@ TEST(KeptZoneTest, AgreesWithItsDefinition) {
       blocks.push_back({length, 0, tokens});
       end += length;
       left += below(end - left + 1);
-      zone.Enter(left, {});
+      zone.Settle(left, {});
 
       const auto held = [&](int64_t rung) {
         Tokens found;
@@ -125,8 +129,8 @@ TEST(KeptZoneTest, AgreesWithItsDefinition) {
       ASSERT_LE(std::ssize(zone.Held()), config.tokens);
     }
     KeptZone again(config);
-    ASSERT_TRUE(again.Adopt(zone.state(), 0, left, end)) << seed;
-    EXPECT_EQ(again.state(), zone.state());
+    ASSERT_TRUE(again.Open(zone.Save(), In(0, left, end))) << seed;
+    EXPECT_EQ(again.Save(), zone.Save());
   }
 }
 
@@ -137,7 +141,7 @@ TEST(KeptZoneTest, AFixedZoneSpansAHundredThousandTokens) {
     Tokens tokens;
     for (int64_t i = 0; i < 64; ++i) tokens.push_back(end + 8 * i);
     zone.Choose({end, end + 512}, tokens);
-    zone.Enter(end + 512, {});
+    zone.Settle(end + 512, {});
   }
   EXPECT_GE(end - zone.Held().front(), 100'000);
   EXPECT_GE(std::ssize(zone.Held()), 3456 - 64);
@@ -145,31 +149,34 @@ TEST(KeptZoneTest, AFixedZoneSpansAHundredThousandTokens) {
 
 TEST(KeptZoneTest, AdoptsWhatFitsAndNothingElse) {
   const KeptConfig config{.tokens = 16, .share = 2, .rungs = 2};
-  const KeptState state{20, {{{0, 12}, 1, {9, 4}}, {{12, 24}, 0, {22, 13}}}};
+  const ZoneRows state{{20}, {0, 12, 1, 9, 4}, {12, 24, 0, 22, 13}};
   KeptZone zone(config);
-  ASSERT_TRUE(zone.Adopt(state, 4, 20, 40));
-  EXPECT_EQ(zone.state(), state);
+  ASSERT_TRUE(zone.Open(state, In(4, 20, 40)));
+  EXPECT_EQ(zone.Save(), state);
   EXPECT_EQ(zone.Held(), (Tokens{4, 9, 13})) << "22 is in rolling still";
-  ASSERT_TRUE(zone.Adopt(state, 4, 23, 40));
+  ASSERT_TRUE(zone.Open(state, In(4, 23, 40)));
   EXPECT_EQ(zone.Held(), (Tokens{4, 9, 13})) << "nobody kept the keys of 22, which left unseen";
   KeptZone off(KeptConfig{});
-  ASSERT_TRUE(off.Adopt(state, 4, 20, 40));
+  ASSERT_TRUE(off.Open(state, In(4, 20, 40)));
   EXPECT_TRUE(off.Held().empty());
   const auto refuses = [&](auto change) {
-    KeptState changed = state;
+    ZoneRows changed = state;
     change(changed);
-    EXPECT_FALSE(zone.Adopt(changed, 4, 20, 40));
+    EXPECT_FALSE(zone.Open(changed, In(4, 20, 40)));
   };
-  refuses([](KeptState& s) { s.until = 21; });
-  refuses([](KeptState& s) { s.blocks[0].tokens = {3}; });
-  refuses([](KeptState& s) { s.blocks[0].tokens = {12}; });
-  refuses([](KeptState& s) { s.blocks[0].tokens = {9, 9}; });
-  refuses([](KeptState& s) { s.blocks[0].tokens = {}; });
-  refuses([](KeptState& s) { s.blocks[0].rung = 2; });
-  refuses([](KeptState& s) { s.blocks[0].rung = -1; });
-  refuses([](KeptState& s) { s.blocks[1].span.begin = 11; });
-  refuses([](KeptState& s) { s.blocks[1].span.end = 41; });
-  refuses([](KeptState& s) { s.blocks[1].span = {24, 24}; });
+  refuses([](ZoneRows& s) { s[0] = {21}; });
+  refuses([](ZoneRows& s) { s[1] = {0, 12, 1, 3}; });
+  refuses([](ZoneRows& s) { s[1] = {0, 12, 1, 12}; });
+  refuses([](ZoneRows& s) { s[1] = {0, 12, 1, 9, 9}; });
+  refuses([](ZoneRows& s) { s[1] = {0, 12, 1}; });
+  refuses([](ZoneRows& s) { s[1][2] = 2; });
+  refuses([](ZoneRows& s) { s[1][2] = -1; });
+  refuses([](ZoneRows& s) { s[2][0] = 11; });
+  refuses([](ZoneRows& s) { s[2][1] = 41; });
+  refuses([](ZoneRows& s) { s[2] = {24, 24, 0, 24}; });
+  refuses([](ZoneRows& s) { s[0] = {}; });
+  refuses([](ZoneRows& s) { s[0] = {20, 20}; });
+  refuses([](ZoneRows& s) { s = {}; });
 }
 
 // --- as the Memory OS asks
@@ -204,10 +211,10 @@ TEST(KeptZoneTest, TheMemoryOsAsksOnceTheArchiveHasTheBlock) {
   EXPECT_DEATH(os.Choose(Tokens{3}), "CHECK failed") << "a sink";
   os.Choose(Tokens{9, 5});
   os.Choose(Tokens{16, 20, 17});
-  EXPECT_TRUE(os.kept().Held().empty()) << "one is not answered";
+  EXPECT_TRUE(KeptOf(os).Held().empty()) << "one is not answered";
   os.Choose(Tokens{});
-  EXPECT_EQ(os.kept().Held(), (Tokens{5, 9, 16, 17}));
-  EXPECT_EQ(os.kept_position(), 4);
+  EXPECT_EQ(KeptOf(os).Held(), (Tokens{5, 9, 16, 17}));
+  EXPECT_EQ(os.frame().PositionOf("kept"), 4);
   EXPECT_EQ(os.choice_due(), nullptr);
   EXPECT_DEATH(os.Choose(Tokens{}), "CHECK failed");
 }
@@ -219,14 +226,14 @@ TEST(KeptZoneTest, APageComesBackWholeAndHidesWhatIsKeptOfIt) {
   os.Choose(Tokens{16, 20, 17});
   os.Choose(Tokens{});
   const std::vector<PageRef> pages{{1, 0, 0, {0, 8}, 4}, {2, 0, 0, {16, 24}, 0}, {9, 0, 7, {8, 16}, 0}};
-  const std::vector<Placement> placements = os.Recall(pages);
+  const std::vector<Placement> placements = Recall(os, pages);
   ASSERT_EQ(placements.size(), 3U);
   EXPECT_EQ(placements[0].tokens, 4) << "no sinks";
   EXPECT_EQ(placements[1].tokens, 4) << "[16, 20) left; the rest is in rolling";
-  EXPECT_EQ(os.kept().Shown(), (Tokens{9})) << "token 9 of another stream hides nothing here";
-  EXPECT_EQ(os.kept().Held(), (Tokens{5, 9, 16, 17}));
+  EXPECT_EQ(KeptOf(os).Shown(), (Tokens{9})) << "token 9 of another stream hides nothing here";
+  EXPECT_EQ(KeptOf(os).Held(), (Tokens{5, 9, 16, 17}));
   os.ClearRecalled();
-  EXPECT_EQ(os.kept().Shown(), os.kept().Held());
+  EXPECT_EQ(KeptOf(os).Shown(), KeptOf(os).Held());
 }
 
 TEST(KeptZoneTest, ABlockThatIsFedAgainIsChosenFromAgain) {
@@ -247,17 +254,17 @@ TEST(KeptZoneTest, ABlockThatIsFedAgainIsChosenFromAgain) {
   EXPECT_EQ(std::get<TrimAction>(rest[0]).block, (TokenSpan{48, 64}));
   os.Choose(Tokens{50});
   EXPECT_EQ(os.open_from(), 64);
-  EXPECT_TRUE(os.kept().Held().empty()) << "rolling begins at 24";
+  EXPECT_TRUE(KeptOf(os).Held().empty()) << "rolling begins at 24";
 }
 
 TEST(KeptZoneTest, OfForgottenTextNothingIsKept) {
-  const KeptState kept{20, {{{0, 16}, 0, {5, 9}}}};
+  const SavedZones saved{{"kept", {{20}, {0, 16, 0, 5, 9}}}};
   const std::vector<PageRef> all{{1, 0, 0, {0, 16}, 4}, {2, 0, 0, {16, 60}, 0}};
   MemoryOs os(Keeping());
-  os.Resume({.stream_end = 60, .pages = all, .rolling_from = 20, .kept = kept});
-  EXPECT_EQ(os.kept().Held(), (Tokens{5, 9}));
-  os.Resume({.stream_end = 60, .pages = {{2, 0, 0, {16, 60}, 0}}, .rolling_from = 20, .kept = kept});
-  EXPECT_TRUE(os.kept().Held().empty());
+  os.Resume({.stream_end = 60, .pages = all, .rolling_from = 20, .zones = saved});
+  EXPECT_EQ(KeptOf(os).Held(), (Tokens{5, 9}));
+  os.Resume({.stream_end = 60, .pages = {{2, 0, 0, {16, 60}, 0}}, .rolling_from = 20, .zones = saved});
+  EXPECT_TRUE(KeptOf(os).Held().empty());
 }
 
 }  // namespace

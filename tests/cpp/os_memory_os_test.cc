@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "everlong/os/memory_os.h"
+#include "os_zones.h"
 
 namespace everlong::os {
 namespace {
@@ -163,7 +164,7 @@ TEST(MemoryOsTest, AnAnswerIsOfItsQuestionsTopic) {
   os.Observe(6, Origin::kPrompt);
   os.Observe(1, Origin::kGenerated);
   EXPECT_EQ(os.archived_until(), 26);
-  EXPECT_EQ(os.anchor_zone().topics, (std::vector<int64_t>{0, 20}));
+  EXPECT_EQ(CopiesOf(os.frame()).topics, (std::vector<int64_t>{0, 20}));
 }
 
 TEST(MemoryOsTest, PromptAsksOnceAndRecallReturnsToGenerating) {
@@ -173,7 +174,7 @@ TEST(MemoryOsTest, PromptAsksOnceAndRecallReturnsToGenerating) {
   ASSERT_EQ(actions.size(), 1U);
   EXPECT_EQ(std::get<RecallAction>(actions[0]).trigger, RecallTrigger::kPrompt);
   EXPECT_EQ(os.state(), State::kRetrieving);
-  EXPECT_TRUE(os.Recall({}).empty());
+  EXPECT_TRUE(Recall(os, {}).empty());
   EXPECT_EQ(os.state(), State::kGenerating);
   os.BeginPrompt();
   os.ClearRecalled();
@@ -223,7 +224,7 @@ TEST(MemoryOsTest, SignalsEndABlockAndAskForARecall) {
   ASSERT_EQ(recalls.size(), 1U);
   EXPECT_EQ(recalls[0].trigger, RecallTrigger::kSignal);
   EXPECT_EQ(os.state(), State::kRetrieving);
-  os.Recall(PagesOf(0, 8));
+  Recall(os, PagesOf(0, 8));
   EXPECT_TRUE(os.Raise(Signal::kRetrieve).empty()) << "protected";
   EXPECT_TRUE(Only<RecallAction>(os.Observe(3, Origin::kGenerated)).empty());
   EXPECT_EQ(Only<RecallAction>(os.Observe(1, Origin::kGenerated)).size(), 1U);
@@ -247,7 +248,7 @@ TEST(MemoryOsTest, RecallIsRightAlignedAndLeavesOutWhatIsResident) {
   const std::vector<PageRef> pages = PagesOf(0, 70);
   // Page 0 holds the sinks 0-3, page 3 [24, 32) is resident from 30 on, page 5 altogether; page 2 comes twice.
   const std::vector<PageRef> wanted{pages[2], pages[0], pages[5], pages[3], pages[2]};
-  const std::vector<Placement> placements = os.Recall(wanted);
+  const std::vector<Placement> placements = Recall(os, wanted);
   ASSERT_EQ(placements.size(), 3U);
   EXPECT_EQ(placements[0].page, pages[0]);
   EXPECT_EQ(placements[0].first_token, 4);
@@ -281,13 +282,13 @@ TEST(MemoryOsTest, RecallLeavesOutWhatStandsInTheAnchorZone) {
   const std::vector<Boundary> turns{{10, BoundaryKind::kTurn}, {22, BoundaryKind::kTurn}};
   os.Observe(30, Origin::kRead, turns);
   os.Observe(60, Origin::kRead);
-  ASSERT_EQ(os.anchor_zone().anchors, (std::vector<TokenSpan>{{10, 13}, {22, 25}}));
+  ASSERT_EQ(CopiesOf(os.frame()).anchors, (std::vector<TokenSpan>{{10, 13}, {22, 25}}));
   ASSERT_EQ(os.rolling().begin, 50);
   const int64_t behind = os.NextPosition() - os.rolling().size();
   const std::vector<PageRef> pages = PagesOf(0, 90, 1, 4);
 
   // [8, 16) comes back around the anchor in its middle; of [16, 24) and [24, 32) the anchor over their border stays.
-  std::vector<Placement> placements = os.Recall(std::span(pages).subspan(1, 3));
+  std::vector<Placement> placements = Recall(os, std::span(pages).subspan(1, 3));
   EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{8, 10}, {13, 16}, {16, 22}, {25, 32}}));
   ASSERT_EQ(placements.size(), 4U);
   EXPECT_EQ(placements[0].page, pages[1]);
@@ -309,22 +310,25 @@ TEST(MemoryOsTest, RecallLeavesOutWhatStandsInTheAnchorZone) {
             (std::vector<RestoredRun>{{1, 0, {8, 10}}, {1, 0, {13, 16}}, {2, 0, {16, 22}}, {2, 0, {25, 32}}}));
 
   // More than the zone has room for: what is resident does not count as left out.
-  placements = os.Recall(std::vector<PageRef>{pages[1], pages[3], pages[4], pages[5]});
+  placements = Recall(os, std::vector<PageRef>{pages[1], pages[3], pages[4], pages[5]});
   EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{28, 32}, {32, 40}, {40, 48}}));
   ASSERT_EQ(os.trace().back().what, EventKind::kLeftOut);
   EXPECT_EQ(os.trace().back().tokens, 2 + 3 + 3);
 
   // A page named twice comes once, whatever its runs; a branch has the same anchors.
   MemoryOs branch = os.Branch();
-  EXPECT_EQ(RunsOf(branch.Recall(std::vector<PageRef>{pages[1], pages[1]})),
+  EXPECT_EQ(RunsOf(Recall(branch, std::vector<PageRef>{pages[1], pages[1]})),
             (std::vector<TokenSpan>{{8, 10}, {13, 16}}));
   EXPECT_EQ(branch.recalled_tokens(), 5);
 }
 
 // Blocks of 16, as details of so many slots each.
-std::vector<DetailBlock> DetailsOf(std::initializer_list<int64_t> blocks, int32_t slots, int64_t stream = 0) {
-  std::vector<DetailBlock> details;
-  for (const int64_t block : blocks) details.push_back({block, stream, {(block - 1) * 16, block * 16}, slots});
+std::vector<Offer> DetailsOf(std::initializer_list<int64_t> blocks, int32_t slots, int64_t stream = 0) {
+  std::vector<Offer> details;
+  for (const int64_t block : blocks) {
+    details.push_back(
+        {.kind = OfferKind::kDetails, .page = {block, 0, stream, {(block - 1) * 16, block * 16}}, .slots = slots});
+  }
   return details;
 }
 
@@ -333,13 +337,13 @@ TEST(MemoryOsTest, DetailsStandBeforePagesAndHaveHalfOfTheZoneBesideThem) {
   config.residency.recalled_tokens = 24;
   MemoryOs os(config);
   os.Observe(30, Origin::kRead);
-  EXPECT_TRUE(os.Recall({}, {}, {}, DetailsOf({1}, 3)).empty()) << "nothing has left the frame";
+  EXPECT_TRUE(Recall(os, {}, {}, DetailsOf({1}, 3)).empty()) << "nothing has left the frame";
   for (int i = 0; i < 2; ++i) os.Observe(30, Origin::kRead);
   const int64_t behind = os.NextPosition() - os.rolling().size();
   const std::vector<PageRef> pages = PagesOf(0, 90, 1, 4);
 
   // Alone they have all of the zone; what does not fit is the first, and comes whole or not at all.
-  std::vector<Placement> placements = os.Recall({}, {}, {}, DetailsOf({1, 2, 3}, 10));
+  std::vector<Placement> placements = Recall(os, {}, {}, DetailsOf({1, 2, 3}, 10));
   ASSERT_EQ(placements.size(), 2U);
   EXPECT_TRUE(placements[0].details && placements[1].details);
   EXPECT_EQ(placements[0].page, (PageRef{2, 0, 0, {16, 32}}));
@@ -351,7 +355,7 @@ TEST(MemoryOsTest, DetailsStandBeforePagesAndHaveHalfOfTheZoneBesideThem) {
   EXPECT_EQ(os.recalled_tokens(), 20);
 
   // Beside two pages, of which one comes whole and four tokens of the other: half of the zone is theirs.
-  placements = os.Recall(std::span(pages).subspan(2, 2), {}, {}, DetailsOf({1, 3, 3, 2}, 4));
+  placements = Recall(os, std::span(pages).subspan(2, 2), {}, DetailsOf({1, 3, 3, 2}, 4));
   EXPECT_EQ(RunsOf(placements), (std::vector<TokenSpan>{{0, 4}, {32, 36}, {16, 20}, {20, 24}, {24, 32}}))
       << "a block's slots stand for all of it, from its first token on";
   int64_t next = behind - 24;
@@ -365,13 +369,13 @@ TEST(MemoryOsTest, DetailsStandBeforePagesAndHaveHalfOfTheZoneBesideThem) {
             (std::vector<RestoredRun>{{1, 0, {0, 16}, 4}, {3, 0, {32, 48}, 4}, {2, 0, {16, 32}, 4}, {2, 0, {20, 32}}}));
 
   // What pages leave of the zone is theirs, too. Of this stream what is all resident is no memory; of another it is.
-  placements = os.Recall(std::span(pages).subspan(1, 1), {}, {}, DetailsOf({1, 2, 3, 4}, 4));
+  placements = Recall(os, std::span(pages).subspan(1, 1), {}, DetailsOf({1, 2, 3, 4}, 4));
   EXPECT_EQ(placements.size(), 5U);
   EXPECT_EQ(os.recalled_tokens(), 24);
   ASSERT_LE(os.rolling().begin, 64);
-  EXPECT_TRUE(os.Recall({}, {}, {}, DetailsOf({5}, 4)).empty());
-  EXPECT_EQ(os.Recall({}, {}, {}, DetailsOf({5}, 4, 3)).size(), 1U);
-  EXPECT_DEATH(os.Recall({}, {}, {}, DetailsOf({1}, 0)), "CHECK failed");
+  EXPECT_TRUE(Recall(os, {}, {}, DetailsOf({5}, 4)).empty());
+  EXPECT_EQ(Recall(os, {}, {}, DetailsOf({5}, 4, 3)).size(), 1U);
+  EXPECT_DEATH(Recall(os, {}, {}, DetailsOf({1}, 0)), "CHECK failed");
 }
 
 TEST(MemoryOsTest, TheTombstoneThatIsAttendedToMostWakes) {
@@ -386,11 +390,11 @@ TEST(MemoryOsTest, TheTombstoneThatIsAttendedToMostWakes) {
   ASSERT_TRUE(Validate(config).ok());
   MemoryOs os(config);
   for (int i = 0; i < 3; ++i) os.Observe(26, Origin::kRead);
-  const std::vector<Tombstone> stones = os.anchor_zone().tombstones;
+  const std::vector<Tombstone> stones = CopiesOf(os.frame()).tombstones;
   ASSERT_GE(stones.size(), 2U);
   const auto scores = [&](std::initializer_list<float> first) {
     std::vector<float> all(first);
-    all.resize(os.anchor_zone().tombstones.size(), 0.0F);
+    all.resize(CopiesOf(os.frame()).tombstones.size(), 0.0F);
     return all;
   };
   const auto woken = [&](Origin origin, std::initializer_list<float> first) {
@@ -407,7 +411,7 @@ TEST(MemoryOsTest, TheTombstoneThatIsAttendedToMostWakes) {
   EXPECT_EQ(os.trace().back().span, stones[1].span);
 
   // What came back for it is protected; then it is there already, and another one may wake.
-  ASSERT_FALSE(os.Recall(std::vector<PageRef>{PagesOf(0, 78, 1, 4)[2]}).empty());
+  ASSERT_FALSE(Recall(os, std::vector<PageRef>{PagesOf(0, 78, 1, 4)[2]}).empty());
   EXPECT_TRUE(woken(Origin::kGenerated, {0.9F, 0.3F}).empty());
   EXPECT_EQ(woken(Origin::kGenerated, {0.3F, 0.9F}).size(), 0U);
   const std::vector<RecallAction> other = woken(Origin::kGenerated, {0.9F, 0.3F});
@@ -424,13 +428,13 @@ TEST(MemoryOsTest, APageThatIsAllAnchorsDoesNotComeBack) {
   MemoryOs os(config);
   os.Observe(24, Origin::kRead, std::vector<Boundary>{{16, BoundaryKind::kTurn}});
   os.Observe(50, Origin::kRead);
-  ASSERT_EQ(os.anchor_zone().anchors, (std::vector<TokenSpan>{{16, 32}}));
+  ASSERT_EQ(CopiesOf(os.frame()).anchors, (std::vector<TokenSpan>{{16, 32}}));
   const std::vector<PageRef> pages = PagesOf(0, 74, 1, 4);
-  EXPECT_TRUE(os.Recall(std::span(pages).subspan(2, 2)).empty());
+  EXPECT_TRUE(Recall(os, std::span(pages).subspan(2, 2)).empty());
   EXPECT_EQ(os.recalled_tokens(), 0);
-  EXPECT_EQ(RunsOf(os.Recall(std::span(pages).first(4))), (std::vector<TokenSpan>{{4, 8}, {8, 16}}));
+  EXPECT_EQ(RunsOf(Recall(os, std::span(pages).first(4))), (std::vector<TokenSpan>{{4, 8}, {8, 16}}));
   // Of another stream the same tokens are no anchors here.
-  EXPECT_EQ(RunsOf(os.Recall(std::vector<PageRef>{{9, 0, 5, {16, 24}}})), (std::vector<TokenSpan>{{16, 24}}));
+  EXPECT_EQ(RunsOf(Recall(os, std::vector<PageRef>{{9, 0, 5, {16, 24}}})), (std::vector<TokenSpan>{{16, 24}}));
 }
 
 TEST(MemoryOsTest, RecallLeavesOutTheSinksOfEveryStream) {
@@ -440,7 +444,7 @@ TEST(MemoryOsTest, RecallLeavesOutTheSinksOfEveryStream) {
   os.Observe(60, Origin::kRead);
   // Ten sinks over two pages of another stream: of the first nothing comes back.
   const std::vector<PageRef> other = PagesOf(3, 16, 1, 10);
-  const std::vector<Placement> placements = os.Recall(other);
+  const std::vector<Placement> placements = Recall(os, other);
   ASSERT_EQ(placements.size(), 1U);
   EXPECT_EQ(placements[0].page, other[1]);
   EXPECT_EQ(placements[0].first_token, 2);
@@ -450,13 +454,13 @@ TEST(MemoryOsTest, RecallLeavesOutTheSinksOfEveryStream) {
   EXPECT_EQ(os.trace().back().tokens, 6);
 
   // Sinks of the own stream that an earlier frame had more of, or that this one lost, are none the less sinks.
-  EXPECT_EQ(RunsOf(os.Recall(PagesOf(7, 8, 1, 6))), (std::vector<TokenSpan>{{6, 8}}));
+  EXPECT_EQ(RunsOf(Recall(os, PagesOf(7, 8, 1, 6))), (std::vector<TokenSpan>{{6, 8}}));
   MemoryOs without(config);
   std::vector<PageRef> pages = PagesOf(7, 96, 1, 12);
   pages.erase(pages.begin());  // forgotten, and with it what the others follow on
   without.Resume({.stream_end = 96, .pages = pages});
   ASSERT_EQ(without.sinks(), 0);
-  EXPECT_EQ(RunsOf(without.Recall(std::span(pages).first(2))), (std::vector<TokenSpan>{{12, 16}, {16, 24}}));
+  EXPECT_EQ(RunsOf(Recall(without, std::span(pages).first(2))), (std::vector<TokenSpan>{{12, 16}, {16, 24}}));
 }
 
 TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
@@ -480,7 +484,7 @@ TEST(MemoryOsTest, PromptNarrowsRollingOnceSomethingHasLeft) {
   EXPECT_EQ(os.NextPosition(), 24 + 10);
   EXPECT_TRUE(std::holds_alternative<RecallAction>(actions.back()));
 
-  os.Recall({});
+  Recall(os, {});
   os.Observe(6, Origin::kPrompt);
   os.Observe(7, Origin::kGenerated);
   os.BeginPrompt();
@@ -505,7 +509,7 @@ MemoryOs AskedAfterTurns(const MemoryOsConfig& config, int turns) {
   for (int i = 0; i < 5; ++i) os.Observe(20, Origin::kRead);
   for (int turn = 0; turn < turns; ++turn) {
     os.BeginPrompt();
-    os.Recall({});
+    Recall(os, {});
     os.Observe(3, Origin::kPrompt);
     os.Observe(3, Origin::kGenerated);
     os.EndOfText();
@@ -534,12 +538,12 @@ TEST(MemoryOsTest, AConversationStandsBeforeWhatAQuestionRecalls) {
   const std::vector<PageRef> read = PagesOf(0, 96);
 
   using Spans = std::vector<TokenSpan>;
-  EXPECT_EQ(RunsOf(os.Recall({}, turns)),
+  EXPECT_EQ(RunsOf(Recall(os, {}, turns)),
             (Spans{{100, 103}, {103, 106}, {106, 109}, {109, 112}, {112, 115}, {115, 118}}));
   const std::vector<PageRef> one{read[3]};
-  EXPECT_EQ(RunsOf(os.Recall(one, turns)), (Spans{{112, 115}, {115, 118}, {24, 32}})) << "whole pages";
+  EXPECT_EQ(RunsOf(Recall(os, one, turns)), (Spans{{112, 115}, {115, 118}, {24, 32}})) << "whole pages";
   const std::vector<PageRef> many{read[3], read[5], read[7]};
-  const std::vector<Placement> placements = os.Recall(many, turns);
+  const std::vector<Placement> placements = Recall(os, many, turns);
   EXPECT_EQ(RunsOf(placements), (Spans{{112, 115}, {115, 118}, {42, 48}, {56, 64}}));
   EXPECT_EQ(placements.back().position + placements.back().tokens, 24) << "right before the question";
   EXPECT_EQ(os.trace().back().what, EventKind::kLeftOut);
@@ -547,7 +551,7 @@ TEST(MemoryOsTest, AConversationStandsBeforeWhatAQuestionRecalls) {
 
   // What a search names of it: the newest stays where it was said, what was found of older turns is nearest.
   const std::vector<PageRef> named{turns[5], turns[0]};
-  EXPECT_EQ(RunsOf(os.Recall(named, turns)), (Spans{{112, 115}, {115, 118}, {100, 103}}));
+  EXPECT_EQ(RunsOf(Recall(os, named, turns)), (Spans{{112, 115}, {115, 118}, {100, 103}}));
 
   os.ClearRecalled();
   EXPECT_TRUE(os.conversation().empty());
@@ -583,7 +587,7 @@ TEST(MemoryOsTest, OfAConversationHalfOfTheZoneComesAtMostWhereMoreIsFound) {
   config.recall.conversation_tokens = 1000;
   MemoryOs os = AskedAfterTurns(config, 4);
   const std::vector<PageRef> turns = TurnPages(os.conversation());
-  EXPECT_EQ(RunsOf(os.Recall(PagesOf(0, 96), turns)),
+  EXPECT_EQ(RunsOf(Recall(os, PagesOf(0, 96), turns)),
             (std::vector<TokenSpan>{{115, 118}, {118, 121}, {121, 124}, {85, 88}, {88, 96}}));
 }
 
@@ -592,7 +596,7 @@ TEST(MemoryOsTest, RecallDropsFromTheFrontWhenTheZoneIsFull) {
   for (int i = 0; i < 5; ++i) os.Observe(32, Origin::kRead);
   const std::vector<PageRef> pages = PagesOf(0, 160);
   const std::vector<PageRef> wanted{pages[1], pages[3], pages[5], pages[7]};
-  const std::vector<Placement> placements = os.Recall(wanted);
+  const std::vector<Placement> placements = Recall(os, wanted);
   ASSERT_EQ(placements.size(), 3U) << "20 tokens: two pages and the end of a third";
   EXPECT_EQ(placements[0].page, pages[3]);
   EXPECT_EQ(placements[0].first_token, 4);
@@ -608,17 +612,17 @@ TEST(MemoryOsTest, OtherStreamsWaitUntilSomethingHasLeft) {
   os.Observe(10, Origin::kRead);
   const std::vector<PageRef> other = PagesOf(3, 16);
   EXPECT_EQ(os.BeginPrompt().size(), 1U);
-  EXPECT_TRUE(os.Recall(other).empty()) << "positions 4 .. 24 are not free";
+  EXPECT_TRUE(Recall(os, other).empty()) << "positions 4 .. 24 are not free";
   EXPECT_EQ(os.NextPosition(), 10) << "and the frame is still a plain forward";
 
   os.Observe(42, Origin::kRead);
   EXPECT_EQ(os.rolling(), (TokenSpan{12, 52}));
-  const auto placements = os.Recall(other);
+  const auto placements = Recall(os, other);
   ASSERT_EQ(placements.size(), 2U);
   EXPECT_EQ(placements[0].position, 8) << "tokens 0-3 are the sinks of another stream, not of this one";
   EXPECT_EQ(placements[0].tokens, 8);
   EXPECT_EQ(placements[1].position, 16);
-  EXPECT_EQ(os.Recall(PagesOf(7, 10)).size(), 2U) << "tokens 4-9 of the own stream";
+  EXPECT_EQ(Recall(os, PagesOf(7, 10)).size(), 2U) << "tokens 4-9 of the own stream";
 }
 
 TEST(MemoryOsTest, WithoutArchivingNothingIsArchivedAndAnythingMayLeave) {
@@ -781,7 +785,7 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   EXPECT_TRUE(evictions[0].keeps[1].tombstone);
   EXPECT_EQ(evictions[0].keeps[1].span, (TokenSpan{4, 20}));
   EXPECT_EQ(evictions[0].anchor_positions, (std::vector<int64_t>{4, 6, 7}));
-  EXPECT_EQ(os.anchor_zone().topics, (std::vector<int64_t>{30})) << "the end of a text";
+  EXPECT_EQ(CopiesOf(os.frame()).topics, (std::vector<int64_t>{30})) << "the end of a text";
   EXPECT_EQ(os.NextPosition(), 4 + 8 + 20 + 40);
   std::vector<EventKind> said;
   for (const Event& event : os.trace()) {
@@ -793,9 +797,9 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   MemoryOs again(config);
   os.EndOfText();
   again.Resume(
-      {.stream_end = 60, .pages = PagesOf(0, 60), .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
-  EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
-  EXPECT_EQ(again.AnchorPositions(), os.AnchorPositions());
+      {.stream_end = 60, .pages = PagesOf(0, 60), .rolling_from = os.rolling().begin, .zones = os.frame().Save()});
+  EXPECT_EQ(CopiesOf(again.frame()), CopiesOf(os.frame()));
+  EXPECT_EQ(again.frame().CopyPositions(), os.frame().CopyPositions());
   std::vector<std::pair<EventKind, TokenSpan>> stands;
   for (const Event& event : again.trace()) stands.emplace_back(event.what, event.span);
   EXPECT_EQ(stands,
@@ -804,9 +808,8 @@ TEST(MemoryOsTest, AnchorsAndTombstonesAreTakenBeforeTheirTextLeaves) {
   std::vector<PageRef> pages = PagesOf(0, 60);
   pages.erase(pages.begin() + 1);
   MemoryOs forgotten(config);
-  forgotten.Resume(
-      {.stream_end = 60, .pages = pages, .rolling_from = os.rolling().begin, .anchor_zone = os.anchor_zone()});
-  EXPECT_TRUE(forgotten.anchor_zone().empty());
+  forgotten.Resume({.stream_end = 60, .pages = pages, .rolling_from = os.rolling().begin, .zones = os.frame().Save()});
+  EXPECT_TRUE(CopiesOf(forgotten.frame()).empty());
   EXPECT_EQ(forgotten.trace().size(), 1U);
 }
 
@@ -831,12 +834,12 @@ TEST(MemoryOsTest, ATraceSaysAllThatBecomesOfTheAnchorZone) {
       }
     }
     std::vector<int64_t> expected;
-    for (const TokenSpan& anchor : os.anchor_zone().anchors) {
+    for (const TokenSpan& anchor : CopiesOf(os.frame()).anchors) {
       for (int64_t t = anchor.begin; t < anchor.end; ++t) expected.push_back(t);
     }
     ASSERT_EQ(slots, expected) << step;
-    ASSERT_EQ(stones.size(), os.anchor_zone().tombstones.size()) << step;
-    for (size_t i = 0; i < stones.size(); ++i) ASSERT_EQ(stones[i], os.anchor_zone().tombstones[i].span) << step;
+    ASSERT_EQ(stones.size(), CopiesOf(os.frame()).tombstones.size()) << step;
+    for (size_t i = 0; i < stones.size(); ++i) ASSERT_EQ(stones[i], CopiesOf(os.frame()).tombstones[i].span) << step;
   }
   const auto times = [&os](EventKind what) {
     return std::count_if(os.trace().begin(), os.trace().end(),
@@ -850,7 +853,7 @@ TEST(MemoryOsTest, TraceTellsStatesAndIsBounded) {
   MemoryOs os(SmallConfig());
   os.Observe(60, Origin::kRead);
   os.BeginPrompt();
-  os.Recall(std::vector<PageRef>{PagesOf(0, 60)[1]});
+  Recall(os, std::vector<PageRef>{PagesOf(0, 60)[1]});
   os.ClearRecalled();
   std::vector<std::pair<EventKind, State>> seen;
   for (const Event& event : os.trace()) seen.emplace_back(event.what, event.state);
@@ -963,15 +966,15 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
                 .pages = PagesOf(0, 128),
                 .rolling_from = stood.rolling().begin,
                 .read_until = 84,
-                .anchor_zone = stood.anchor_zone(),
+                .zones = stood.frame().Save(),
                 .recall_counts = stood.recall_counts(),
                 .archived_until = 128});
-  EXPECT_EQ(again.anchor_zone(), stood.anchor_zone()) << "no topic begins in the middle of a text";
+  EXPECT_EQ(CopiesOf(again.frame()), CopiesOf(stood.frame())) << "no topic begins in the middle of a text";
   EXPECT_EQ(feed(again), 0U);
   EXPECT_EQ(again.stream_end(), 128);
   EXPECT_EQ(again.rolling(), os.rolling());
   EXPECT_EQ(again.NextPosition(), os.NextPosition());
-  EXPECT_EQ(again.anchor_zone(), os.anchor_zone());
+  EXPECT_EQ(CopiesOf(again.frame()), CopiesOf(os.frame()));
   EXPECT_EQ(again.archived_until(), 128);
   EXPECT_EQ(Only<ArchiveAction>(again.Observe(16, Origin::kRead)).size(), 1U) << "what comes behind it is new";
 
@@ -980,7 +983,7 @@ TEST(MemoryOsTest, WhatIsFedAgainIsNotArchivedAgainAndLeavesTheFrameAsItWas) {
   for (int i = 0; i < 7; ++i) from_the_beginning.Observe(12, Origin::kRead);
   EXPECT_EQ(feed(from_the_beginning), 0U);
   EXPECT_EQ(from_the_beginning.rolling(), os.rolling());
-  EXPECT_EQ(from_the_beginning.anchor_zone(), os.anchor_zone());
+  EXPECT_EQ(CopiesOf(from_the_beginning.frame()), CopiesOf(os.frame()));
   const ResumeState archived_less{.stream_end = 84, .rolling_from = 0, .read_until = 84, .archived_until = 83};
   EXPECT_DEATH(again.Resume(archived_less), "CHECK failed");
 }
@@ -991,7 +994,7 @@ TEST(MemoryOsTest, TraceTellsWhatWasAskedForInVain) {
   MemoryOs os(config);
   os.Observe(60, Origin::kRead);
   os.BeginPrompt();
-  os.Recall(PagesOf(0, 60));
+  Recall(os, PagesOf(0, 60));
   const size_t before = os.trace().size();
   os.Raise(Signal::kSummarize);  // all of it is archived, or too soon
   for (int i = 0; i < 6; ++i) os.Observe(1, Origin::kGenerated);
@@ -1028,7 +1031,7 @@ TEST(MemoryOsTest, WhatABranchDecidedIsInTheTraceAndMarked) {
   MemoryOs question = os.Branch();
   EXPECT_EQ(question.trace().size(), before) << "what was decided before is common";
   question.BeginPrompt();
-  question.Recall(std::vector<PageRef>{PagesOf(0, 60)[1]});
+  Recall(question, std::vector<PageRef>{PagesOf(0, 60)[1]});
   question.Observe(30, Origin::kPrompt);
   MemoryOs within = question.Branch();
   within.ClearRecalled();
@@ -1105,8 +1108,8 @@ struct ModelHost {
         KeepAnchors(*evict);
         KeepChosen(os, evict->tokens);
         Evict(*evict, os.sinks(), os.archiving());
-        ASSERT_EQ(evict->anchor_positions, os.AnchorPositions());
-        ASSERT_EQ(anchors.size() + os.anchor_zone().tombstones.size(), evict->anchor_positions.size());
+        ASSERT_EQ(evict->anchor_positions, os.frame().CopyPositions());
+        ASSERT_EQ(anchors.size() + CopiesOf(os.frame()).tombstones.size(), evict->anchor_positions.size());
         for (const Keep& keep : evict->keeps) {
           ASSERT_EQ(keep.span.end <= os.rolling().begin && keep.span.begin >= os.rolling().begin - evict->tokens, true);
         }
@@ -1161,7 +1164,7 @@ struct ModelHost {
 
   // What is held was chosen, was held or leaves just now, and is no anchor.
   void KeepChosen(const MemoryOs& os, int64_t leaving) {
-    const std::vector<int64_t> held = os.kept().Held();
+    const std::vector<int64_t> held = KeptOf(os).Held();
     for (const int64_t token : held) {
       const bool leaves = token < os.rolling().begin && token >= os.rolling().begin - leaving;
       ASSERT_TRUE(kept.contains(token) || (leaves && chosen.contains(token))) << token;
@@ -1177,7 +1180,7 @@ struct ModelHost {
 
   // What should come back of `wanted`: every token that is neither resident nor a sink of its stream, of a page named
   // twice by its last mention, cut to R from the back. Then checks that it does, and how.
-  void Recall(MemoryOs& os, const std::vector<PageRef>& wanted) {
+  void Bring(MemoryOs& os, const std::vector<PageRef>& wanted) {
     std::vector<std::pair<int64_t, int64_t>> expected;
     for (size_t i = 0; i < wanted.size(); ++i) {
       const PageRef& page = wanted[i];
@@ -1192,7 +1195,7 @@ struct ModelHost {
 
     recalled.clear();
     std::vector<std::pair<int64_t, int64_t>> got;
-    const std::vector<Placement> placements = os.Recall(wanted);
+    const std::vector<Placement> placements = Recall(os, wanted);
     int64_t next = placements.empty() ? 0 : placements.front().position;
     for (const Placement& placement : placements) {
       ASSERT_EQ(placement.position, next) << "contiguous";
@@ -1255,21 +1258,21 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
   if (!os.rolling().empty()) {
     ASSERT_EQ(host.at_position.rbegin()->first, os.NextPosition() - 1);
   }
-  for (const int64_t position : os.AnchorPositions()) {
+  for (const int64_t position : os.frame().CopyPositions()) {
     ASSERT_GE(position, config.sink_tokens);
-    ASSERT_LT(position, config.sink_tokens + config.anchor_zone());
+    ASSERT_LT(position, config.sink_tokens + CopySlots(config));
     ASSERT_FALSE(host.at_position.contains(position));
   }
   std::set<int64_t> once;
   for (const auto& [position, token] : host.at_position) ASSERT_TRUE(once.insert(token).second) << token;
   for (const int64_t token : host.anchors) ASSERT_TRUE(once.insert(token).second) << token << " is an anchor, too";
-  const std::vector<int64_t> shown = os.kept().Shown();
+  const std::vector<int64_t> shown = KeptOf(os).Shown();
   ASSERT_EQ(std::set<int64_t>(host.kept), ([&] {
-              const std::vector<int64_t> held = os.kept().Held();
+              const std::vector<int64_t> held = KeptOf(os).Held();
               return std::set<int64_t>(held.begin(), held.end());
             }()));
   ASSERT_LE(std::ssize(host.kept), config.kept.tokens);
-  ASSERT_EQ(os.kept_position(), config.sink_tokens + config.anchor_zone());
+  ASSERT_EQ(os.frame().PositionOf("kept"), config.sink_tokens + CopySlots(config));
   for (const int64_t token : shown) ASSERT_TRUE(once.insert(token).second) << token << " is kept, too";
   for (const int64_t token : host.kept) {
     const bool back =
@@ -1278,7 +1281,7 @@ void CheckInvariants(const MemoryOs& os, const ModelHost& host) {
   }
   std::set<std::pair<int64_t, int64_t>> came_back;
   for (const auto& [position, what] : host.recalled) {
-    ASSERT_GE(position, config.sink_tokens + config.anchor_zone() + config.kept.tokens);
+    ASSERT_GE(position, config.sink_tokens + CopySlots(config) + config.kept.tokens);
     ASSERT_FALSE(what.first == os.stream() && what.second >= os.rolling().begin && what.second < os.rolling().end);
     ASSERT_TRUE(came_back.insert(what).second) << what.second << " came back twice";
     ASSERT_FALSE(what.first == os.stream() && once.contains(what.second)) << what.second << " is resident twice";
@@ -1295,7 +1298,7 @@ void CheckConversation(MemoryOs& os, const ModelHost& host, const std::vector<Pa
   });
   std::set<std::pair<int64_t, int64_t>> came_back;
   int64_t next = os.NextPosition() - os.rolling().size();
-  const std::vector<Placement> placements = os.Recall(wanted, conversation);
+  const std::vector<Placement> placements = Recall(os, wanted, conversation);
   for (const Placement& placement : placements) next -= placement.tokens;
   for (const Placement& placement : placements) {
     ASSERT_EQ(placement.position, next);
@@ -1328,9 +1331,9 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
                              .rungs = static_cast<int32_t>(1 + below(4))};
   }
   config.residency.frame_tokens =
-      static_cast<int32_t>(config.residency.sink_tokens + config.residency.anchor_zone() +
-                           config.residency.kept.tokens + config.residency.recalled_tokens +
-                           config.residency.rolling_tokens + config.residency.evict_tokens + 1 + below(20));
+      static_cast<int32_t>(config.residency.sink_tokens + CopySlots(config.residency) + config.residency.kept.tokens +
+                           config.residency.recalled_tokens + config.residency.rolling_tokens +
+                           config.residency.evict_tokens + 1 + below(20));
   config.recall = {.prompt = true, .recent = below(2) == 0, .recent_every = 7, .recent_blocks = 2, .protect_tokens = 0};
   ASSERT_TRUE(Validate(config).ok());
 
@@ -1347,7 +1350,7 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
     if (!pages.empty()) pages.push_back(pages.front());
     MemoryOs talking = on.Branch();
     CheckConversation(talking, its_host, pages);
-    its_host.Recall(on, pages);
+    its_host.Bring(on, pages);
   };
 
   for (int step = 0; step < 400; ++step) {
@@ -1433,14 +1436,13 @@ TEST_P(RandomWalk, AgreesWithAModelHost) {
   reopened.Resume({.stream_end = os.stream_end(),
                    .pages = PagesOf(config.stream, os.stream_end()),
                    .rolling_from = os.rolling().begin,
-                   .anchor_zone = os.anchor_zone(),
-                   .kept = os.kept().state()});
+                   .zones = os.frame().Save()});
   if (os.sinks() == reopened.sinks()) {
     ASSERT_EQ(reopened.rolling(), os.rolling());
     if (reopened.evicted()) {
-      ASSERT_EQ(reopened.anchor_zone(), os.anchor_zone());
-      ASSERT_EQ(reopened.kept().state().blocks, os.kept().state().blocks);
-      ASSERT_EQ(reopened.kept().Held(), os.kept().Held());
+      ASSERT_EQ(CopiesOf(reopened.frame()), CopiesOf(os.frame()));
+      ASSERT_EQ(KeptOf(reopened).Save(), KeptOf(os).Save());
+      ASSERT_EQ(KeptOf(reopened).Held(), KeptOf(os).Held());
     }
     ASSERT_EQ(reopened.Room(), os.Room());
   }
@@ -1473,7 +1475,7 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
                                .rungs = static_cast<int32_t>(1 + below(4))}};
   config.recall = {.recent = true, .signal = true, .prompt_rolling_tokens = 5, .recent_every = 9, .protect_tokens = 3};
   const auto fit_frame = [](ResidencyConfig& zones) {
-    zones.frame_tokens = static_cast<int32_t>(zones.sink_tokens + zones.anchor_zone() + zones.kept.tokens +
+    zones.frame_tokens = static_cast<int32_t>(zones.sink_tokens + CopySlots(zones) + zones.kept.tokens +
                                               zones.recalled_tokens + zones.rolling_tokens + zones.evict_tokens + 20);
   };
   fit_frame(config.residency);
@@ -1487,15 +1489,15 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
     std::vector<PageRef> pages;
     for (const PageRef& page : its_host.pages) {
       bool near = page.span.end + 16 > on.rolling().begin || page.span.begin < 16;
-      for (const TokenSpan& anchor : on.anchor_zone().anchors) near = near || anchor.Overlaps(page.span);
-      for (const int64_t t : on.kept().Held()) near = near || page.span.Overlaps({t, t + 1});
+      for (const TokenSpan& anchor : CopiesOf(on.frame()).anchors) near = near || anchor.Overlaps(page.span);
+      for (const int64_t t : KeptOf(on).Held()) near = near || page.span.Overlaps({t, t + 1});
       if (below(near ? 2 : 12) == 0) pages.push_back(page);
     }
     for (const PageRef& page : other) {
       if (below(4) == 0) pages.push_back(page);
     }
     if (below(2) == 0) std::shuffle(pages.begin(), pages.end(), random);
-    its_host.Recall(on, pages);
+    its_host.Bring(on, pages);
   };
   const auto step = [&](MemoryOs& on, ModelHost& its_host) {
     switch (below(8)) {
@@ -1547,8 +1549,7 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
                                                     .pages = host.pages,
                                                     .rolling_from = os.rolling().begin,
                                                     .read_until = os.read_until(),
-                                                    .anchor_zone = os.anchor_zone(),
-                                                    .kept = os.kept().state(),
+                                                    .zones = os.frame().Save(),
                                                     .recall_counts = os.recall_counts(),
                                                     .cooldown_until = os.cooldown_until()})) {
       const int64_t first = placement.page.span.begin + placement.first_token;
@@ -1556,9 +1557,9 @@ TEST_P(RandomWalk, NoTokenIsResidentTwiceAndNoSinkComesBack) {
         ASSERT_TRUE(its_host.at_position.emplace(placement.position + i, first + i).second);
       }
     }
-    if (!again.anchor_zone().empty()) its_host.anchors = host.anchors;
+    if (!CopiesOf(again.frame()).empty()) its_host.anchors = host.anchors;
     its_host.chosen = host.chosen;
-    for (const int64_t token : again.kept().Held()) {
+    for (const int64_t token : KeptOf(again).Held()) {
       ASSERT_TRUE(host.kept.contains(token)) << "nothing has its keys";
       its_host.kept.insert(token);
     }
@@ -1592,9 +1593,9 @@ TEST(MemoryOsTest, NothingThatCameBackProtectsNothing) {
   config.recall.protect_tokens = 100;
   MemoryOs os(config);
   for (int i = 0; i < 5; ++i) os.Observe(32, Origin::kRead);
-  EXPECT_TRUE(os.Recall({}).empty());
+  EXPECT_TRUE(Recall(os, {}).empty());
   EXPECT_EQ(Only<RecallAction>(os.Raise(Signal::kRetrieve)).size(), 1U);
-  EXPECT_FALSE(os.Recall(PagesOf(0, 40)).empty());
+  EXPECT_FALSE(Recall(os, PagesOf(0, 40)).empty());
   EXPECT_TRUE(Only<RecallAction>(os.Raise(Signal::kRetrieve)).empty()) << "what came back stays a while";
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "everlong/os/residency.h"
+#include "os_zones.h"
 
 namespace everlong::os {
 namespace {
@@ -104,6 +105,12 @@ TEST(ResidencyTest, ResumeStopsAtAGap) {
   EXPECT_EQ(residency.NextPosition(), 24);
 }
 
+// Return whether the zones took it over.
+bool Adopts(Residency& residency, const Copies& copies) {
+  residency.Open(Saved(copies), [](std::span<const TokenSpan>) { return true; });
+  return CopiesOf(residency) == copies;
+}
+
 ResidencyConfig WithZone(int32_t anchor_tokens, int32_t anchors, int32_t tombstones) {
   ResidencyConfig config = kConfig;
   config.anchor_tokens = anchor_tokens;
@@ -141,7 +148,7 @@ TEST(ResidencyTest, WhatIsOutsideIsNeitherSinkNorAnchorNorRolling) {
   residency.BeginTopic(30);
   residency.Append(20);
   residency.Evict(28);  // 4 .. 32: of the topic at 30 two tokens
-  ASSERT_EQ(residency.anchor_zone().anchors, (std::vector<TokenSpan>{{10, 12}, {12, 16}, {30, 32}}));
+  ASSERT_EQ(CopiesOf(residency).anchors, (std::vector<TokenSpan>{{10, 12}, {12, 16}, {30, 32}}));
   using Runs = std::vector<TokenSpan>;
   EXPECT_EQ(residency.Outside({0, 50}), (Runs{{4, 10}, {16, 30}}));
   EXPECT_EQ(residency.Outside({2, 9}), (Runs{{4, 9}}));
@@ -169,16 +176,16 @@ TEST(ResidencyTest, TheFirstTokensOfATopicStayWhenTheyLeaveRolling) {
   keeps = residency.Evict(12).keeps;  // 10 .. 22
   ASSERT_EQ(keeps.size(), 1U);
   EXPECT_EQ(keeps[0].span, (TokenSpan{20, 22}));
-  EXPECT_EQ(residency.anchor_zone().anchors, (std::vector<TokenSpan>{{4, 6}, {20, 22}}));
-  EXPECT_EQ(residency.AnchorPositions(), (std::vector<int64_t>{4, 5, 6, 7}));
+  EXPECT_EQ(CopiesOf(residency).anchors, (std::vector<TokenSpan>{{4, 6}, {20, 22}}));
+  EXPECT_EQ(residency.CopyPositions(), (std::vector<int64_t>{4, 5, 6, 7}));
   keeps = residency.Evict(4).keeps;  // 22 .. 26: the topic's rest, and two of the next
   ASSERT_EQ(keeps.size(), 2U);
   EXPECT_EQ(keeps[0].span, (TokenSpan{22, 24}));
   EXPECT_TRUE(keeps[0].dropped.empty());
   EXPECT_EQ(keeps[1].span, (TokenSpan{24, 26}));
   EXPECT_EQ(keeps[1].dropped, (TokenSpan{4, 6})) << "the oldest anchor, whole";
-  EXPECT_EQ(residency.anchor_zone().anchors, (std::vector<TokenSpan>{{20, 24}, {24, 26}}));
-  EXPECT_EQ(residency.anchor_zone().topics, (std::vector<int64_t>{24}));
+  EXPECT_EQ(CopiesOf(residency).anchors, (std::vector<TokenSpan>{{20, 24}, {24, 26}}));
+  EXPECT_EQ(CopiesOf(residency).topics, (std::vector<int64_t>{24}));
 }
 
 // Whatever is read, cut and evicted: anchors are the first tokens of the newest topics, and every token that left is in
@@ -241,7 +248,7 @@ TEST(ResidencyTest, AnchorZoneAgreesWithItsDefinition) {
       }
       ASSERT_EQ(anchor_slots, expected) << seed;
 
-      const AnchorZone& zone = residency.anchor_zone();
+      const Copies zone = CopiesOf(residency);
       ASSERT_LE(zone.tombstones.size(), static_cast<size_t>(config.tombstones));
       ASSERT_EQ(stones.size(), zone.tombstones.size());
       int64_t reached = left_from;
@@ -255,21 +262,21 @@ TEST(ResidencyTest, AnchorZoneAgreesWithItsDefinition) {
       if (config.tombstones > 0) {
         ASSERT_EQ(reached, left_until);
       }
-      const std::vector<int64_t> positions = residency.AnchorPositions();
+      const std::vector<int64_t> positions = residency.CopyPositions();
       ASSERT_EQ(positions.size(), stones.size() + anchor_slots.size());
       ASSERT_TRUE(std::is_sorted(positions.begin(), positions.end()));
       if (!positions.empty()) {
         ASSERT_GE(positions.front(), config.sink_tokens);
-        ASSERT_LT(positions.back(), config.sink_tokens + config.anchor_zone());
+        ASSERT_LT(positions.back(), config.sink_tokens + CopySlots(config));
       }
     }
 
     Residency again(config);
     again.Resume(residency.stream_end(), residency.sinks(), 0, residency.rolling().begin);
     if (again.rolling() != residency.rolling() || !again.evicted()) continue;
-    ASSERT_TRUE(again.Adopt(residency.anchor_zone())) << seed;
-    EXPECT_EQ(again.anchor_zone(), residency.anchor_zone());
-    EXPECT_EQ(again.AnchorPositions(), residency.AnchorPositions());
+    ASSERT_TRUE(Adopts(again, CopiesOf(residency))) << seed;
+    EXPECT_EQ(CopiesOf(again), CopiesOf(residency));
+    EXPECT_EQ(again.CopyPositions(), residency.CopyPositions());
   }
 }
 
@@ -277,45 +284,45 @@ TEST(ResidencyTest, AdoptsOnlyAZoneThatFits) {
   Residency residency(WithZone(3, 2, 2));
   residency.Resume(100, 100, 0);
   ASSERT_EQ(residency.rolling().begin, 60);
-  const AnchorZone zone{{{{4, 20}, 16}, {{20, 60}, 30}}, {{8, 11}, {30, 32}}, {59, 100}};
-  EXPECT_TRUE(residency.Adopt(zone));
-  EXPECT_EQ(residency.anchor_zone(), zone);
+  const Copies zone{{{{4, 20}, 16}, {{20, 60}, 30}}, {{8, 11}, {30, 32}}, {59, 100}};
+  EXPECT_TRUE(Adopts(residency, zone));
+  EXPECT_EQ(CopiesOf(residency), zone);
   const auto refuses = [](auto change) {
     Residency other(WithZone(3, 2, 2));
     other.Resume(100, 100, 0);
-    const AnchorZone before = other.anchor_zone();
-    AnchorZone changed{{{{4, 20}, 16}, {{20, 60}, 30}}, {{8, 11}, {30, 32}}, {59, 100}};
+    const Copies before = CopiesOf(other);
+    Copies changed{{{{4, 20}, 16}, {{20, 60}, 30}}, {{8, 11}, {30, 32}}, {59, 100}};
     change(changed);
-    EXPECT_FALSE(other.Adopt(changed));
-    EXPECT_EQ(other.anchor_zone(), before);
+    EXPECT_FALSE(Adopts(other, changed));
+    EXPECT_EQ(CopiesOf(other), before);
   };
-  refuses([](AnchorZone& z) { z.tombstones.push_back({{60, 61}, 1}); });
-  refuses([](AnchorZone& z) { z.tombstones[1].span.end = 61; });
-  refuses([](AnchorZone& z) { z.tombstones[0].span.begin = 3; });
-  refuses([](AnchorZone& z) { z.tombstones[1].span.begin = 19; });
-  refuses([](AnchorZone& z) { z.tombstones[0].tokens = 0; });
-  refuses([](AnchorZone& z) { z.tombstones[0].tokens = 17; });
-  refuses([](AnchorZone& z) { z.anchors.push_back({40, 41}); });
-  refuses([](AnchorZone& z) { z.anchors[0].end = 12; });
-  refuses([](AnchorZone& z) { z.anchors[1] = {59, 61}; });
-  refuses([](AnchorZone& z) { z.anchors[1] = {31, 31}; });
-  refuses([](AnchorZone& z) { z.topics = {100, 59}; });
-  refuses([](AnchorZone& z) { z.topics = {101}; });
+  refuses([](Copies& z) { z.tombstones.push_back({{60, 61}, 1}); });
+  refuses([](Copies& z) { z.tombstones[1].span.end = 61; });
+  refuses([](Copies& z) { z.tombstones[0].span.begin = 3; });
+  refuses([](Copies& z) { z.tombstones[1].span.begin = 19; });
+  refuses([](Copies& z) { z.tombstones[0].tokens = 0; });
+  refuses([](Copies& z) { z.tombstones[0].tokens = 17; });
+  refuses([](Copies& z) { z.anchors.push_back({40, 41}); });
+  refuses([](Copies& z) { z.anchors[0].end = 12; });
+  refuses([](Copies& z) { z.anchors[1] = {59, 61}; });
+  refuses([](Copies& z) { z.anchors[1] = {31, 31}; });
+  refuses([](Copies& z) { z.topics = {100, 59}; });
+  refuses([](Copies& z) { z.topics = {101}; });
   Residency whole(WithZone(3, 2, 2));
   whole.Resume(30, 30, 0);
-  EXPECT_FALSE(whole.Adopt(zone)) << "nothing has left that frame";
+  EXPECT_FALSE(Adopts(whole, zone)) << "nothing has left that frame";
 }
 
 TEST(ResidencyDeathTest, RefusesToLeaveItsBounds) {
   Residency residency(kConfig);
   EXPECT_DEATH(residency.Append(residency.Room() + 1), "CHECK failed");
   EXPECT_DEATH(residency.Evict(1), "CHECK failed");
-  EXPECT_DEATH(residency.SetRecalled(1), "CHECK failed") << "the zone is not open yet";
+  EXPECT_DEATH(residency.Fill(1, {}), "CHECK failed") << "the zone is not open yet";
   residency.Append(residency.Room());
   EXPECT_DEATH(residency.Evict(0), "CHECK failed");
   residency.Evict(1);
-  residency.SetRecalled(20);
-  EXPECT_DEATH(residency.SetRecalled(21), "CHECK failed");
+  residency.Fill(20, {});
+  EXPECT_DEATH(residency.Fill(21, {}), "CHECK failed");
   Residency with_anchors(WithZone(2, 2, 0));
   with_anchors.BeginTopic(10);
   EXPECT_DEATH(with_anchors.BeginTopic(9), "CHECK failed");

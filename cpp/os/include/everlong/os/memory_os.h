@@ -5,14 +5,10 @@
 // thread-safe.
 //
 // Frame positions. Before anything has left the frame, the stream lies at positions 0, 1, 2 ... as in a plain forward.
-// From the first eviction:
+// From the first eviction, the zones lie one behind the other (zones.cc), and rolling behind them:
 //
 //   | sinks | tombstones | anchors | kept | unused | recalled      | rolling                                  |
 //   0 .. S    .. S + tombstones .. S + A .. S + A + N ..  ..  P - 1  P = S + A + N + R .. P + rolling
-//
-// Recalled pages are right-aligned against rolling, so that a recall moves no resident key. Kept tokens are in order of
-// time from S + A, without gaps. A recalled page comes back whole and hides its kept tokens, so no token is in the
-// frame twice.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +16,6 @@
 #include <deque>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,6 +23,8 @@
 #include "everlong/base/role.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/os/event.h"
+#include "everlong/os/offer.h"
 #include "everlong/os/recall_policy.h"
 #include "everlong/os/residency.h"
 #include "everlong/os/segmenter.h"
@@ -79,70 +76,12 @@ struct TrimAction {
 };
 using Action = std::variant<ArchiveAction, TrimAction, EvictAction, RecallAction>;
 
-// One run of tokens to restore into the recalled zone. Or the Detail Tokens of a block, which are computed there:
-// `page` then names the block and all its tokens, and `tokens` counts the slots that stand for them.
-struct Placement {
-  PageRef page;
-  int32_t first_token = 0;  // within the page
-  int32_t tokens = 0;
-  int64_t position = 0;  // frame position of the first token
-  bool details = false;
-};
-
-// Only these tokens of a block come back: those that its payload `kept` holds.
-struct KeptPayload {
-  int64_t block = 0;
-  std::vector<int64_t> tokens;  // of the block's stream, ascending
-};
-
-// A block that comes back as its Detail Tokens: slots that stand for all of its tokens, and are none of them.
-struct DetailBlock {
-  int64_t block = 0;
-  int64_t stream = 0;
-  TokenSpan span;  // of that stream
-  int32_t slots = 0;
-};
-
 // How tokens came into the frame.
 enum class Origin : uint8_t { kRead, kPrompt, kGenerated };
 Role RoleOf(Origin origin);  // read, asked or said
 
 // A request of the model, by a control token, or of a host, through the API.
 enum class Signal : uint8_t { kSummarize, kRetrieve };
-
-// Tokens of a block that came back.
-struct RestoredRun {
-  int64_t block = 0;
-  int64_t stream = 0;
-  TokenSpan span;            // of that stream
-  int32_t detail_slots = 0;  // 0: the tokens themselves; else so many slots came in their place
-  bool operator==(const RestoredRun&) const = default;
-};
-
-// The kind of a decision.
-enum class EventKind : uint8_t {
-  kArchive,
-  kEvict,
-  kRecall,
-  kRecallWaits,  // what came back last is protected
-  kRestore,
-  kLeftOut,  // found tokens that did not fit
-  kClear,
-  kResume,
-  kSummarizeSignal,   // received at span's token
-  kRetrieveSignal,    // the same
-  kSignalPassedOver,  // too soon after the block's begin or the last signal, or no policy uses it
-  // Of the anchor zone:
-  kAnchor,            // span's tokens stay
-  kAnchorDropped,     // they stay no longer
-  kTombstone,         // span's mean stays
-  kTombstonesMerged,  // two are now one, of this span
-  // Of the zone "kept":
-  kTrim,         // so many tokens of span's block were chosen
-  kTrimAgain,    // so many of them are left
-  kKeptDropped,  // none is left
-};
-std::string_view NameOf(EventKind kind);  // "archive", "recall waits", "tombstones merged": the enum's words
 
 // One decision, for people: what was decided, and at which token of the stream.
 struct Event {
@@ -172,10 +111,9 @@ struct ResumeState {
   // One past the newest token that was read. The tokens behind it were said, so they stay before the next question as
   // they would have. Without it, all was read.
   std::optional<int64_t> read_until = std::nullopt;
-  // That frame's anchor zone. It is taken over if it fits (Residency::Adopt) and all of its text is among the pages.
-  std::optional<AnchorZone> anchor_zone = std::nullopt;
-  // Its zone "kept" likewise (KeptZone::Adopt). Chosen tokens that were in its rolling but not in this one are lost.
-  std::optional<KeptState> kept = std::nullopt;
+  // What that frame's zones saved. It is taken over where it fits (Residency::Open) and all of its text is among the
+  // pages.
+  SavedZones zones = {};
   // What that frame's policy had counted (RecallPolicy::Adopt). Without it, counting begins anew.
   std::optional<RecallCounts> recall_counts = std::nullopt;
   // Signals before this token of the stream are ignored, where a stream of this length can have such a cooldown.
@@ -192,6 +130,8 @@ inline constexpr size_t kTraceCapacity = 10000;
 class MemoryOs {
  public:
   explicit MemoryOs(const MemoryOsConfig& config);  // CHECKs Validate(config)
+  // Use these zones in place of those of the config.
+  MemoryOs(const MemoryOsConfig& config, ZoneList zones);
 
   // --- before a forward
   // Return how many more tokens the frame takes now. A chunk is at most this long. At least 1 after every call.
@@ -205,7 +145,7 @@ class MemoryOs {
   // counts for the recall policies. `boundaries` say where blocks may end: in order, each within the new tokens or at
   // their ends. `topic_probabilities` are the learned trigger's outputs after each new token
   // (Segmenter::NoteProbability): one a token, or none. `tombstone_scores` say how much the newest token attends to
-  // each tombstone of anchor_zone() before this call, in its order, or none (CHECKed). With generated tokens the
+  // each of frame().StandIns() before this call, in its order, or none (CHECKed). With generated tokens the
   // highest score from `tombstone_threshold` wakes its tombstone, if no other policy asks for a recall. The tombstone
   // that woke last is skipped while its recall is still in the frame.
   std::vector<Action> Observe(int64_t tokens, Origin origin, std::span<const Boundary> boundaries = {},
@@ -231,21 +171,9 @@ class MemoryOs {
   // Tokens that could not come back stay: those that are not archived in a frame that archives no more, and all where
   // there is no recalled zone.
   std::vector<Action> BeginPrompt();
-  // Fill the recalled zone with these pages, first to last in frame order, in place of what was recalled before. Tokens
-  // that are resident already, also as anchors, and sinks of their stream are left out. So is the second mention of a
-  // page, and what exceeds the zone: the first tokens are dropped. A page that is resident in its middle comes back in
-  // several placements. The last token is right before rolling. Nothing is placed while nothing has left the frame.
-  // `conversation`: pages of conversation(), in order of time. The newest of them come before `pages`, whole, and are
-  // not repeated where `pages` name them. They take at most conversation_tokens and half of the zone. Where nothing of
-  // `pages` is placed, they take as much of the zone as there is.
-  // `kept`: of the pages of such a block only its chosen tokens come, each run in a placement. Those that the zone
-  // "kept" holds stay there.
-  // `details`: blocks that come before `pages` as Detail Tokens, first to last, each with at least 1 slot (CHECKed) and
-  // whole or not at all. Where not all fit, the first ones are left out. Beside pages they get half of the zone, and
-  // what pages leave of it. Alone they get all of it. A block of which nothing has left the frame is left out, and so
-  // is a second mention. They hide no kept tokens.
-  std::vector<Placement> Recall(std::span<const PageRef> pages, std::span<const PageRef> conversation = {},
-                                std::span<const KeptPayload> kept = {}, std::span<const DetailBlock> details = {});
+  // Fill the recalled zone with what PlaceOffers makes of these offers, in place of what was recalled before. Nothing
+  // is placed while nothing has left the frame.
+  std::vector<Placement> Recall(std::span<const Offer> offers);
   void ClearRecalled();
 
   // --- a new process goes on with an archived stream
@@ -274,17 +202,14 @@ class MemoryOs {
   // Return what left rolling for the question of the last BeginPrompt() and was said since text was read: the newest
   // tokens, as many as the recalled zone holds. Empty after ClearRecalled().
   [[nodiscard]] TokenSpan conversation() const;
-  [[nodiscard]] TokenSpan rolling() const;  // span of the stream in the rolling zone
-  [[nodiscard]] int64_t sinks() const;      // sink tokens in the frame
-  [[nodiscard]] const AnchorZone& anchor_zone() const;
-  [[nodiscard]] const KeptZone& kept() const;
-  [[nodiscard]] int64_t kept_position() const;  // frame position of the first token that the zone shows
+  [[nodiscard]] TokenSpan rolling() const;                             // span of the stream in the rolling zone
+  [[nodiscard]] int64_t sinks() const;                                 // sink tokens in the frame
+  [[nodiscard]] const Residency& frame() const { return residency_; }  // zones, and who lies where
   // Return the first token of the open block: not archived yet, or, where it is fed again, not trimmed yet.
   [[nodiscard]] int64_t open_from() const;
   [[nodiscard]] const RecallCounts& recall_counts() const;
-  [[nodiscard]] int64_t cooldown_until() const;                // Segmenter
-  [[nodiscard]] std::vector<int64_t> AnchorPositions() const;  // frame positions of the anchor zone's slots
-  [[nodiscard]] int64_t recalled_tokens() const;               // in the recalled zone now
+  [[nodiscard]] int64_t cooldown_until() const;   // Segmenter
+  [[nodiscard]] int64_t recalled_tokens() const;  // in the recalled zone now
   [[nodiscard]] bool evicted() const;  // whether anything has left the frame, so that there is a recalled zone
   [[nodiscard]] const std::vector<Event>& trace() const;
   [[nodiscard]] std::optional<int64_t> branched_at() const;  // of a Branch(): the stream's token that it began before
@@ -301,22 +226,15 @@ class MemoryOs {
   [[nodiscard]] TokenSpan Waking(std::span<const float> scores) const;
   // Ask which tokens to keep of a block that was just closed.
   void Trim(TokenSpan block, std::vector<Action>& actions);
-  // Let chosen tokens that have left rolling enter the zone, once no choice is due any more.
-  void EnterKept();
-  // Return the runs of `page` that a recall may bring, in order: not resident (as sinks, anchors or rolling), and no
-  // sinks of their stream, whichever that is.
-  [[nodiscard]] std::vector<TokenSpan> Recallable(const PageRef& page) const;
-  // Return what of `runs` is among a block's chosen tokens and not in the zone "kept".
-  [[nodiscard]] std::vector<TokenSpan> ChosenOf(std::span<const TokenSpan> runs, const PageRef& page,
-                                                const KeptPayload& kept) const;
-  [[nodiscard]] int64_t RecallableTokens(const PageRef& page) const;
-  // Return those of `details` that a recall may bring, in order, each once.
-  [[nodiscard]] std::vector<DetailBlock> RecallableDetails(std::span<const DetailBlock> details) const;
-  // Return whether every token of these spans is in these pages of the stream, in order of time.
-  [[nodiscard]] bool AllArchived(std::span<const TokenSpan> spans, std::span<const PageRef> pages) const;
+  // Let chosen tokens that have left rolling enter their zone, once no choice is due any more.
+  void Settle();
+  // Of Resume: the frame's state and where pages go; the blocks that are fed again.
+  std::vector<Placement> ResumeFrame(const ResumeState& from);
+  void FeedAgain(const ResumeState& from);
   void RecordPassedOver(int64_t position);
   // Record an event. The caller fills in what only some kinds have.
   Event& Record(EventKind what, TokenSpan span, int64_t tokens);
+  void Record(std::span<const ZoneEvent> events);
   Event& Append(Event event);
 
   MemoryOsConfig config_;
