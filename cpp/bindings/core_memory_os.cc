@@ -1,6 +1,9 @@
+#include "core_memory_os.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <algorithm>
 #include <functional>
@@ -24,14 +27,17 @@ namespace everlong::bindings {
 namespace {
 
 namespace py = pybind11;
-using os::ArchiveAction;
-using os::EvictAction;
 using os::MemoryOs;
 using os::MemoryOsConfig;
 using os::Origin;
 using os::Placement;
-using os::RecallAction;
 using os::TrimAction;
+
+// What these objects are to Python's type checkers. Nothing is checked at run time that was not before.
+using AnyDict = py::typing::Dict<py::str, py::object>;
+using ZoneDict = py::typing::Dict<py::str, py::typing::List<py::object>>;
+using OptionalDict = py::typing::Optional<AnyDict>;  // any object
+using Integer = py::typing::Union<py::int_>;         // any object
 
 const char* StateName(os::State state) {
   switch (state) {
@@ -64,129 +70,6 @@ os::Signal ParseSignal(const std::string& name) {
   if (name == "summarize") return os::Signal::kSummarize;
   if (name == "retrieve") return os::Signal::kRetrieve;
   throw py::value_error("signal: \"" + name + "\", expected \"summarize\" or \"retrieve\"");
-}
-
-const char* TriggerName(os::RecallTrigger trigger) {
-  switch (trigger) {
-    case os::RecallTrigger::kPrompt:
-      return "prompt";
-    case os::RecallTrigger::kRecent:
-      return "recent";
-    case os::RecallTrigger::kPeriodic:
-      return "periodic";
-    case os::RecallTrigger::kSignal:
-      return "signal";
-    case os::RecallTrigger::kTombstone:
-      return "tombstone";
-  }
-  EVERLONG_CHECK(false);
-}
-
-// Bind the nested fields as one flat object, each a property.
-template <class T>
-void BindField(py::class_<MemoryOsConfig>& type, const char* name, T& (*field)(MemoryOsConfig&)) {
-  type.def_property(
-      name, [field](MemoryOsConfig& self) { return field(self); },
-      [field](MemoryOsConfig& self, T value) { field(self) = value; });
-}
-
-void BindConfig(py::module_& module) {
-  py::class_<MemoryOsConfig> type(module, "MemoryOsConfig");
-  type.def(py::init([](const py::kwargs& fields) {
-    auto config = std::make_unique<MemoryOsConfig>();
-    const py::object self = py::cast(config.get(), py::return_value_policy::reference);
-    const py::dict known = py::type::of(self).attr("__dict__");
-    for (const auto& [name, value] : fields) {
-      if (!known.contains(name)) {
-        throw py::type_error("MemoryOsConfig has no field \"" + std::string(py::str(name)) + "\"");
-      }
-      try {
-        py::setattr(self, name, value);
-      } catch (py::error_already_set& error) {
-        py::raise_from(
-            error, PyExc_TypeError,
-            ("MemoryOsConfig." + std::string(py::str(name)) + ": unfit value " + std::string(py::repr(value))).c_str());
-        throw py::error_already_set();
-      }
-    }
-    return config;
-  }));
-  BindField<int64_t>(type, "stream", [](MemoryOsConfig& c) -> int64_t& { return c.stream; });
-  BindField<int32_t>(type, "frame_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.frame_tokens; });
-  BindField<int32_t>(type, "sink_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.sink_tokens; });
-  BindField<int32_t>(type, "recalled_tokens",
-                     [](MemoryOsConfig& c) -> int32_t& { return c.residency.recalled_tokens; });
-  BindField<int32_t>(type, "rolling_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.rolling_tokens; });
-  BindField<int32_t>(type, "evict_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.evict_tokens; });
-  BindField<int32_t>(type, "anchor_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchor_tokens; });
-  BindField<int32_t>(type, "anchors", [](MemoryOsConfig& c) -> int32_t& { return c.residency.anchors; });
-  BindField<int32_t>(type, "tombstones", [](MemoryOsConfig& c) -> int32_t& { return c.residency.tombstones; });
-  BindField<int32_t>(type, "kept_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.tokens; });
-  BindField<int32_t>(type, "kept_share", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.share; });
-  BindField<int32_t>(type, "kept_rungs", [](MemoryOsConfig& c) -> int32_t& { return c.residency.kept.rungs; });
-  BindField<int32_t>(type, "block_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.block_tokens; });
-  BindField<int32_t>(type, "least_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.least_tokens; });
-  BindField<int32_t>(type, "cooldown_tokens",
-                     [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.cooldown_tokens; });
-  BindField<float>(type, "topic_threshold", [](MemoryOsConfig& c) -> float& { return c.segmenter.topic_threshold; });
-  BindField<int32_t>(type, "topic_lookahead",
-                     [](MemoryOsConfig& c) -> int32_t& { return c.segmenter.topic_lookahead; });
-  BindField<bool>(type, "recall_prompt", [](MemoryOsConfig& c) -> bool& { return c.recall.prompt; });
-  BindField<bool>(type, "recall_recent", [](MemoryOsConfig& c) -> bool& { return c.recall.recent; });
-  BindField<bool>(type, "recall_periodic", [](MemoryOsConfig& c) -> bool& { return c.recall.periodic; });
-  BindField<bool>(type, "recall_signal", [](MemoryOsConfig& c) -> bool& { return c.recall.signal; });
-  BindField<bool>(type, "recall_tombstone", [](MemoryOsConfig& c) -> bool& { return c.recall.tombstone; });
-  BindField<float>(type, "tombstone_threshold",
-                   [](MemoryOsConfig& c) -> float& { return c.recall.tombstone_threshold; });
-  BindField<int32_t>(type, "periodic_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.periodic_every; });
-  BindField<int32_t>(type, "protect_tokens", [](MemoryOsConfig& c) -> int32_t& { return c.recall.protect_tokens; });
-  BindField<int32_t>(type, "prompt_rolling_tokens",
-                     [](MemoryOsConfig& c) -> int32_t& { return c.recall.prompt_rolling_tokens; });
-  BindField<int32_t>(type, "conversation_tokens",
-                     [](MemoryOsConfig& c) -> int32_t& { return c.recall.conversation_tokens; });
-  BindField<int32_t>(type, "recent_every", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_every; });
-  BindField<int32_t>(type, "recent_blocks", [](MemoryOsConfig& c) -> int32_t& { return c.recall.recent_blocks; });
-}
-
-void BindActions(py::module_& module) {
-  py::class_<ArchiveAction>(module, "Archive")
-      .def_property_readonly("begin", [](const ArchiveAction& self) { return self.span.begin; })
-      .def_property_readonly("end", [](const ArchiveAction& self) { return self.span.end; })
-      .def_readonly("sink_tokens", &ArchiveAction::sink_tokens)
-      .def_property_readonly("role", [](const ArchiveAction& self) { return NameOf(self.role); });
-  py::class_<TrimAction>(module, "Trim")
-      .def_property_readonly("begin", [](const TrimAction& self) { return self.block.begin; })
-      .def_property_readonly("end", [](const TrimAction& self) { return self.block.end; })
-      .def_readonly("tokens", &TrimAction::tokens)
-      .def_property_readonly("runs", [](const TrimAction& self) {
-        std::vector<std::pair<int64_t, int64_t>> runs;
-        for (const TokenSpan& run : self.from) runs.emplace_back(run.begin, run.end);
-        return runs;
-      });
-  py::class_<os::Keep>(module, "Keep")
-      .def_readonly("tombstone", &os::Keep::tombstone)
-      .def_property_readonly("begin", [](const os::Keep& self) { return self.span.begin; })
-      .def_property_readonly("end", [](const os::Keep& self) { return self.span.end; })
-      .def_property_readonly("dropped", [](const os::Keep& self) { return self.dropped.size(); })
-      .def_readonly("merged", &os::Keep::merged)
-      .def_readonly("merged_tokens", &os::Keep::merged_tokens)
-      .def_readonly("next_tokens", &os::Keep::next_tokens);
-  py::class_<EvictAction>(module, "Evict")
-      .def_readonly("tokens", &EvictAction::tokens)
-      .def_readonly("delta", &EvictAction::delta)
-      .def_readonly("keeps", &EvictAction::keeps)
-      .def_readonly("anchor_positions", &EvictAction::anchor_positions);
-  py::class_<RecallAction>(module, "Recall")
-      .def_property_readonly("trigger", [](const RecallAction& self) { return TriggerName(self.trigger); })
-      .def_readonly("blocks", &RecallAction::blocks)
-      .def_property_readonly("span",
-                             [](const RecallAction& self) { return std::pair(self.span.begin, self.span.end); });
-  py::class_<Placement>(module, "Placement")
-      .def_readonly("page", &Placement::page)
-      .def_readonly("first_token", &Placement::first_token)
-      .def_readonly("tokens", &Placement::tokens)
-      .def_readonly("position", &Placement::position)
-      .def_readonly("details", &Placement::details);
 }
 
 // The core CHECKs the rules that its host must keep. Python gets an exception instead.
@@ -249,19 +132,19 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
 }
 
 // Return plain numbers, as JSON keeps them.
-py::dict AnchorZoneDict(const os::AnchorZone& zone) {
+ZoneDict AnchorZoneDict(const os::AnchorZone& zone) {
   std::vector<std::tuple<int64_t, int64_t, int64_t>> tombstones;
   std::vector<std::pair<int64_t, int64_t>> anchors;
   for (const auto& [span, tokens] : zone.tombstones) tombstones.emplace_back(span.begin, span.end, tokens);
   for (const TokenSpan& span : zone.anchors) anchors.emplace_back(span.begin, span.end);
-  py::dict out;
+  ZoneDict out;
   out["tombstones"] = tombstones;
   out["anchors"] = anchors;
   out["topics"] = zone.topics;
   return out;
 }
 
-os::AnchorZone ParseAnchorZone(const py::dict& zone) {
+os::AnchorZone ParseAnchorZone(const ZoneDict& zone) {
   os::AnchorZone out;
   using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
   using Pairs = std::vector<std::pair<int64_t, int64_t>>;
@@ -273,16 +156,16 @@ os::AnchorZone ParseAnchorZone(const py::dict& zone) {
   return out;
 }
 
-py::dict KeptDict(const os::KeptState& state) {
+AnyDict KeptDict(const os::KeptState& state) {
   std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>> blocks;
   for (const auto& [span, rung, tokens] : state.blocks) blocks.emplace_back(span.begin, span.end, rung, tokens);
-  py::dict out;
+  AnyDict out;
   out["until"] = state.until;
   out["blocks"] = blocks;
   return out;
 }
 
-os::KeptState ParseKept(const py::dict& zone) {
+os::KeptState ParseKept(const AnyDict& zone) {
   os::KeptState out{.until = zone["until"].cast<int64_t>(), .blocks = {}};
   using Blocks = std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>>;
   for (auto& [begin, end, rung, tokens] : zone["blocks"].cast<Blocks>()) {
@@ -291,8 +174,8 @@ os::KeptState ParseKept(const py::dict& zone) {
   return out;
 }
 
-py::dict RecallCountsDict(const os::RecallCounts& counts) {
-  py::dict out;
+AnyDict RecallCountsDict(const os::RecallCounts& counts) {
+  AnyDict out;
   out["since_recent"] = counts.since_recent;
   out["since_periodic"] = counts.since_periodic;
   out["since_restored"] = counts.since_restored;
@@ -317,8 +200,8 @@ std::optional<os::RecallCounts> ParseRecallCounts(const py::object& counts) {
 
 std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<PageRef> pages,
                               std::optional<int64_t> rolling_from, std::optional<int64_t> read_until,
-                              const std::optional<py::dict>& anchor_zone, const std::optional<py::dict>& kept,
-                              const py::object& recall_counts, const py::object& cooldown_until,
+                              const std::optional<ZoneDict>& anchor_zone, const std::optional<AnyDict>& kept,
+                              const OptionalDict& recall_counts, const Integer& cooldown_until,
                               std::optional<int64_t> archived_until) {
   Decided(self);
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
@@ -387,8 +270,8 @@ py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
   return runs;
 }
 
-py::list Trace(const MemoryOs& self) {
-  py::list events;
+py::typing::List<AnyDict> Trace(const MemoryOs& self) {
+  py::typing::List<AnyDict> events;
   for (const os::Event& event : self.trace()) {
     py::dict entry;
     entry["stream"] = event.stream;
@@ -407,88 +290,161 @@ py::list Trace(const MemoryOs& self) {
   return events;
 }
 
-}  // namespace
+std::vector<Placement> Recall(MemoryOs& self, const std::vector<PageRef>& pages,
+                              const std::vector<PageRef>& conversation,
+                              const std::map<int64_t, std::vector<int64_t>>& kept,
+                              const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>& details) {
+  std::vector<os::KeptPayload> payloads;
+  for (const auto& [block, tokens] : kept) {
+    payloads.push_back({block, tokens});
+    std::ranges::sort(payloads.back().tokens);
+  }
+  std::vector<os::DetailBlock> blocks;
+  for (const auto& [block, stream, begin, end, slots] : details) {
+    if (slots < 1) throw py::value_error("details: " + std::to_string(slots) + " slots, expected at least 1");
+    blocks.push_back({block, stream, {begin, end}, slots});
+  }
+  return Decided(self).Recall(pages, conversation, payloads, blocks);
+}
 
-void BindMemoryOs(py::module_& module) {
-  BindConfig(module);
-  BindActions(module);
-  py::class_<MemoryOs>(module, "MemoryOs")
-      .def(py::init([](const MemoryOsConfig& config) {
-             RaiseIfError(Validate(config));
-             return MemoryOs(config);
-           }),
-           py::arg("config"))
-      .def("branch", [](MemoryOs& self) { return Decided(self).Branch(); })
+// What reads and writes the stream, and what decides.
+void BindDecisions(py::class_<MemoryOs>& type) {
+  type.def("room", &MemoryOs::Room)
+      .def("next_position", &MemoryOs::NextPosition)
+      .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
+           py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
+           py::arg("topic_probabilities") = py::array_t<float>(), py::arg("tombstone_scores") = std::vector<float>(),
+           R"(Note tokens of an origin: "read", "prompt" or "generated". CapacityError when there is no room() for them.
+
+- boundaries: where blocks may end, (offset 0..tokens, "sentence" | "paragraph" | "turn" | "signal"), ascending.
+- topic_probabilities: from the learned trigger, one a token or none. Each says, once its token is read, how
+  probably a topic ended topic_lookahead tokens before.
+- tombstone_scores: how much the newest token attends to each tombstone, one for each or none.)")
+      .def(
+          "raise_signal",
+          [](MemoryOs& self, const std::string& signal) { return Decided(self).Raise(ParseSignal(signal)); },
+          py::arg("signal"), "Note a signal, \"summarize\" or \"retrieve\", right after the newest token.")
+      .def("end_of_text", [](MemoryOs& self) { return Decided(self).EndOfText(); })
+      .def("begin_prompt", [](MemoryOs& self) { return Decided(self).BeginPrompt(); })
+      .def("choose", &Choose, py::arg("tokens"),
+           R"(Answer the oldest open Trim by tokens of the stream, the best first.
+
+Until all are answered every call that decides something raises ValueError. So does this where no answer is due,
+or the tokens are no answer.)")
+      .def("stop_archiving", &MemoryOs::StopArchiving);
+}
+
+void BindRecall(py::class_<MemoryOs>& type) {
+  type.def("recall", &Recall, py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
+           py::arg("kept") = std::map<int64_t, std::vector<int64_t>>(),
+           py::arg("details") = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>(),
+           R"(Place pages. kept: by block, the only tokens of its stream that come back of it.
+
+details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
+how many slots, ValueError below 1.)")
+      .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
+      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
+           py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
+           py::arg("anchor_zone") = py::none(), py::arg("kept") = py::none(), py::arg("recall_counts") = py::none(),
+           py::arg("cooldown_until") = 0, py::arg("archived_until") = py::none(),
+           R"(Go on in a new process. Each keyword is a field of memory_os.h's ResumeState.
+
+- recall_counts, cooldown_until: those of an earlier frame. What no frame could have is left out.
+- archived_until: what is fed from stream_end up to there is in the archive. ValueError where it is before
+  stream_end.)");
+}
+
+// A branch, and the trace of decisions.
+void BindTrace(py::class_<MemoryOs>& type) {
+  type.def(
+          "branch", [](MemoryOs& self) { return Decided(self).Branch(); },
+          "Return a copy that archives nothing. Its events say where it left the stream.")
       .def(
           "take_trace",
           [](MemoryOs& self, const MemoryOs& branch) {
             if (!branch.branched_at()) throw py::value_error("branch: expected what branch() returned");
             self.TakeTrace(branch);
           },
-          py::arg("branch"))
-      .def("room", &MemoryOs::Room)
-      .def("next_position", &MemoryOs::NextPosition)
-      .def("observe", &Observe, py::arg("tokens"), py::arg("origin"),
-           py::arg("boundaries") = std::vector<std::pair<int64_t, std::string>>{},
-           py::arg("topic_probabilities") = py::array_t<float>(), py::arg("tombstone_scores") = std::vector<float>())
-      .def(
-          "raise_signal",
-          [](MemoryOs& self, const std::string& signal) { return Decided(self).Raise(ParseSignal(signal)); },
-          py::arg("signal"))
-      .def("end_of_text", [](MemoryOs& self) { return Decided(self).EndOfText(); })
-      .def("choose", &Choose, py::arg("tokens"))
-      .def("begin_prompt", [](MemoryOs& self) { return Decided(self).BeginPrompt(); })
-      .def(
-          "recall",
-          [](MemoryOs& self, const std::vector<PageRef>& pages, const std::vector<PageRef>& conversation,
-             const std::map<int64_t, std::vector<int64_t>>& kept,
-             const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>& details) {
-            std::vector<os::KeptPayload> payloads;
-            for (const auto& [block, tokens] : kept) {
-              payloads.push_back({block, tokens});
-              std::ranges::sort(payloads.back().tokens);
-            }
-            std::vector<os::DetailBlock> blocks;
-            for (const auto& [block, stream, begin, end, slots] : details) {
-              if (slots < 1) throw py::value_error("details: " + std::to_string(slots) + " slots, expected at least 1");
-              blocks.push_back({block, stream, {begin, end}, slots});
-            }
-            return Decided(self).Recall(pages, conversation, payloads, blocks);
-          },
-          py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
-          py::arg("kept") = std::map<int64_t, std::vector<int64_t>>(),
-          py::arg("details") = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>())
-      .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
-      .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
-           py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
-           py::arg("anchor_zone") = py::none(), py::arg("kept") = py::none(), py::arg("recall_counts") = py::none(),
-           py::arg("cooldown_until") = 0, py::arg("archived_until") = py::none())
-      .def("stop_archiving", &MemoryOs::StopArchiving)
-      .def_property_readonly("archiving", &MemoryOs::archiving)
-      .def_property_readonly("state", [](const MemoryOs& self) { return StateName(self.state()); })
+          py::arg("branch"), "Take over the events of a branch() of this one.")
+      .def("trace", &Trace,
+           R"(Return dicts of what was decided, oldest first; memory_os.h's Event says what each field may be.
+
+Fields: stream, stream_position, state, what, begin, end, tokens, and those below. They are None where there is
+none.
+
+- restored: dicts of block, stream, begin, end.
+- trigger: of a recall, "prompt", "recent", "periodic", "signal" or "tombstone".
+- ended_by: of a block, "length", "sentence", "paragraph", "answer", "turn", "topic", "signal", "question" or
+  "text".
+- branched_at: where the branch in which it was decided left the stream.)");
+}
+
+// Where the stream stands, and the spans of it that the frame holds.
+void BindPlaces(py::class_<MemoryOs>& type) {
+  type.def_property_readonly("archiving", &MemoryOs::archiving)
+      .def_property_readonly(
+          "state", [](const MemoryOs& self) { return StateName(self.state()); },
+          "One of \"generating\", \"archiving\" and \"retrieving\".")
       .def_property_readonly("stream", &MemoryOs::stream)
       .def_property_readonly("stream_end", &MemoryOs::stream_end)
       .def_property_readonly("archived_until", &MemoryOs::archived_until)
-      .def_property_readonly("read_until", &MemoryOs::read_until)
+      .def_property_readonly("read_until", &MemoryOs::read_until,
+                             "One past the newest token that was read, not asked or generated.")
       .def_property_readonly(
           "conversation",
           [](const MemoryOs& self) { return std::pair(self.conversation().begin, self.conversation().end); })
       .def_property_readonly("rolling",
                              [](const MemoryOs& self) { return std::pair(self.rolling().begin, self.rolling().end); })
       .def_property_readonly("sinks", &MemoryOs::sinks)
-      .def_property_readonly("anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); })
-      .def_property_readonly("kept", [](const MemoryOs& self) { return KeptDict(self.kept().state()); })
-      .def_property_readonly("kept_held", [](const MemoryOs& self) { return self.kept().Held(); })
-      .def_property_readonly("kept_shown", [](const MemoryOs& self) { return self.kept().Shown(); })
-      .def_property_readonly("kept_position", &MemoryOs::kept_position)
-      .def_property_readonly("open_from", &MemoryOs::open_from)
-      .def_property_readonly("recall_counts",
-                             [](const MemoryOs& self) { return RecallCountsDict(self.recall_counts()); })
-      .def_property_readonly("cooldown_until", &MemoryOs::cooldown_until)
-      .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions)
+      .def_property_readonly("open_from", &MemoryOs::open_from, "The first token of the open block.")
       .def_property_readonly("recalled_tokens", &MemoryOs::recalled_tokens)
-      .def_property_readonly("evicted", &MemoryOs::evicted)
-      .def("trace", &Trace);
+      .def_property_readonly("evicted", &MemoryOs::evicted,
+                             "Whether anything has left the frame. Only then is there a recalled zone.")
+      .def_property_readonly(
+          "recall_counts", [](const MemoryOs& self) { return RecallCountsDict(self.recall_counts()); },
+          "since_recent, since_periodic, since_restored (None: nothing came back yet), in tokens; signal_waits.")
+      .def_property_readonly("cooldown_until", &MemoryOs::cooldown_until,
+                             "Signals before this token of the stream are passed over.");
+}
+
+// The zones of what left the frame: anchors, tombstones, and kept tokens.
+void BindZones(py::class_<MemoryOs>& type) {
+  type.def_property_readonly(
+          "anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); },
+          "tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet.")
+      .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions,
+                             "Frame positions of the anchor zone's slots, tombstones first.")
+      .def_property_readonly(
+          "kept", [](const MemoryOs& self) { return KeptDict(self.kept().state()); },
+          "until: chosen tokens before it stand in the zone; blocks: (begin, end, rung, tokens, the best first).")
+      .def_property_readonly(
+          "kept_held", [](const MemoryOs& self) { return self.kept().Held(); },
+          "Tokens of the stream that the kept zone holds, ascending.")
+      .def_property_readonly(
+          "kept_shown", [](const MemoryOs& self) { return self.kept().Shown(); },
+          "Those of them that no recall of their page hides.")
+      .def_property_readonly("kept_position", &MemoryOs::kept_position,
+                             "Frame position of the first that is shown. The others follow.");
+}
+
+}  // namespace
+
+void BindMemoryOs(py::module_& module) {
+  BindMemoryOsConfig(module);
+  BindMemoryOsActions(module);
+  py::class_<MemoryOs> type(
+      module, "MemoryOs",
+      "The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError.");
+  type.def(py::init([](const MemoryOsConfig& config) {
+             RaiseIfError(Validate(config));
+             return MemoryOs(config);
+           }),
+           py::arg("config"));
+  BindDecisions(type);
+  BindRecall(type);
+  BindTrace(type);
+  BindPlaces(type);
+  BindZones(type);
 }
 
 }  // namespace everlong::bindings
