@@ -34,8 +34,6 @@ using os::Placement;
 using os::TrimAction;
 
 // What these objects are to Python's type checkers. Nothing is checked at run time that was not before.
-using AnyDict = py::typing::Dict<py::str, py::object>;
-using ZoneDict = py::typing::Dict<py::str, py::typing::List<py::object>>;
 using OptionalDict = py::typing::Optional<AnyDict>;  // any object
 using Integer = py::typing::Union<py::int_>;         // any object
 
@@ -122,56 +120,13 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
     throw py::value_error("topic_probabilities: expected none, or one for each of " + std::to_string(tokens) +
                           " tokens");
   }
-  const size_t stones = self.anchor_zone().tombstones.size();
+  const size_t stones = self.frame().StandIns().size();
   if (!tombstone_scores.empty() && tombstone_scores.size() != stones) {
     throw py::value_error("tombstone_scores: expected none, or one for each of " + std::to_string(stones) +
                           " tombstones");
   }
   return self.Observe(tokens, ParseOrigin(origin), places,
                       {probabilities.data(), static_cast<size_t>(probabilities.size())}, tombstone_scores);
-}
-
-// Return plain numbers, as JSON keeps them.
-ZoneDict AnchorZoneDict(const os::AnchorZone& zone) {
-  std::vector<std::tuple<int64_t, int64_t, int64_t>> tombstones;
-  std::vector<std::pair<int64_t, int64_t>> anchors;
-  for (const auto& [span, tokens] : zone.tombstones) tombstones.emplace_back(span.begin, span.end, tokens);
-  for (const TokenSpan& span : zone.anchors) anchors.emplace_back(span.begin, span.end);
-  ZoneDict out;
-  out["tombstones"] = tombstones;
-  out["anchors"] = anchors;
-  out["topics"] = zone.topics;
-  return out;
-}
-
-os::AnchorZone ParseAnchorZone(const ZoneDict& zone) {
-  os::AnchorZone out;
-  using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
-  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
-  for (const auto& [begin, end, tokens] : zone["tombstones"].cast<Triples>()) {
-    out.tombstones.push_back({{begin, end}, tokens});
-  }
-  for (const auto& [begin, end] : zone["anchors"].cast<Pairs>()) out.anchors.push_back({begin, end});
-  out.topics = zone["topics"].cast<std::vector<int64_t>>();
-  return out;
-}
-
-AnyDict KeptDict(const os::KeptState& state) {
-  std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>> blocks;
-  for (const auto& [span, rung, tokens] : state.blocks) blocks.emplace_back(span.begin, span.end, rung, tokens);
-  AnyDict out;
-  out["until"] = state.until;
-  out["blocks"] = blocks;
-  return out;
-}
-
-os::KeptState ParseKept(const AnyDict& zone) {
-  os::KeptState out{.until = zone["until"].cast<int64_t>(), .blocks = {}};
-  using Blocks = std::vector<std::tuple<int64_t, int64_t, int32_t, std::vector<int64_t>>>;
-  for (auto& [begin, end, rung, tokens] : zone["blocks"].cast<Blocks>()) {
-    out.blocks.push_back({{begin, end}, rung, std::move(tokens)});
-  }
-  return out;
 }
 
 AnyDict RecallCountsDict(const os::RecallCounts& counts) {
@@ -223,8 +178,8 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<Pa
                        .read_until = read_until,
                        .recall_counts = ParseRecallCounts(recall_counts),
                        .archived_until = archived_until};
-  if (anchor_zone) from.anchor_zone = ParseAnchorZone(*anchor_zone);
-  if (kept) from.kept = ParseKept(*kept);
+  if (anchor_zone) AddAnchorZone(*anchor_zone, from.zones);
+  if (kept) AddKept(*kept, from.zones);
   try {
     from.cooldown_until = cooldown_until.cast<int64_t>();
   } catch (const py::cast_error&) {  // no frame could have had such a value
@@ -258,13 +213,15 @@ const char* BlockEndName(os::BlockEnd end) {
 
 py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
   py::list runs;
-  for (const auto& [block, stream, span, detail_slots] : restored) {
+  for (const os::RestoredRun& of : restored) {
     py::dict run;
-    run["block"] = block;
-    run["stream"] = stream;
-    run["begin"] = span.begin;
-    run["end"] = span.end;
-    if (detail_slots > 0) run["detail_slots"] = detail_slots;
+    run["block"] = of.block;
+    run["stream"] = of.stream;
+    run["begin"] = of.span.begin;
+    run["end"] = of.span.end;
+    if (of.detail_slots > 0) run["detail_slots"] = of.detail_slots;
+    if (!of.by.empty()) run["by"] = of.by;
+    if (of.sure) run["sure"] = *of.sure;
     runs.append(std::move(run));
   }
   return runs;
@@ -288,23 +245,6 @@ py::typing::List<AnyDict> Trace(const MemoryOs& self) {
     events.append(std::move(entry));
   }
   return events;
-}
-
-std::vector<Placement> Recall(MemoryOs& self, const std::vector<PageRef>& pages,
-                              const std::vector<PageRef>& conversation,
-                              const std::map<int64_t, std::vector<int64_t>>& kept,
-                              const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>& details) {
-  std::vector<os::KeptPayload> payloads;
-  for (const auto& [block, tokens] : kept) {
-    payloads.push_back({block, tokens});
-    std::ranges::sort(payloads.back().tokens);
-  }
-  std::vector<os::DetailBlock> blocks;
-  for (const auto& [block, stream, begin, end, slots] : details) {
-    if (slots < 1) throw py::value_error("details: " + std::to_string(slots) + " slots, expected at least 1");
-    blocks.push_back({block, stream, {begin, end}, slots});
-  }
-  return Decided(self).Recall(pages, conversation, payloads, blocks);
 }
 
 // What reads and writes the stream, and what decides.
@@ -335,13 +275,9 @@ or the tokens are no answer.)")
 }
 
 void BindRecall(py::class_<MemoryOs>& type) {
-  type.def("recall", &Recall, py::arg("pages"), py::arg("conversation") = std::vector<PageRef>(),
-           py::arg("kept") = std::map<int64_t, std::vector<int64_t>>(),
-           py::arg("details") = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int32_t>>(),
-           R"(Place pages. kept: by block, the only tokens of its stream that come back of it.
-
-details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
-how many slots, ValueError below 1.)")
+  type.def(
+          "recall", [](MemoryOs& self, const std::vector<os::Offer>& offers) { return Decided(self).Recall(offers); },
+          py::arg("offers"), "Replace what was recalled by what fits of these offers, and return where it goes.")
       .def("clear_recalled", [](MemoryOs& self) { Decided(self).ClearRecalled(); })
       .def("resume", &Resume, py::arg("stream_end"), py::arg("pages"), py::kw_only(),
            py::arg("rolling_from") = py::none(), py::arg("read_until") = py::none(),
@@ -372,7 +308,7 @@ void BindTrace(py::class_<MemoryOs>& type) {
 Fields: stream, stream_position, state, what, begin, end, tokens, and those below. They are None where there is
 none.
 
-- restored: dicts of block, stream, begin, end.
+- restored: dicts of block, stream, begin, end; of Detail Tokens, detail_slots; by and sure, as it was offered.
 - trigger: of a recall, "prompt", "recent", "periodic", "signal" or "tombstone".
 - ended_by: of a block, "length", "sentence", "paragraph", "answer", "turn", "topic", "signal", "question" or
   "text".
@@ -407,31 +343,12 @@ void BindPlaces(py::class_<MemoryOs>& type) {
                              "Signals before this token of the stream are passed over.");
 }
 
-// The zones of what left the frame: anchors, tombstones, and kept tokens.
-void BindZones(py::class_<MemoryOs>& type) {
-  type.def_property_readonly(
-          "anchor_zone", [](const MemoryOs& self) { return AnchorZoneDict(self.anchor_zone()); },
-          "tombstones: (begin, end, tokens); anchors: (begin, end); topics: first tokens of those not all kept yet.")
-      .def_property_readonly("anchor_positions", &MemoryOs::AnchorPositions,
-                             "Frame positions of the anchor zone's slots, tombstones first.")
-      .def_property_readonly(
-          "kept", [](const MemoryOs& self) { return KeptDict(self.kept().state()); },
-          "until: chosen tokens before it stand in the zone; blocks: (begin, end, rung, tokens, the best first).")
-      .def_property_readonly(
-          "kept_held", [](const MemoryOs& self) { return self.kept().Held(); },
-          "Tokens of the stream that the kept zone holds, ascending.")
-      .def_property_readonly(
-          "kept_shown", [](const MemoryOs& self) { return self.kept().Shown(); },
-          "Those of them that no recall of their page hides.")
-      .def_property_readonly("kept_position", &MemoryOs::kept_position,
-                             "Frame position of the first that is shown. The others follow.");
-}
-
 }  // namespace
 
 void BindMemoryOs(py::module_& module) {
   BindMemoryOsConfig(module);
   BindMemoryOsActions(module);
+  BindOffers(module);
   py::class_<MemoryOs> type(
       module, "MemoryOs",
       "The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError.");

@@ -15,7 +15,6 @@ namespace {
 namespace py = pybind11;
 using os::ArchiveAction;
 using os::EvictAction;
-using os::Placement;
 using os::RecallAction;
 using os::TrimAction;
 
@@ -91,13 +90,6 @@ void BindMemoryOsActions(py::module_& module) {
       .def_property_readonly(
           "span", [](const RecallAction& self) { return std::pair(self.span.begin, self.span.end); },
           "For \"tombstone\": the tokens of the stream that it stands for.");
-  py::class_<Placement>(module, "Placement")
-      .def_readonly("page", &Placement::page)
-      .def_readonly("first_token", &Placement::first_token)
-      .def_readonly("tokens", &Placement::tokens)
-      .def_readonly("position", &Placement::position)
-      .def_readonly("details", &Placement::details,
-                    "Whether these are slots of Detail Tokens. Then `page` is all of the block.");
 }
 
 }  // namespace everlong::bindings

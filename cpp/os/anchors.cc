@@ -25,7 +25,7 @@ TokenSpan Anchors::Claim(size_t at) const {
   return claim;
 }
 
-void Anchors::Leave(TokenSpan leaving, Eviction& eviction) {
+void Anchors::Leave(TokenSpan leaving, std::span<const TokenSpan> /*others*/, Eviction& eviction) {
   size_t done = 0;
   for (size_t i = 0; i < topics_.size(); ++i) {
     const TokenSpan claim = Claim(i);

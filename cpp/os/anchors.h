@@ -16,7 +16,7 @@ class Anchors final : public Zone {
   [[nodiscard]] bool HoldsCopies() const override { return true; }
   void BeginTopic(int64_t position) override;
   // A topic's first tokens stay. If there are more topics than the zone takes, the oldest leaves it whole.
-  void Leave(TokenSpan leaving, Eviction& eviction) override;
+  void Leave(TokenSpan leaving, std::span<const TokenSpan> /*others*/, Eviction& eviction) override;
   [[nodiscard]] std::vector<TokenSpan> Resident() const override { return anchors_; }
   [[nodiscard]] std::vector<TokenSpan> Claims() const override;
   [[nodiscard]] std::vector<ZoneEvent> Report() const override;

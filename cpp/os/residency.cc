@@ -73,7 +73,16 @@ Eviction Residency::Evict(int64_t tokens) {
   rolling_.begin += tokens;
   evicted_ = true;
   Eviction eviction{rolling_position() - first_left, {}, {}};
-  for (const auto& zone : zones_ | std::views::reverse) zone->Leave(leaving, eviction);
+  std::vector<std::vector<TokenSpan>> claims;  // before any zone takes what it claims
+  for (const auto& zone : zones_) claims.push_back(zone->Claims());
+  for (size_t at = zones_.size(); at-- > 0;) {
+    std::vector<TokenSpan> others;
+    for (size_t other = 0; other < claims.size(); ++other) {
+      if (other != at) others.insert(others.end(), claims[other].begin(), claims[other].end());
+    }
+    std::ranges::sort(others, {}, &TokenSpan::begin);
+    zones_[at].Leave(leaving, others, eviction);
+  }
   return eviction;
 }
 

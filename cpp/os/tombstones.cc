@@ -10,7 +10,7 @@ std::vector<int64_t> Tombstones::Slots() const {
   return slots;
 }
 
-void Tombstones::Leave(TokenSpan leaving, Eviction& eviction) {
+void Tombstones::Leave(TokenSpan leaving, std::span<const TokenSpan> /*others*/, Eviction& eviction) {
   if (budget_ == 0) return;
   stones_.push_back({leaving, leaving.size()});
   Keep keep{.tombstone = true, .span = leaving};

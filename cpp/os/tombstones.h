@@ -15,7 +15,7 @@ class Tombstones final : public Zone {
   [[nodiscard]] bool HoldsCopies() const override { return true; }
   // The span gets a slot. If there are more spans than slots, the two neighbours that stand for the fewest tokens
   // become one; of equal pairs, the oldest.
-  void Leave(TokenSpan leaving, Eviction& eviction) override;
+  void Leave(TokenSpan leaving, std::span<const TokenSpan> /*others*/, Eviction& eviction) override;
   [[nodiscard]] std::vector<TokenSpan> StandIns() const override;
   [[nodiscard]] std::vector<ZoneEvent> Report() const override;
   void Restart(const Restorable& /*from*/) override { stones_.clear(); }

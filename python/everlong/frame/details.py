@@ -26,9 +26,11 @@ class SoftBlock:
     embeds: torch.Tensor  # [slots, hidden size], on the CPU
 
     @property
-    def place(self) -> tuple[int, int, int, int, int]:
-        """The block's place, as `MemoryOs.recall` takes it."""
-        return self.block.id, self.block.stream, self.block.begin, self.block.end, len(self.embeds)
+    def offer(self) -> _core.Offer:
+        """The whole block, as its soft tokens."""
+        block = self.block
+        whole = _core.PageRef(block.id, 0, block.stream, block.begin, block.end)
+        return _core.Offer(whole, "details", slots=len(self.embeds), by="details")
 
 
 def soft_tokens(blocks: Sequence[SoftBlock], soft_id: int) -> Tokens:

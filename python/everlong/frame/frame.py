@@ -781,9 +781,13 @@ class Frame(abc.ABC):
             pages, soft = self._as_details(recalled)
             kept = self._kept_payloads(pages)
             pages, temperature = self._of_whole_blocks(pages, temperature, kept)
-            tokens = {block: payload.tokens for block, payload in kept.items()}
-            places = [block.place for block in soft.values()]
-            placements = self.os.recall(pages, self._conversation(), tokens, places)
+            offers = [_core.Offer(page, "conversation", by="conversation") for page in self._conversation()]
+            offers += [block.offer for block in soft.values()]
+            offers += [
+                _core.Offer(page, "chosen", tokens=kept[page.block].tokens) if page.block in kept else _core.Offer(page)
+                for page in pages
+            ]
+            placements = self.os.recall(offers)
             if not self.os.evicted:
                 return
             try:

@@ -139,7 +139,7 @@ def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
     # A frame of another stream holds none of them, and gets none.
     os = _core.MemoryOs(os_config())
     os.observe(60, "read")
-    placements = os.recall(pages)
+    placements = os.recall([_core.Offer(page) for page in pages])
     assert [(p.page, p.first_token, p.tokens) for p in placements] == [(pages[1], 1, PAGE - 1), (pages[2], 0, 2)]
 
 
@@ -772,7 +772,7 @@ def test_recall_and_its_trace() -> None:
     (ask,) = os.begin_prompt()
     assert (ask.trigger, os.state) == ("prompt", "retrieving")
     pages = [_core.PageRef(1, 0, 0, 0, 8), _core.PageRef(1, 1, 0, 8, 16), _core.PageRef(9, 0, 6, 0, 8)]
-    placements = os.recall(pages)
+    placements = os.recall([_core.Offer(page) for page in pages])
     assert [(p.page, p.first_token, p.tokens, p.position) for p in placements] == [
         (pages[0], 4, 4, 4),
         (pages[1], 0, 8, 8),
@@ -783,7 +783,7 @@ def test_recall_and_its_trace() -> None:
     assert os.recalled_tokens == 0
     with_sinks = _core.PageRef(9, 0, 6, 0, 8, sink_tokens=3)
     assert with_sinks != pages[2]
-    (placement,) = os.branch().recall([with_sinks])
+    (placement,) = os.branch().recall([_core.Offer(with_sinks)])
     assert (placement.first_token, placement.tokens, placement.page.sink_tokens) == (3, 5, 3)
     events = os.trace()
     assert [e["what"] for e in events] == ["archive", "archive", "archive", "evict", "recall", "restore", "clear"]
@@ -849,7 +849,7 @@ def test_a_trim_is_answered_before_anything_else_is_decided() -> None:
     assert os.open_from == 48
     (trim,) = (event for event in os.trace() if event["what"] == "trim" and event["begin"] == 16)
     assert (trim["end"], trim["tokens"]) == (32, 3)
-    (placement,) = os.recall([_core.PageRef(1, 0, 0, 0, 8, sink_tokens=4)])
+    (placement,) = os.recall([_core.Offer(_core.PageRef(1, 0, 0, 0, 8, sink_tokens=4))])
     assert (placement.tokens, os.kept_shown) == (4, [9, 16, 17])
     pages = [_core.PageRef(1 + begin // 16, begin // 8 % 2, 0, begin, begin + 8) for begin in range(0, 48, 8)]
     again = _core.MemoryOs(os_config(kept_tokens=16, kept_share=4, kept_rungs=2, frame_tokens=140))

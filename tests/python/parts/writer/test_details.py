@@ -388,8 +388,9 @@ def test_details_and_pages_share_the_zone(pages: list[int], blocks: list[tuple[i
         os.observe(20, "read")
     rolling = os.rolling[0]
     stored = [_core.PageRef(1 + at // 2, at % 2, 0, 8 * at, 8 * at + 8, sink_tokens=4 * (at == 0)) for at in range(12)]
-    asked = [(block, 0, 16 * (block - 1), 16 * block, slots) for block, slots in blocks]
-    placements = os.recall([stored[at] for at in pages], details=asked)
+    whole = [(_core.PageRef(block, 0, 0, 16 * (block - 1), 16 * block), slots) for block, slots in blocks]
+    details = [_core.Offer(block, "details", slots=slots) for block, slots in whole]
+    placements = os.recall([*details, *(_core.Offer(stored[at]) for at in pages)])
     behind = os.next_position() - (120 - rolling)
     assert all(p.position + sum(q.tokens for q in placements[at:]) == behind for at, p in enumerate(placements))
     assert os.recalled_tokens == sum(p.tokens for p in placements) <= 40

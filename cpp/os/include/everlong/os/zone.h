@@ -83,8 +83,9 @@ class Zone {
   virtual int64_t Arrive(TokenSpan /*arriving*/, bool /*evicted*/) { return 0; }
   // A topic begins before this token, where a block ended.
   virtual void BeginTopic(int64_t /*position*/) {}
-  // Tokens leave rolling. Add what of them stays here. The zone nearest to rolling is asked first.
-  virtual void Leave(TokenSpan /*leaving*/, Eviction& /*eviction*/) {}
+  // Tokens leave rolling. Add what of them stays here. The zone nearest to rolling is asked first. Other zones claimed
+  // the spans in `others` (Claims), in order of time, and take them: no token is in the frame twice.
+  virtual void Leave(TokenSpan /*leaving*/, std::span<const TokenSpan> /*others*/, Eviction& /*eviction*/) {}
   // Return how many of the best tokens of a block that was closed the zone wants; 0: none.
   [[nodiscard]] virtual int64_t Wants(int64_t /*block_tokens*/) const { return 0; }
   // These were chosen for it. They are still in rolling.
