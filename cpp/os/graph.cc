@@ -7,7 +7,7 @@
 
 namespace everlong::os {
 
-Status BlockGraph::Set(const graph::GardenerOptions& options) {
+Status BlockGraph::Grow(const graph::GardenerOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
   graph::GraphOptions wanted;
   wanted.gardener = options;
@@ -22,7 +22,7 @@ Status BlockGraph::Set(const graph::GardenerOptions& options) {
   }
   EVERLONG_RETURN_IF_ERROR(Validate(wanted.gardener));
   EVERLONG_RETURN_IF_ERROR(state_.Flush());
-  return state_.growth.Set(std::move(wanted));
+  return state_.growth.SetOptions(std::move(wanted));
 }
 
 Result<int64_t> BlockGraph::Tend(int32_t most_blocks) { return state_.growth.Tend(most_blocks); }

@@ -35,7 +35,7 @@ Status GraphGrowth::Open() {
   return OkStatus();
 }
 
-Status GraphGrowth::Set(graph::GraphOptions options) {
+Status GraphGrowth::SetOptions(graph::GraphOptions options) {
   const auto growing = Hold();
   if (options_ == options) return OkStatus();
   graph_.reset();

@@ -24,7 +24,7 @@ class GraphGrowth {
       : store_(store), layout_(layout), index_(index) {}
 
   // Grow a graph with these options from now on.
-  Status Set(graph::GraphOptions options);
+  Status SetOptions(graph::GraphOptions options);
   // Call BlockGraph::Tend.
   Result<int64_t> Tend(int32_t most_blocks);
 

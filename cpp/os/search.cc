@@ -250,7 +250,7 @@ Result<std::vector<PageRanking>> Searcher::Rankings(const SearchRequest& request
   return told;
 }
 
-Result<SearchResult> Searcher::Search(const SearchRequest& request) const {
+Result<SearchResult> Searcher::Find(const SearchRequest& request) const {
   EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(state_, request, std::nullopt));
   std::vector<index::Ranking> rankings = asked.rankings;
   // If no neighbour comes back, the score of a page with its neighbours is of no use.

@@ -93,7 +93,7 @@ Result<SearchResult> Ask(const Memory& memory, const std::vector<float>& rows) {
   request.max_groups = 1000;
   request.token_budget = 1'000'000;
   request.least_share = 0;
-  return memory.search().Search(request);
+  return memory.search().Find(request);
 }
 
 // The question that a vector of a page answers best: itself.
@@ -181,7 +181,7 @@ TEST(OsMeaningTest, FiltersAndRolesHold) {
   request.filter.sources = {"letters"};
   request.stream = 2;
   request.resident_from = 20;
-  const SearchResult found = memory->search().Search(request).value();
+  const SearchResult found = memory->search().Find(request).value();
   ASSERT_FALSE(found.groups.empty());
   for (const FoundGroup& group : found.groups) {
     EXPECT_EQ(group.source, "letters");

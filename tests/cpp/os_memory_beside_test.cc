@@ -133,7 +133,7 @@ void SearchOnce(const Memory& memory, const Library& library, std::mt19937_64& r
     return (request.filter.sources.empty() || of.source == "book") &&
            (request.filter.tags.empty() || of.tags[0] == "new");
   };
-  const auto result = memory.search().Search(request);
+  const auto result = memory.search().Find(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   std::map<int64_t, std::set<int32_t>> found;
   for (const FoundGroup& group : result->groups) {
@@ -197,8 +197,8 @@ void SearchBeside(Memory& memory, const index::HeadsOptions& options) {
     SearchRequest words;
     words.token_ids = library.block(id).ids;
     words.kinds = {IndexPart::kLexical};
-    const auto found = memory.search().Search(words).value();
-    const auto expected = alone->search().Search(words).value();
+    const auto found = memory.search().Find(words).value();
+    const auto expected = alone->search().Find(words).value();
     ASSERT_EQ(found.groups.size(), expected.groups.size());
     for (size_t i = 0; i < found.groups.size(); ++i) {
       EXPECT_EQ(found.groups[i].span, expected.groups[i].span);
@@ -240,7 +240,7 @@ TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
         SearchRequest request = question.Request();
         request.kinds = {IndexPart::kHeads};
         request.neighbours = 0;
-        const auto result = memory->search().Search(request);
+        const auto result = memory->search().Find(request);
         ASSERT_TRUE(result.ok());
         ASSERT_FALSE(result->groups.empty());
         const FoundGroup& group = result->groups[0];

@@ -38,8 +38,8 @@ struct TwoMemories {
       request.kinds = {IndexPart::kHeads};
       request.max_groups = 100;
       request.filter = filter;
-      const auto expected = on_host.memory->search().Search(request);
-      const auto got = on_device.memory->search().Search(request);
+      const auto expected = on_host.memory->search().Find(request);
+      const auto got = on_device.memory->search().Find(request);
       EXPECT_TRUE(expected.ok() && got.ok());
       EXPECT_EQ(got->groups.size(), expected->groups.size());
       for (size_t i = 0; i < got->groups.size(); ++i) {

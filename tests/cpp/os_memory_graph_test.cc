@@ -116,7 +116,7 @@ void ExpectWhole(const Memory& memory, bool all_tended, bool has_topics) {
 TEST(OsMemoryGraph, HasEveryBlockWithTheDirectionOfItsKeys) {
   const Filled filled = FilledInRam(1);
   EXPECT_EQ(filled.memory->graph().Tend(5).value(), 0);  // nobody asked for one
-  ASSERT_TRUE(filled.memory->graph().Set({}).ok());
+  ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
   EXPECT_EQ(filled.memory->graph().Tend(5).value(), 5);
   ExpectWhole(*filled.memory, false, true);
   Tend(*filled.memory);
@@ -128,7 +128,7 @@ TEST(OsMemoryGraph, HasEveryBlockWithTheDirectionOfItsKeys) {
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(node.vector[i], expected[i], 1e-5);
   }
   EXPECT_EQ(filled.memory->graph().Tend(0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(filled.memory->graph().Set({.levels = 0}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->graph().Grow({.levels = 0}).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
@@ -137,11 +137,11 @@ TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
     const std::filesystem::path folder = root.path() / "memory";
     {
       const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 2, 30);
-      ASSERT_TRUE(filled.memory->graph().Set({.most_members = 6}).ok());
+      ASSERT_TRUE(filled.memory->graph().Grow({.most_members = 6}).ok());
       Tend(*filled.memory);
     }
     const auto memory = Memory::Open(folder, false).value();
-    if (asked) ASSERT_TRUE(memory->graph().Set({.most_members = 6}).ok());
+    if (asked) ASSERT_TRUE(memory->graph().Grow({.most_members = 6}).ok());
     ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{3}).ok());
     ExpectWhole(*memory, true, true);
     std::vector<int64_t> many;
@@ -166,12 +166,12 @@ TEST(OsMemoryGraph, GoesOnWhereItWas) {
   store::Graph before;
   {
     const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 3, 20);
-    ASSERT_TRUE(filled.memory->graph().Set({}).ok());
+    ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
     EXPECT_EQ(filled.memory->graph().Tend(12).value(), 12);
     before = filled.memory->graph().Read().value();
   }
   const auto memory = Memory::Open(folder, false).value();
-  ASSERT_TRUE(memory->graph().Set({}).ok());
+  ASSERT_TRUE(memory->graph().Grow({}).ok());
   EXPECT_EQ(memory->graph().Read().value(), before);
   EXPECT_EQ(memory->graph().Tend(100).value(), 8);
   EXPECT_EQ(memory->graph().Tend(100).value(), 0);
@@ -179,7 +179,7 @@ TEST(OsMemoryGraph, GoesOnWhereItWas) {
   // And a reader sees it.
   const auto reader = Memory::Open(folder, true).value();
   EXPECT_EQ(reader->graph().Read().value(), memory->graph().Read().value());
-  EXPECT_EQ(reader->graph().Set({}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->graph().Grow({}).code(), StatusCode::kReadOnly);
   // So do a fork and an export.
   ASSERT_TRUE(memory->upkeep().Fork(root.path() / "fork").ok());
   EXPECT_EQ(Memory::Open(root.path() / "fork", true).value()->graph().Read().value(), memory->graph().Read().value());
@@ -193,10 +193,10 @@ TEST(OsMemoryGraph, GoesOnWhereItWas) {
 TEST(OsMemoryGraph, TakesTheEncodersVectorsAndWaitsForThem) {
   const Filled filled = FilledInRam(4, 12);
   Memory& memory = *filled.memory;
-  ASSERT_TRUE(memory.graph().Set({}).ok());
+  ASSERT_TRUE(memory.graph().Grow({}).ok());
   Tend(memory);
   ASSERT_TRUE(memory.index().SetPageVectors({"encoder", 3}).ok());
-  ASSERT_TRUE(memory.graph().Set({}).ok());  // vectors of keys are of no use any more
+  ASSERT_TRUE(memory.graph().Grow({}).ok());  // vectors of keys are of no use any more
   EXPECT_EQ(memory.graph().Read().value(), store::Graph());
   EXPECT_EQ(memory.graph().Tend(100).value(), 0);
   for (int64_t id = 1; id <= 9; ++id) {
@@ -225,7 +225,7 @@ TEST(OsMemoryGraph, OfTextAloneIsTheChain) {
     const Block block = RandomBlock(random, 0, 10 * i, 10);
     ASSERT_TRUE((*memory)->blocks().Append(DraftOf(block)).ok());
   }
-  ASSERT_TRUE((*memory)->graph().Set({}).ok());
+  ASSERT_TRUE((*memory)->graph().Grow({}).ok());
   Tend(**memory);
   ExpectWhole(**memory, true, false);
   ASSERT_TRUE((*memory)->blocks().Forget(std::vector<int64_t>{2, 3}).ok());
@@ -236,7 +236,7 @@ TEST(OsMemoryGraph, OfTextAloneIsTheChain) {
 TEST(OsMemoryGraph, FindsTheShortestWay) {
   const Filled filled = FilledInRam(6, 25);
   Memory& memory = *filled.memory;
-  ASSERT_TRUE(memory.graph().Set({}).ok());
+  ASSERT_TRUE(memory.graph().Grow({}).ok());
   Tend(memory);
   const store::Graph graph = memory.graph().Read().value();
   std::map<int64_t, std::set<int64_t>> beside;
@@ -271,7 +271,7 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
   const std::filesystem::path folder = root.path() / "memory";
   {
     const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 7, 20);
-    ASSERT_TRUE(filled.memory->graph().Set({}).ok());
+    ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
     Tend(*filled.memory);
   }
   {
@@ -279,10 +279,10 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
     ASSERT_TRUE(database.Execute("UPDATE nodes SET count = count + 1 WHERE kind = 2 AND level = 0").ok());
   }
   const auto memory = Memory::Open(folder, false).value();
-  EXPECT_EQ(memory->graph().Set({}).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(memory->graph().Grow({}).code(), StatusCode::kCorrupt);
   ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{4}).ok());  // whatever the graph is like
   EXPECT_FALSE(memory->upkeep().Verify(true)->damage.empty());
-  ASSERT_TRUE(memory->graph().Set({}).ok());
+  ASSERT_TRUE(memory->graph().Grow({}).ok());
   Tend(*memory);
   ExpectWhole(*memory, true, true);
 }
@@ -290,7 +290,7 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
 TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
   const TemporaryFolder root;
   const auto memory = Memory::Create(root.path() / "memory", TestManifest()).value();
-  ASSERT_TRUE(memory->graph().Set({.most_members = 8}).ok());
+  ASSERT_TRUE(memory->graph().Grow({.most_members = 8}).ok());
   std::atomic<bool> done = false;
   std::thread tending([&] {
     while (!done) {
@@ -310,7 +310,7 @@ TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
     SearchRequest request;
     request.token_ids = question;
     request.kinds = {IndexPart::kLexical};
-    EXPECT_TRUE(memory->search().Search(request).ok());
+    EXPECT_TRUE(memory->search().Find(request).ok());
     if (i % 7 == 6) {
       const size_t which = random() % ids.size();
       EXPECT_TRUE(memory->blocks().Forget(std::vector<int64_t>{ids[which]}).ok());
@@ -344,7 +344,7 @@ struct Done {
     auto opened = Memory::Open(folder, false);
     if (!opened.ok()) ::_exit(1);
     Memory& memory = **opened;
-    if (!memory.graph().Set(kSmallTopics).ok()) ::_exit(2);
+    if (!memory.graph().Grow(kSmallTopics).ok()) ::_exit(2);
     std::mt19937_64 random(11);
     for (int round = 0; round < 12; ++round) {
       for (int i = 0; i < 3; ++i) {
@@ -381,7 +381,7 @@ TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
   const std::filesystem::path folder = root.path() / "memory";
   {
     const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 12, 30);
-    ASSERT_TRUE(filled.memory->graph().Set(kSmallTopics).ok());
+    ASSERT_TRUE(filled.memory->graph().Grow(kSmallTopics).ok());
     Tend(*filled.memory);
   }
   const auto places = static_cast<long>(NumberOf("EVERLONG_GRAPH_KILLS", 40));
@@ -431,7 +431,7 @@ TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
       EXPECT_TRUE(block.id > tended || nodes.contains(block.id)) << "block " << block.id << " lost its node";
     }
     for (const int64_t id : forgotten) EXPECT_FALSE(nodes.contains(id)) << "block " << id << " came back";
-    ASSERT_TRUE((*memory)->graph().Set(kSmallTopics).ok());
+    ASSERT_TRUE((*memory)->graph().Grow(kSmallTopics).ok());
     Tend(**memory);
     ExpectWhole(**memory, true, true);
   }

@@ -50,7 +50,7 @@ Result<SearchResult> Ask(const Memory& memory, const float& wanted, IndexParts k
   request.max_groups = 1000;
   request.token_budget = 1'000'000;
   request.least_share = 0;
-  return memory.search().Search(request);
+  return memory.search().Find(request);
 }
 
 // As a whole: every page that may be found, and the first place.
@@ -100,11 +100,11 @@ TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {
   const float wanted = 3;
   SearchRequest without_input;
   without_input.kinds = {kMeanIds};
-  EXPECT_TRUE(filled.memory->search().Search(without_input)->groups.empty());
+  EXPECT_TRUE(filled.memory->search().Find(without_input)->groups.empty());
   SearchRequest two_numbers = without_input;
   const std::vector<float> numbers{1, 2};
   two_numbers.inputs["mean_id"] = numbers;
-  EXPECT_EQ(filled.memory->search().Search(two_numbers).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->search().Find(two_numbers).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Ask(*filled.memory, wanted).ok());
 }
 
@@ -121,9 +121,9 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   request.token_budget = 100'000;
   request.neighbours = 0;
   request.least_share = 0;
-  const SearchResult without = filled.memory->search().Search(request).value();
+  const SearchResult without = filled.memory->search().Find(request).value();
   request.kinds |= {kMeanIds};
-  const SearchResult with = filled.memory->search().Search(request).value();
+  const SearchResult with = filled.memory->search().Find(request).value();
   EXPECT_EQ(with.top_mass, without.top_mass);
   EXPECT_EQ(with.decisiveness, without.decisiveness);
   // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), alike for statements and prose, added to what the others
@@ -174,27 +174,27 @@ TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
     const auto opened = Memory::Open(at, false).value();
     ExpectFound(*opened, known);
     EXPECT_EQ(MeanIdPart::loads - before, loads);
-    EXPECT_EQ(opened->TakeMessages().size(), loads == 0 ? 1U : 0U);
+    EXPECT_EQ(opened->index().TakeMessages().size(), loads == 0 ? 1U : 0U);
   };
   expect_loads(memory, blocks, 1);
   expect_loads(fork, blocks, 1);
   {
     const auto opened = Memory::Open(memory, false).value();
-    ASSERT_TRUE(opened->Forget(gone).ok());
+    ASSERT_TRUE(opened->blocks().Forget(gone).ok());
     Block late = blocks[0];
     late.stream = 8;
     late.id = Append(*opened, late).value();
     blocks.push_back(late);
-    ASSERT_TRUE(opened->Flush().ok());
+    ASSERT_TRUE(opened->upkeep().Flush().ok());
   }
   blocks = Without(blocks, gone);
   expect_loads(memory, blocks, 1);  // what is saved, less what is gone, and what came
   {
     const auto opened = Memory::Open(memory, false).value();
     ExpectFound(*opened, blocks);
-    ASSERT_TRUE(opened->Compact().ok());
+    ASSERT_TRUE(opened->upkeep().Compact().ok());
     EXPECT_FALSE(std::filesystem::exists(memory / "index" / "mean_ids")) << "it holds what is forgotten";
-    ASSERT_TRUE(opened->SaveIndexes().ok());
+    ASSERT_TRUE(opened->index().Save().ok());
     EXPECT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids"));
   }
   expect_loads(memory, blocks, 1);

@@ -58,12 +58,12 @@ TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) 
       SearchRequest request = question.Request();
       for (const IndexPart kind : {IndexPart::kHeads, IndexPart::kLexical}) {
         request.kinds = {kind};
-        const auto alone = filled.memory->search().Search(request);
+        const auto alone = filled.memory->search().Find(request);
         ASSERT_TRUE(alone.ok()) << alone.status().ToString();
         EXPECT_EQ(alone->agreed, !alone->groups.empty()) << "one index agrees with itself";
       }
       request.kinds = {IndexPart::kHeads, IndexPart::kLexical};
-      const auto both = filled.memory->search().Search(request);
+      const auto both = filled.memory->search().Find(request);
       ASSERT_TRUE(both.ok()) << both.status().ToString();
       agreed += both->agreed ? 1 : 0;
       ++searched;
@@ -90,7 +90,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
     request.neighbours = 0;
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->search().Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_FALSE(result->groups.empty());
     const FoundGroup& best = result->groups[0];
@@ -113,7 +113,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
   const Question question = QuestionFor(filled.blocks[0], 0, 1.0F);
   ASSERT_TRUE(filled.memory->index().SetRetrievalHeads({}).ok());
   EXPECT_TRUE(filled.memory->index().retrieval_heads().empty());
-  EXPECT_EQ(filled.memory->search().Search(question.Request()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->search().Find(question.Request()).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemorySearchTest, HeadsSetBeforeAndAfterAppendingAgree) {
@@ -124,7 +124,7 @@ TEST(OsMemorySearchTest, HeadsSetBeforeAndAfterAppendingAgree) {
   ASSERT_TRUE(b.memory->index().SetRetrievalHeads(kHeads).ok());
   for (const Block& block : a.blocks) {
     const Question question = QuestionFor(block, 0, 1.0F);
-    ExpectSame(*a.memory->search().Search(question.Request()), *b.memory->search().Search(question.Request()));
+    ExpectSame(*a.memory->search().Find(question.Request()), *b.memory->search().Find(question.Request()));
   }
 }
 
@@ -142,7 +142,7 @@ TEST(OsMemorySearchTest, LexicalFindsTheRareToken) {
   request.neighbours = 1;
   request.max_groups = 1;
   request.least_share = 1;  // whatever else names the pages beside it
-  const auto result = memory->search().Search(request);
+  const auto result = memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->groups.size(), 1U);
   EXPECT_EQ(result->groups[0].span, (TokenSpan{24, 36})) << "page [28, 32) and its neighbours, also of the next block";
@@ -160,7 +160,7 @@ TEST(OsMemorySearchTest, FusionNamesEveryPartThatFoundThePage) {
   const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
   SearchRequest request = question.Request();
   request.neighbours = 0;
-  const auto result = filled.memory->search().Search(request);
+  const auto result = filled.memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_FALSE(result->groups.empty());
   const FoundGroup& best = result->groups[0];
@@ -191,7 +191,7 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
     request.kinds = {part};
     request.neighbours = 0;
     request.max_groups = 1;
-    const auto result = filled.memory->search().Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_EQ(result->groups.size(), 1U);
     EXPECT_EQ(result->groups[0].pages.front().block, wanted.id);
@@ -224,7 +224,7 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
     request.filter.sources = {"book"};
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->search().Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     std::set<int64_t> seen;
     for (const FoundGroup& group : result->groups) {
@@ -251,7 +251,7 @@ TEST(OsMemorySearchTest, NothingComesBackOfAStreamThatIsWhollyInTheFrame) {
     request.resident_from = 3;  // where rolling begins behind the sinks while nothing has left
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->search().Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     for (const FoundGroup& group : result->groups) {
       EXPECT_NE(group.stream, 1);
@@ -319,9 +319,9 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
         request.kinds = {kind};
         request.max_groups = 100;
         request.token_budget = 10000;
-        const auto expected = alone->search().Search(request);
+        const auto expected = alone->search().Find(request);
         request.filter = filter;
-        const auto found = filled.memory->search().Search(request);
+        const auto found = filled.memory->search().Find(request);
         ASSERT_TRUE(expected.ok()) << expected.status().ToString();
         ASSERT_TRUE(found.ok()) << found.status().ToString();
         ASSERT_FALSE(found->groups.empty());
@@ -389,7 +389,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
       std::set<std::pair<int64_t, int32_t>> groups;
       for (const PageRef& page : rankings->at(1).pages) groups.emplace(page.block, page.page);
       EXPECT_EQ(groups, expected);
-      const auto found = filled.memory->search().Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_TRUE(found.ok());
       std::set<std::pair<int64_t, int32_t>> pages;
       for (const FoundGroup& group : found->groups) {
@@ -416,7 +416,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
       for (const IndexParts& kinds : {by_heads, by_words, IndexParts({IndexPart::kHeads, IndexPart::kLexical}),
                                       IndexParts({IndexPart::kHeads, IndexPart::kMeanPool})}) {
         request.kinds = kinds;
-        const auto found = filled.memory->search().Search(request);
+        const auto found = filled.memory->search().Find(request);
         ASSERT_TRUE(found.ok());
         ASSERT_TRUE(found->confidence.has_value());
         EXPECT_EQ(*found->confidence, static_cast<float>(*index::Confidence(found->signs)));
@@ -431,7 +431,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
         searched += found->groups.empty() ? 0 : 1;
       }
       request.kinds = by_means;
-      const auto found = filled.memory->search().Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_FALSE(found->groups.empty());
       EXPECT_EQ(found->confidence, std::nullopt);
       EXPECT_EQ(found->groups[0].confidence, std::nullopt);
@@ -452,12 +452,12 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
         IndexParts({IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool, IndexPart::kHnsw})}) {
     request.kinds = kinds;
     request.filter = {};
-    EXPECT_FALSE(filled.memory->search().Search(request)->groups.empty());
+    EXPECT_FALSE(filled.memory->search().Find(request)->groups.empty());
     for (const SearchFilter& filter :
          {SearchFilter{{"nowhere"}, {}, {}, {}}, SearchFilter{{}, {"work", "none"}, {}, {}},
           SearchFilter{{}, {}, 1000.0, {}}, SearchFilter{{}, {}, 50.0, 50.0}}) {
       request.filter = filter;
-      const auto found = filled.memory->search().Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_TRUE(found.ok()) << found.status().ToString();
       EXPECT_TRUE(found->groups.empty());
       EXPECT_EQ(found->top_mass, 0.0F);
@@ -475,7 +475,7 @@ TEST(OsMemorySearchTest, RecentPagesKeepToAFilter) {
     int blocks = 0;
     for (auto block = filled.blocks.rbegin(); block != filled.blocks.rend() && blocks < 3; ++block) {
       if (block->stream != 1 || !Passes(*block, filter)) continue;
-      const std::vector<PageRef> pages = block->blocks().Pages();
+      const std::vector<PageRef> pages = block->Pages();
       expected.insert(expected.begin(), pages.begin(), pages.end());
       ++blocks;
     }
@@ -506,7 +506,7 @@ std::vector<int64_t> BlocksFound(const Memory& memory, std::optional<Roles> role
   request.filter.roles = roles;
   request.least_share = 0;
   std::vector<int64_t> found;
-  const auto result = memory.search().Search(request);
+  const auto result = memory.search().Find(request);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   for (const FoundGroup& group : result->groups) found.push_back(group.pages.front().block);
   return found;
@@ -558,12 +558,12 @@ TEST(OsMemorySearchTest, NoGroupCrossesARoleThatIsLeftOut) {
   request.token_ids = question;
   request.kinds = {IndexPart::kLexical};
   request.neighbours = 2;
-  auto found = memory->search().Search(request);
+  auto found = memory->search().Find(request);
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->groups.size(), 2U);
   for (const FoundGroup& group : found->groups) EXPECT_EQ(group.pages.size(), 1U);
   request.filter.roles = Roles::All();
-  found = memory->search().Search(request);
+  found = memory->search().Find(request);
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->groups.size(), 1U);
   EXPECT_EQ(found->groups[0].pages.size(), 3U);
@@ -579,9 +579,9 @@ TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
   request.head_queries = queries;
   request.neighbours = 0;
   request.least_share = 0;
-  const auto found = memory->search().Search(request);
+  const auto found = memory->search().Find(request);
   request.filter.roles = Roles{Role::kRead, Role::kSaid};
-  const auto plain = memory->search().Search(request);
+  const auto plain = memory->search().Find(request);
   ASSERT_TRUE(found.ok() && plain.ok());
   ASSERT_EQ(found->groups.size(), 2U);
   ASSERT_EQ(plain->groups.size(), 2U);
@@ -600,7 +600,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   request.kinds = {IndexPart::kLexical};
   request.neighbours = 0;
   request.least_share = 0;
-  const auto plain = memory->search().Search(request);
+  const auto plain = memory->search().Find(request);
   ASSERT_TRUE(plain.ok());
   ASSERT_EQ(plain->groups.size(), 2U);
   const PageRef first = plain->groups[0].pages[0];
@@ -610,7 +610,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   const PageRef unnamed{3, 0, first.stream, {300, 303}, 0};
   const PageRef missing{77, 0, first.stream, {900, 903}, 0};
   request.added = {{second, 50.0F}, {first, -1.0F}, {first, 0.5F}, {unnamed, 100.0F}, {missing, 100.0F}};
-  const auto found = memory->search().Search(request);
+  const auto found = memory->search().Find(request);
   ASSERT_TRUE(found.ok()) << found.status().ToString();
   ASSERT_EQ(found->groups.size(), 2U) << "nobody is found by what is added alone";
   EXPECT_EQ(found->groups[0].pages[0], second);
@@ -620,7 +620,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   EXPECT_FLOAT_EQ(found->groups[1].score, plain->groups[0].score - 0.5F);
 
   request.max_groups = 1;
-  const auto one = memory->search().Search(request);
+  const auto one = memory->search().Find(request);
   ASSERT_TRUE(one.ok());
   ASSERT_EQ(one->groups.size(), 1U);
   EXPECT_EQ(one->groups[0].pages[0], second) << "the order is made before groups are cut";
@@ -643,12 +643,12 @@ TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   request.kinds |= {IndexPart::kEmbedding};
   request.token_budget = INT64_MAX;
   request.max_groups = static_cast<int32_t>(filled.memory->blocks().Pages().size()) + 1;
-  const auto all = filled.memory->search().Search(request);
+  const auto all = filled.memory->search().Find(request);
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_FALSE(all->groups.empty());
   for (const int32_t more : {1 << 27, 1 << 30, INT32_MAX}) {
     request.max_groups = more;
-    const auto found = filled.memory->search().Search(request);
+    const auto found = filled.memory->search().Find(request);
     ASSERT_TRUE(found.ok()) << found.status().ToString();
     ExpectSame(*found, *all);
   }
@@ -661,7 +661,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     SearchRequest request;
     request.token_ids = ids;
     change(request);
-    EXPECT_EQ(filled.memory->search().Search(request).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(filled.memory->search().Find(request).status().code(), StatusCode::kInvalidArgument);
   };
   refuses([](SearchRequest& r) { r.kinds = {}; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
@@ -675,7 +675,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     r.mean_query = wrong_size;
     r.kinds = {IndexPart::kMeanPool};
   });
-  const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->search().Search({});
+  const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->search().Find({});
   ASSERT_TRUE(nothing.ok());
   EXPECT_TRUE(nothing->groups.empty());
 }
@@ -731,7 +731,7 @@ TEST(OsMemorySearchTest, FindsWhatArchiveSpanWrote) {
       request.kinds = {IndexPart::kHeads};
       request.neighbours = 0;
       request.max_groups = 1;
-      const auto result = memory->search().Search(request);
+      const auto result = memory->search().Find(request);
       ASSERT_TRUE(result.ok());
       ASSERT_EQ(result->groups.size(), 1U);
       EXPECT_EQ(result->groups[0].pages.front().page, token / kPageTokens) << codec;

@@ -69,7 +69,7 @@ TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
   std::vector<PageRef> wanted;
   std::vector<std::byte> expected;
   for (auto block = filled.blocks.rbegin(); block != filled.blocks.rend(); ++block) {
-    const std::vector<PageRef> pages = block->blocks().Pages();
+    const std::vector<PageRef> pages = block->Pages();
     wanted.insert(wanted.end(), pages.begin(), pages.end());
     const std::vector<std::byte> payload = block->Payload();
     expected.insert(expected.end(), payload.begin(), payload.end());
@@ -161,11 +161,11 @@ TEST(OsMemoryTest, AMeanQueryIsOneVector) {
     SearchRequest request;
     request.kinds = {kind};
     request.mean_query = two;
-    const Status refused = filled.memory->search().Search(request).status();
+    const Status refused = filled.memory->search().Find(request).status();
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(refused.message().find("mean_query has 32 numbers, expected 16"), std::string::npos) << refused.message();
     request.mean_query = std::span(two).first(two.size() / 2);
-    EXPECT_TRUE(filled.memory->search().Search(request).ok());
+    EXPECT_TRUE(filled.memory->search().Find(request).ok());
   }
 }
 
@@ -328,7 +328,7 @@ TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
     if (std::ssize(recent) > count) recent.erase(recent.begin(), recent.end() - count);
     std::vector<PageRef> pages;
     for (const Block* block : recent) {
-      const auto of_block = block->blocks().Pages();
+      const auto of_block = block->Pages();
       pages.insert(pages.end(), of_block.begin(), of_block.end());
     }
     EXPECT_EQ(*filled.memory->search().RecentPages(stream, before, count), pages);
@@ -383,7 +383,7 @@ TEST(OsMemoryTest, ForgottenBlocksAreGoneAndTheRestIsFoundStill) {
   SearchRequest request = question.Request();
   request.kinds = {IndexPart::kHeads};
   request.neighbours = 0;
-  const auto result = filled.memory->search().Search(request);
+  const auto result = filled.memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_FALSE(result->groups.empty());
   EXPECT_EQ(result->groups[0].stream, kept.stream);
@@ -443,7 +443,7 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
     ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
     for (const Block& block : filled.blocks) {
       questions.push_back(QuestionFor(block, 0, 1.0F));
-      answers.push_back(filled.memory->search().Search(questions.back().Request()).value());
+      answers.push_back(filled.memory->search().Find(questions.back().Request()).value());
       bytes.resize(bytes.size() + block.Payload().size());
     }
     pages = filled.memory->blocks().Pages();
@@ -465,7 +465,7 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
     ASSERT_TRUE(memory.blocks().ReadPages(pages, again).ok());
     EXPECT_EQ(again, bytes);
     for (size_t i = 0; i < questions.size(); ++i)
-      ExpectSame(*memory.search().Search(questions[i].Request()), answers[i]);
+      ExpectSame(*memory.search().Find(questions[i].Request()), answers[i]);
     EXPECT_GT(memory.upkeep().Stats()->disk_bytes, static_cast<int64_t>(bytes.size()));
   }
   auto reader = Memory::Open(folder.path(), true).value();
@@ -523,7 +523,7 @@ TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
   request.mean_query = mean_query;
   request.kinds |= {IndexPart::kMeanPool};
-  const auto result = reader->search().Search(request);
+  const auto result = reader->search().Find(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_FALSE(result->groups.empty());
   std::vector<std::byte> out(filled.blocks[3].Payload().size());
@@ -548,14 +548,14 @@ TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
   EXPECT_EQ(filled.memory->blocks().Pages(), fresh->blocks().Pages());
   for (const Block& block : filled.blocks) {
     const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
-    const auto found = filled.memory->search().Search(question.Request());
-    const auto expected = fresh->search().Search(question.Request());
+    const auto found = filled.memory->search().Find(question.Request());
+    const auto expected = fresh->search().Find(question.Request());
     ASSERT_EQ(found->groups.size(), expected->groups.size());
     for (size_t i = 0; i < found->groups.size(); ++i) EXPECT_EQ(found->groups[i].pages, expected->groups[i].pages);
     EXPECT_NEAR(found->top_mass, expected->top_mass, 1e-5);
     SearchRequest words = question.Request();
     words.kinds = {IndexPart::kLexical};
-    ExpectSame(*filled.memory->search().Search(words), *fresh->search().Search(words));
+    ExpectSame(*filled.memory->search().Find(words), *fresh->search().Find(words));
   }
 }
 
@@ -580,7 +580,7 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
       if (block.id != 7) std::ranges::generate(vector, [&] { return static_cast<float>(random() % 100) - 50; });
       ASSERT_TRUE(filled.memory->index().AddPageVectors(block.id, first_page, vector).ok());
     }
-    ASSERT_TRUE(filled.memory->search().Search(request).ok());
+    ASSERT_TRUE(filled.memory->search().Find(request).ok());
     ASSERT_TRUE(filled.memory->index().Save().ok());
     ASSERT_NE(BytesOf(embedding).find(secret), std::string::npos);
     ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{7}).ok());
@@ -594,10 +594,10 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
     EXPECT_EQ(index::LoadHnswIndex(hnsw).value()->size(), 18);
   }
   const auto opened = Memory::Open(folder.path(), false).value();
-  ASSERT_TRUE(opened->SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
-  EXPECT_TRUE(opened->PagesWithoutVectors().empty());
-  EXPECT_TRUE(opened->Search(request).ok());
-  EXPECT_TRUE(opened->TakeMessages().empty());
+  ASSERT_TRUE(opened->index().SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
+  EXPECT_TRUE(opened->index().PagesWithoutVectors().empty());
+  EXPECT_TRUE(opened->search().Find(request).ok());
+  EXPECT_TRUE(opened->index().TakeMessages().empty());
 }
 
 // Whoever compacts a memory need not have its encoder; what that computed of other blocks is minutes of work.
@@ -738,7 +738,7 @@ TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
   std::vector<std::byte> out(filled.blocks[6].Payload().size());
   EXPECT_EQ(filled.memory->blocks().ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
   const Question question = QuestionFor(filled.blocks[9], filled.blocks[9].span.size() - 1, 4.0F);
-  EXPECT_FALSE(filled.memory->search().Search(question.Request())->groups.empty());
+  EXPECT_FALSE(filled.memory->search().Find(question.Request())->groups.empty());
 }
 
 // A repair drops the indexes of blocks, which the next search builds again; one that is under way must not miss them.
@@ -752,7 +752,7 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
     request.mean_query = mean_query;
     request.kinds = {IndexPart::kMeanPool, IndexPart::kHnsw};
     while (!stop) {
-      const Status found = filled.memory->search().Search(request).status();
+      const Status found = filled.memory->search().Find(request).status();
       // What is damaged may be met before it is dropped.
       EXPECT_TRUE(found.ok() || found.code() == StatusCode::kCorrupt) << found.ToString();
     }
@@ -831,7 +831,7 @@ TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
         SearchRequest request = question.Request();
         request.mean_query = mean_query;
         request.kinds |= {IndexPart::kMeanPool};
-        const auto result = memory->search().Search(request);
+        const auto result = memory->search().Find(request);
         const auto ids = memory->blocks().TokenIds(0, {0, 12});
         const auto end = memory->blocks().StreamEnd(0);
         const auto pages = memory->blocks().PagesOf(0, {0, end});

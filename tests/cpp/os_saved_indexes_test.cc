@@ -68,7 +68,7 @@ TEST(OsSavedIndexesTest, AListWithNumbersThatCannotBeIsNotUsed) {
   const auto use = [&] {
     const auto memory = Memory::Open(folder.path(), true).value();
     EXPECT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
-    EXPECT_TRUE(memory->search().Search(QuestionFor(blocks[0], 0, 1).Request()).ok());
+    EXPECT_TRUE(memory->search().Find(QuestionFor(blocks[0], 0, 1).Request()).ok());
     return memory->index().TakeMessages().size();
   };
   EXPECT_EQ(use(), 0U);
@@ -98,7 +98,7 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
   const auto search = [&](const Memory& memory) {
     SearchRequest request = question.Request();
     request.kinds = {IndexPart::kHeads};
-    return memory.search().Search(request).value();
+    return memory.search().Find(request).value();
   };
   const auto memory = Memory::Open(folder.path(), true).value();
   ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());

@@ -49,13 +49,13 @@ SearchRequest ByWords(const std::vector<int32_t>& ids) {
 
 // Pages, tokens and what words find, of every block of `blocks`.
 void ExpectSameText(const Memory& text, const Memory& whole, const std::vector<Block>& blocks) {
-  EXPECT_EQ(text.Pages(), whole.Pages());
+  EXPECT_EQ(text.blocks().Pages(), whole.blocks().Pages());
   for (const Block& block : blocks) {
     const auto ids = text.blocks().TokenIds(block.stream, block.span);
     ASSERT_TRUE(ids.ok()) << ids.status().ToString();
     EXPECT_EQ(*ids, block.ids);
-    const auto found = text.search().Search(ByWords(block.ids));
-    const auto expected = whole.search().Search(ByWords(block.ids));
+    const auto found = text.search().Find(ByWords(block.ids));
+    const auto expected = whole.search().Find(ByWords(block.ids));
     ASSERT_TRUE(found.ok() && expected.ok());
     ASSERT_FALSE(found->groups.empty());
     ExpectSame(*found, *expected);
@@ -124,7 +124,7 @@ TEST(OsTextMemoryTest, RefusesKeysAndValuesAndWhatNeedsThem) {
     const std::vector<float> query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
     request.kinds = {kind};
     request.mean_query = query;
-    EXPECT_EQ(memory.search().Search(request).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(memory.search().Find(request).status().code(), StatusCode::kInvalidArgument);
   }
   std::vector<float> keys(static_cast<size_t>(kKvHeads * pages[0].span.size() * kDim));
   EXPECT_EQ(memory.blocks().ReadKeys(pages[0], 0, keys).code(), StatusCode::kInvalidArgument);

@@ -96,7 +96,7 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
         if (without.contains(block)) continue;
         const auto saved = index::LoadFlatIndex(folder / "index" / "embedding");
         ASSERT_TRUE(saved.ok()) << saved.status().ToString();
-        const index::VectorHit best = (*saved)->search().Search(VectorOf(block), 1, {}).value()[0].at(0);
+        const index::VectorHit best = (*saved)->Search(VectorOf(block), 1, {}).value()[0].at(0);
         EXPECT_EQ(best.id, (block << 24U) * kMaxPageVectors);  // its page 0, and that one's first vector
         EXPECT_EQ(best.score, 1);
       }

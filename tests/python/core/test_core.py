@@ -72,37 +72,37 @@ def test_tensors_of_a_block_come_back(in_folder: bool, tmp_path: Path) -> None:
     assert Written(rng, 0, 10, 5, "").append_to(memory) == 2
 
     def expect(memory: _core.Memory) -> None:
-        found = memory.block_tensors(1)
+        found = memory.blocks.tensors(1)
         assert list(found) == sorted(tensors, key=str.encode)
         for name, tensor in tensors.items():
             assert found[name].dtype == tensor.dtype
             np.testing.assert_array_equal(found[name], tensor)
-        assert memory.block_tensors(2) == {}
-        stats = memory.stats()
+        assert memory.blocks.tensors(2) == {}
+        stats = memory.upkeep.stats()
         assert stats.tensor_bytes == {name: tensor.nbytes for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            np.testing.assert_array_equal(memory.block_tensor(1, name), found[name])
-            assert memory.block_tensor_shapes(1)[name][1] == tensor.shape
-        assert memory.block_tensor_shapes(2) == {}
+            np.testing.assert_array_equal(memory.blocks.tensor(1, name), found[name])
+            assert memory.blocks.tensor_shapes(1)[name][1] == tensor.shape
+        assert memory.blocks.tensor_shapes(2) == {}
         with pytest.raises(errors.MemoryNotFoundError):
-            memory.block_tensor(2, "ids")
+            memory.blocks.tensor(2, "ids")
         assert (stats.graph_nodes, stats.graph_edges) == (0, 0)
 
     expect(memory)
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.block_tensors(3)
-    memory.export_file(str(tmp_path / "exported"))
+        memory.blocks.tensors(3)
+    memory.upkeep.export_file(str(tmp_path / "exported"))
     expect(_core.Memory.import_file(str(tmp_path / "exported"), None))
-    memory.fork(str(tmp_path / "fork"))
+    memory.upkeep.fork(str(tmp_path / "fork"))
     expect(_core.Memory.open(str(tmp_path / "fork"), read_only=True))
     if folder is not None:
         memory.close()
         memory = _core.Memory.open(folder)
         expect(memory)
-    memory.forget([1])
+    memory.blocks.forget([1])
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.block_tensors(1)
-    assert memory.stats().tensor_bytes == {}
+        memory.blocks.tensors(1)
+    assert memory.upkeep.stats().tensor_bytes == {}
 
 
 def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
@@ -122,7 +122,7 @@ def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
             block.append_to(memory, tensors={name: array})
     with pytest.raises(ValueError, match="at most 256"):
         block.append_to(memory, tensors={str(i): np.zeros(1) for i in range(257)})
-    assert memory.blocks() == []
+    assert memory.blocks.infos() == []
     assert block.append_to(memory) == 1
 
 
@@ -279,7 +279,7 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
             and (before is None or block < before)
         ):
             kept += [(written.begin + first, written.keys[:, :, first : first + PAGE]) for first in range(0, 10, PAGE)]
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     q = rng.standard_normal((1, len(HEADS), DIM)).astype(np.float32)
     token = np.array([1], dtype=np.int32)
     asked: dict[str, Any] = {
@@ -295,7 +295,7 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
         "since": since,
         "before": before,
     }
-    result = memory.search(**asked)
+    result = memory.search.find(**asked)
     found = {page.begin for group in result.groups for page in group.pages}
     assert found == {begin for begin, _ in kept}
     if kept:
@@ -304,8 +304,8 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
             of_page = [np.exp(keys[layer, kv_head].astype(np.float64) @ q[0, head] / DIM**0.5) for _, keys in kept]
             mass += np.array([scores.sum() for scores in of_page]) / sum(scores.sum() for scores in of_page)
         assert result.top_mass == pytest.approx(mass.max() / len(HEADS), rel=0.03)
-        ranking = memory.rankings(1, **asked)[0]
-        assert ranking.scores[0] == pytest.approx(mass.max() * memory.idf(token)[0], rel=0.03)
+        ranking = memory.search.rankings(1, **asked)[0]
+        assert ranking.scores[0] == pytest.approx(mass.max() * memory.search.idf(token)[0], rel=0.03)
 
 
 @given(
@@ -324,12 +324,12 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
     pages = [Written(rng, 0, i * PAGE, PAGE, f"source {i // 3}") for i in range(count)]
     for page in pages:
         page.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = np.array(asked, dtype=np.int32)
     q = rng.standard_normal((len(ids), len(HEADS), DIM))
     q[0] = [pages[seed % count].keys[layer, kv_head, 1] for layer, _, kv_head in HEADS]
     queries = (sharpness * q).astype(np.float32)
-    whole = {"heads": float(memory.idf(ids).sum()) * len(HEADS), "lexical": 0.0}
+    whole = {"heads": float(memory.search.idf(ids).sum()) * len(HEADS), "lexical": 0.0}
     for token in set(asked):
         holding = sum(token in page.ids for page in pages)
         whole["lexical"] += max(math.log((count - holding + 0.5) / (holding + 0.5)), 1e-6)
@@ -340,7 +340,7 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
         ("lexical", "page"): (1.5, 0.31),
         ("lexical", "group"): (0.0, 14.7),
     }
-    rankings = memory.rankings(256, token_ids=ids, head_queries=queries)
+    rankings = memory.search.rankings(256, token_ids=ids, head_queries=queries)
     assert [(ranking.part, ranking.granularity) for ranking in rankings] == list(weights)
     evidence = np.zeros((count, 2))
     named: set[int] = set()
@@ -355,7 +355,7 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
     chances = np.array([0.58, 0.42]) * np.exp(evidence - np.logaddexp.reduce(evidence, axis=0))
     of_none = np.array([0.58, 0.42]) * np.exp(-np.logaddexp.reduce(evidence, axis=0))
     expected = np.log(chances.sum(axis=1)) - np.log(of_none.sum())
-    found = memory.search(
+    found = memory.search.find(
         token_ids=ids, head_queries=queries, max_groups=256, neighbours=1, token_budget=10_000, least_share=0
     ).groups
     assert [group.score for group in found] == sorted((group.score for group in found), reverse=True)
@@ -377,14 +377,14 @@ def test_a_group_has_the_mass_of_its_pages_and_their_words_as_one_text(seed: int
     pages = [Written(rng, 0, i * PAGE, PAGE, str(rng.choice(["a", "b"]))) for i in range(30)]
     for page in pages:
         page.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = np.array([*pages[7].ids[:3], 3], dtype=np.int32)
     queries = rng.standard_normal((len(ids), len(HEADS), DIM)).astype(np.float32)
     groups = [
         [j for j in (i - 1, i, i + 1) if 0 <= j < len(pages) and pages[j].source == pages[i].source]
         for i in range(len(pages))
     ]
-    every = {(of.part, of.granularity): of for of in memory.rankings(500, token_ids=ids, head_queries=queries)}
+    every = {(of.part, of.granularity): of for of in memory.search.rankings(500, token_ids=ids, head_queries=queries)}
 
     def scores(part: str, granularity: str) -> dict[int, float]:
         ranking = every[part, granularity]
@@ -402,12 +402,12 @@ def test_a_group_has_the_mass_of_its_pages_and_their_words_as_one_text(seed: int
             count = sum(list(pages[page].ids).count(token) for page in group)
             expected += idf * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(group) / 3))
         assert words.get(middle, 0.0) == pytest.approx(expected, rel=1e-5)
-    for ranking in memory.rankings(k, token_ids=ids, head_queries=queries):
+    for ranking in memory.search.rankings(k, token_ids=ids, head_queries=queries):
         whole = every[ranking.part, ranking.granularity]
         assert ranking.pages == whole.pages[:k]
         assert ranking.scores == whole.scores[:k]
     with pytest.raises(ValueError, match="k is 0"):
-        memory.rankings(0, token_ids=ids)
+        memory.search.rankings(0, token_ids=ids)
 
 
 def test_idf(memory) -> None:
@@ -442,7 +442,7 @@ def test_a_folder_comes_back(tmp_path) -> None:
     memory = _core.Memory.create(folder, manifest(attributes={"a": "b"}))
     fill(memory)
     question = np.array([3, 4], dtype=np.int32)
-    found = [(g.pages, g.score) for g in memory.search(token_ids=question).groups]
+    found = [(g.pages, g.score) for g in memory.search.find(token_ids=question).groups]
     assert found
     memory.set_attribute("c", "d")
     with pytest.raises(errors.MemoryBusyError):
@@ -453,7 +453,7 @@ def test_a_folder_comes_back(tmp_path) -> None:
     reader = _core.Memory.open(folder, read_only=True)
     assert reader.read_only
     assert reader.manifest().attributes == {"a": "b", "c": "d"}
-    assert [(g.pages, g.score) for g in reader.search(token_ids=question).groups] == found
+    assert [(g.pages, g.score) for g in reader.search.find(token_ids=question).groups] == found
     block = Written(np.random.default_rng(2), 3, 0, 4, "")
     with pytest.raises(errors.ReadOnlyMemoryError):
         block.append_to(reader)
@@ -464,7 +464,7 @@ def test_the_host_budget_counts_the_indexes(tmp_path) -> None:
     budget = 1_000_000
     with everlong.Memory.open(tmp_path / "m", create=manifest(), host_bytes=budget) as memory:
         fill(memory.core, blocks=400, tokens=20)
-        memory.core.flush()
+        memory.core.upkeep.flush()
         stats = memory.stats()
         assert stats.payload_bytes > budget > stats.index_bytes > 0
         assert 0 < stats.host_bytes <= max(budget - stats.index_bytes, budget // 8)
@@ -496,7 +496,7 @@ def test_missing_and_damaged_folders(tmp_path) -> None:
     segment.write_bytes(data)
     memory = _core.Memory.open(str(folder))
     with pytest.raises(errors.CorruptMemoryError, match="block 1"):
-        memory.read_keys(memory.pages()[0], 0)
+        memory.blocks.read_keys(memory.blocks.pages()[0], 0)
     memory.close()
 
     text = (folder / "manifest.json").read_text()
@@ -557,8 +557,8 @@ def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None
     """Dropping the last reference writes what is queued; other threads go on meanwhile."""
     memory = _core.Memory.create(str(tmp_path / "m"), manifest())
     fill(memory)
-    out = np.zeros(sum(memory.page_bytes(p.end - p.begin) for p in memory.pages()), dtype=np.uint8)
-    reads = memory.start_read_pages(memory.pages(), 0, LAYERS, out)
+    out = np.zeros(sum(memory.page_bytes(p.end - p.begin) for p in memory.blocks.pages()), dtype=np.uint8)
+    reads = memory.blocks.start_read_pages(memory.blocks.pages(), 0, LAYERS, out)
     del memory
     waiting = [threading.Thread(target=reads.wait) for _ in range(4)]
     for thread in waiting:
@@ -568,17 +568,17 @@ def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None
     assert out.any()
     del reads
     again = _core.Memory.open(str(tmp_path / "m"))
-    assert len(again.blocks()) == 8
+    assert len(again.blocks.infos()) == 8
     again.close()
 
 
 def test_reads_keep_what_they_fill() -> None:
     memory = _core.Memory.create(None, manifest())
     fill(memory)
-    pages = memory.pages()[:1]
+    pages = memory.blocks.pages()[:1]
     out = np.zeros(memory.page_bytes(pages[0].end - pages[0].begin), dtype=np.uint8)
     filled = weakref.ref(out)
-    reads = memory.start_read_pages(pages, 0, LAYERS, out)
+    reads = memory.blocks.start_read_pages(pages, 0, LAYERS, out)
     del out
     assert filled() is not None
     reads.wait()
@@ -598,12 +598,12 @@ def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
 
     def read() -> None:
         started.set()
-        began.append(memory.start_read_pages(last, 0, 4, out))
+        began.append(memory.blocks.start_read_pages(last, 0, 4, out))
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(100)  # the reader goes on until the core lets go of the interpreter
     try:
-        memory.append(
+        memory.blocks.append(
             stream=0,
             begin=0,
             end=tokens,
@@ -614,7 +614,7 @@ def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
             token_ids=np.zeros(tokens, dtype=np.int32),
             payload=payload,
         )
-        last = memory.pages()[-1:]
+        last = memory.blocks.pages()[-1:]
         reader = threading.Thread(target=read)
         reader.start()
         started.wait()

@@ -137,9 +137,9 @@ class Searcher {
   // Search for pages by every kind of `request.kinds` that has its input, and fuse them. A kind with one ranking keeps
   // its own scores when it is asked alone. Pages that hold only sinks are never returned. The first search by mean_pool
   // or hnsw reads a layer of every page.
-  [[nodiscard]] Result<SearchResult> Search(const SearchRequest& request) const;
-  // Return what each of these kinds ranks by itself, in each of its granularities: the k best pages of what Search
-  // fuses. The fields of the request about groups do not count. kInvalidArgument on k < 1 and as in Search.
+  [[nodiscard]] Result<SearchResult> Find(const SearchRequest& request) const;
+  // Return what each of these kinds ranks by itself, in each of its granularities: the k best pages of what Find
+  // fuses. The fields of the request about groups do not count. kInvalidArgument on k < 1 and as in Find.
   [[nodiscard]] Result<std::vector<PageRanking>> Rankings(const SearchRequest& request, int32_t k) const;
 
   // Return the pages of the `blocks` newest blocks of `stream` that end at or before `before` and pass `filter`, in
