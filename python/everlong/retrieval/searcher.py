@@ -195,7 +195,7 @@ class Searcher:
         return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
-        """Return what `core.search.find` and `core.search.rankings` take of a prompt's question, to look at index parts alone."""
+        """Return what `core.search` takes of a prompt's question, to look at index parts alone."""
         tapped = self.tap(prompt)
         asked = Asked(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
         asked.ask_finders()

@@ -129,12 +129,12 @@ def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
 def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
     block = Written(np.random.default_rng(1), 3, 0, 10, "x")
     block.append_to(memory, sink_tokens=PAGE + 1)
-    pages = memory.pages_of(3, 0, 10)
+    pages = memory.blocks.pages_of(3, 0, 10)
     assert [page.sink_tokens for page in pages] == [PAGE, 1, 0]
     out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
     with pytest.raises(ValueError, match=r"with 0 sinks, expected .* with 1"):
-        memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE)], out)
-    memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE, sink_tokens=1)], out)
+        memory.blocks.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE)], out)
+    memory.blocks.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE, sink_tokens=1)], out)
 
     # A frame of another stream holds none of them, and gets none.
     os = _core.MemoryOs(os_config())
@@ -145,51 +145,51 @@ def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
 
 def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
     written = fill(memory)
-    infos = memory.blocks()
+    infos = memory.blocks.infos()
     assert [(b.id, b.stream, b.begin, b.end, b.source) for b in infos] == [
         (i + 1, w.stream, w.begin, w.end, w.source) for i, w in enumerate(written)
     ]
     assert (infos[0].pages, infos[0].payload_bytes) == (3, len(written[0].payload()))
     assert (infos[0].created_at, infos[0].tags, infos[0].sink_tokens) == (12.5, ["x"], 0)
-    assert memory.stats().tokens == 80
-    assert memory.stats().pages == len(memory.pages()) == 24
+    assert memory.upkeep.stats().tokens == 80
+    assert memory.upkeep.stats().pages == len(memory.blocks.pages()) == 24
     assert memory.page_bytes(PAGE) * 2 + memory.page_bytes(2) == len(written[0].payload())
 
     for stream in (0, 1):
         of_stream = [w for w in written if w.stream == stream]
         ids = np.concatenate([w.ids for w in of_stream])
-        assert memory.stream_end(stream) == len(ids) == 40
-        np.testing.assert_array_equal(memory.token_ids(stream, 7, 33), ids[7:33])
-        pages = memory.pages_of(stream, 0, 40)
+        assert memory.blocks.stream_end(stream) == len(ids) == 40
+        np.testing.assert_array_equal(memory.blocks.token_ids(stream, 7, 33), ids[7:33])
+        pages = memory.blocks.pages_of(stream, 0, 40)
         out = np.empty(sum(memory.page_bytes(p.end - p.begin) for p in pages), dtype=np.uint8)
-        memory.read_pages(pages, out)
+        memory.blocks.read_pages(pages, out)
         np.testing.assert_array_equal(out, np.concatenate([w.payload() for w in of_stream]))
         for page in pages:
             block = written[page.block - 1]
             for layer in range(LAYERS):
                 np.testing.assert_array_equal(
-                    memory.read_keys(page, layer),
+                    memory.blocks.read_keys(page, layer),
                     block.keys[layer, :, page.begin - block.begin : page.end - block.begin],
                 )
-    assert memory.recent_pages(0, 35, 1) == memory.pages_of(0, 20, 30)
-    assert memory.stream_end(9) == 0
+    assert memory.search.recent_pages(0, 35, 1) == memory.blocks.pages_of(0, 20, 30)
+    assert memory.blocks.stream_end(9) == 0
     with pytest.raises(errors.MemoryNotFoundError, match="token 40 of stream 0"):
-        memory.pages_of(0, 39, 41)
+        memory.blocks.pages_of(0, 39, 41)
 
 
 @pytest.mark.parametrize("keys", ["bf16", "int8", "e4m3"])
 def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
     written = fill(memory)
-    memory.set_retrieval_heads(HEADS, keys=keys)
-    assert memory.retrieval_heads() == HEADS
+    memory.index.set_retrieval_heads(HEADS, keys=keys)
+    assert memory.index.retrieval_heads() == HEADS
     for block in written:
         q = np.stack([4 * block.keys[layer, kv_head, 6] for layer, _, kv_head in HEADS])[None]
-        result = memory.search(
+        result = memory.search.find(
             token_ids=block.ids[6:7], head_queries=np.ascontiguousarray(q), kinds=["heads"], max_groups=1, neighbours=0
         )
         (group,) = result.groups
         assert (group.stream, group.begin, group.end) == (block.stream, block.begin + 4, block.begin + 8)
-        assert group.pages == memory.pages_of(block.stream, block.begin + 4, block.begin + 8)
+        assert group.pages == memory.blocks.pages_of(block.stream, block.begin + 4, block.begin + 8)
         assert group.found_by == ["heads"]
         assert group.source == block.source
         assert 0 < result.top_mass <= 1
@@ -202,7 +202,7 @@ def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
 )
 def test_heads_on_a_gpu_need_a_build_for_one(memory) -> None:
     with pytest.raises(ValueError, match="device is 2; expected None: everlong was built without a GPU"):
-        memory.set_retrieval_heads(HEADS, device=2, device_bytes=1 << 20)
+        memory.index.set_retrieval_heads(HEADS, device=2, device_bytes=1 << 20)
 
 
 def test_many_pages_are_searched_by_two_levels(memory) -> None:
@@ -216,15 +216,15 @@ def test_many_pages_are_searched_by_two_levels(memory) -> None:
 
     def found(block: Written, q: Any, groups: int) -> Any:
         everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20, "least_share": 0}
-        return memory.search(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
+        return memory.search.find(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
 
     best = []
     # The first level leaves 64 pages, and of the best of them those beside.
     for coarse_from, least, most in ((1000, 180, 180), (100, 64, 179)):
-        memory.set_retrieval_heads(HEADS, coarse_from)
+        memory.index.set_retrieval_heads(HEADS, coarse_from)
         assert least <= sum(len(group.pages) for group in found(written[0], asked[0], 1000)) <= most
         rankings = [
-            memory.rankings(1, token_ids=block.ids[6:7], head_queries=q, kinds=["heads"])
+            memory.search.rankings(1, token_ids=block.ids[6:7], head_queries=q, kinds=["heads"])
             for block, q in zip(written, asked, strict=True)
         ]
         # Groups that share a page may be as good.
@@ -238,19 +238,19 @@ def test_search_by_word_filter_and_mean(memory) -> None:
     rare = Written(np.random.default_rng(2), 5, 0, 10, "rare")
     rare.ids[9] = 7777
     rare.append_to(memory)
-    (group,) = memory.search(token_ids=written_ids, neighbours=1).groups
+    (group,) = memory.search.find(token_ids=written_ids, neighbours=1).groups
     assert (group.stream, group.begin, group.end, group.found_by) == (
         5,
         0,
         10,
         ["lexical"],
     )  # what its group names, too
-    assert memory.search(token_ids=written_ids, stream=5, resident_from=8).groups == []
-    assert len(memory.search(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, "a part of it has left"
-    assert memory.search(token_ids=written_ids, sources=["odd"]).groups == []
+    assert memory.search.find(token_ids=written_ids, stream=5, resident_from=8).groups == []
+    assert len(memory.search.find(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, "a part of it has left"
+    assert memory.search.find(token_ids=written_ids, sources=["odd"]).groups == []
 
     mean = written[3].keys[-1].mean(axis=1).reshape(-1)
-    (group,) = memory.search(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
+    (group,) = memory.search.find(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
     assert {page.block for page in group.pages} & {4}
     assert group.found_by == ["mean_pool"]
     assert group.score == pytest.approx(1, abs=1e-5)
@@ -415,26 +415,26 @@ def test_idf(memory) -> None:
     pages = [w.ids[i : i + PAGE] for w in written for i in range(0, 10, PAGE)]
     ids = np.arange(50, dtype=np.int32)
     expected = [math.log(1 + len(pages) / max(1, sum(token in page for page in pages))) for token in ids]
-    np.testing.assert_allclose(memory.idf(ids), expected, rtol=1e-6)
+    np.testing.assert_allclose(memory.search.idf(ids), expected, rtol=1e-6)
 
 
 def test_random_pages_are_drawn_by_seed(memory) -> None:
     fill(memory)
-    draw = memory.random_pages(0, 40, 5, 3)
-    assert draw == memory.random_pages(0, 40, 5, 3)
+    draw = memory.search.random_pages(0, 40, 5, 3)
+    assert draw == memory.search.random_pages(0, 40, 5, 3)
     assert len({(p.block, p.page) for p in draw}) == 5
-    assert all(p.stream != 0 or p.begin < 12 for p in memory.random_pages(0, 12, 100, 1))
+    assert all(p.stream != 0 or p.begin < 12 for p in memory.search.random_pages(0, 12, 100, 1))
 
 
 def test_forget(memory) -> None:
     fill(memory)
-    memory.forget([2, 5])
-    assert {page.block for page in memory.pages()} == {1, 3, 4, 6, 7, 8}
-    assert [block.id for block in memory.blocks()] == [1, 3, 4, 6, 7, 8]
+    memory.blocks.forget([2, 5])
+    assert {page.block for page in memory.blocks.pages()} == {1, 3, 4, 6, 7, 8}
+    assert [block.id for block in memory.blocks.infos()] == [1, 3, 4, 6, 7, 8]
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.forget([1, 99])
+        memory.blocks.forget([1, 99])
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.pages_of(1, 0, 5)
+        memory.blocks.pages_of(1, 0, 5)
 
 
 def test_a_folder_comes_back(tmp_path) -> None:
@@ -509,15 +509,15 @@ def test_closed_memories_say_so(memory) -> None:
     memory.close()
     memory.close()
     calls = [
-        memory.pages,
-        memory.blocks,
+        memory.blocks.pages,
+        memory.blocks.infos,
         memory.manifest,
-        memory.stats,
-        memory.retrieval_heads,
+        memory.upkeep.stats,
+        memory.index.retrieval_heads,
         lambda: memory.read_only,
-        lambda: memory.search(token_ids=np.array([1], dtype=np.int32)),
+        lambda: memory.search.find(token_ids=np.array([1], dtype=np.int32)),
         lambda: memory.page_bytes(4),
-        lambda: memory.stream_end(0),
+        lambda: memory.blocks.stream_end(0),
     ]
     for call in calls:
         with pytest.raises(errors.ClosedError):
@@ -526,17 +526,17 @@ def test_closed_memories_say_so(memory) -> None:
 
 def test_search_takes_queries_of_their_own_shape_alone(memory) -> None:
     written = fill(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = written[0].ids[: len(HEADS)]
     for shape in ((DIM, len(HEADS), 3), (3, DIM, len(HEADS)), (1, 3 * len(HEADS), DIM), (2, len(HEADS), DIM)):
         with pytest.raises(ValueError, match=r"head_queries: shape \[.*expected \[tokens, heads, D\] = \[3, 3, 8\]"):
-            memory.search(token_ids=ids, head_queries=np.ones(shape, dtype=np.float32), kinds=["heads"])
-    memory.search(token_ids=ids, head_queries=np.ones((3, len(HEADS), DIM), dtype=np.float32), kinds=["heads"])
+            memory.search.find(token_ids=ids, head_queries=np.ones(shape, dtype=np.float32), kinds=["heads"])
+    memory.search.find(token_ids=ids, head_queries=np.ones((3, len(HEADS), DIM), dtype=np.float32), kinds=["heads"])
     for kind in ("mean_pool", "hnsw"):
         for factor in (2, 3):
             query = np.ones(factor * KV_HEADS * DIM, dtype=np.float32)
             with pytest.raises(ValueError, match=rf"mean_query has {16 * factor} numbers, expected 16"):
-                memory.search(token_ids=ids, mean_query=query, kinds=[kind])
+                memory.search.find(token_ids=ids, mean_query=query, kinds=[kind])
 
 
 def test_a_graph_has_no_more_links_than_its_file_may_say() -> None:
@@ -642,9 +642,9 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
     ]:
         with pytest.raises(error, match=name):
             block.append_to(memory, **{name: value})
-    assert memory.blocks() == []
+    assert memory.blocks.infos() == []
     block.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     q = np.zeros((1, 3, DIM), dtype=np.float32)
     for queries, error in [
         (q.astype(np.float64), TypeError),
@@ -654,26 +654,26 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
         (np.asfortranarray(np.zeros((2, 3, DIM), dtype=np.float32)), ValueError),
     ]:
         with pytest.raises(error):
-            memory.search(token_ids=ids[:1], head_queries=queries)
-    assert memory.device_use("heads") == (0, 0)
+            memory.search.find(token_ids=ids[:1], head_queries=queries)
+    assert memory.index.device_use("heads") == (0, 0)
     with pytest.raises(ValueError, match='keys: "int4", expected "bf16"'):
-        memory.set_retrieval_heads(HEADS, keys="int4")
+        memory.index.set_retrieval_heads(HEADS, keys="int4")
     with pytest.raises(ValueError, match="kinds"):
-        memory.search(token_ids=ids[:1], kinds=["guess"])
+        memory.search.find(token_ids=ids[:1], kinds=["guess"])
     with pytest.raises(ValueError, match="kinds"):
-        memory.search(token_ids=ids[:1], kinds=[])
-    page = memory.pages()[0]
+        memory.search.find(token_ids=ids[:1], kinds=[])
+    page = memory.blocks.pages()[0]
     out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
     out.flags.writeable = False
     with pytest.raises(ValueError, match="out"):
-        memory.read_pages([page], out)
+        memory.blocks.read_pages([page], out)
     with pytest.raises(ValueError, match="out"):
-        memory.read_pages([page], np.empty(3, dtype=np.uint8))
+        memory.blocks.read_pages([page], np.empty(3, dtype=np.uint8))
     with pytest.raises(ValueError, match="tokens"):
         memory.page_bytes(PAGE + 1)
     page.end -= 1
     with pytest.raises(ValueError, match="block 1 page 0"):
-        memory.read_keys(page, 0)
+        memory.blocks.read_keys(page, 0)
 
 
 def test_threads_share_a_memory(memory) -> None:
@@ -687,8 +687,8 @@ def test_threads_share_a_memory(memory) -> None:
     def read(number: int) -> None:
         try:
             while not done.is_set():
-                assert memory.search(token_ids=first.ids).groups
-                np.testing.assert_array_equal(memory.token_ids(0, 0, 10), first.ids)
+                assert memory.search.find(token_ids=first.ids).groups
+                np.testing.assert_array_equal(memory.blocks.token_ids(0, 0, 10), first.ids)
                 searches[number] += 1
                 if searches[number] == 1:
                     searched.wait()
@@ -714,7 +714,7 @@ def test_threads_share_a_memory(memory) -> None:
             thread.join()
     assert not failed
     assert min(searches) > 1
-    assert memory.stream_end(0) == 400
+    assert memory.blocks.stream_end(0) == 400
 
 
 # --- MemoryOs
