@@ -45,7 +45,7 @@ def opened(folder: str) -> dict[str, float]:
     figures = {"open_s": time.perf_counter() - wall, "open_cpu_s": time.process_time() - cpu}
     figures["open_resident_mb"] = resident_mb("VmRSS") - before
     figures["open_peak_mb"] = resident_mb("VmHWM") - before
-    figures["index_mb"] = memory.stats().index_bytes / 1e6
+    figures["index_mb"] = memory.upkeep.stats().index_bytes / 1e6
     memory.close()
     return figures
 
@@ -74,7 +74,7 @@ def manifest() -> _core.Manifest:
 
 
 def append(memory: _core.Memory, block: int, random: np.random.Generator) -> int:
-    return memory.append(
+    return memory.blocks.append(
         stream=0,
         begin=TOKENS * block,
         end=TOKENS * (block + 1),
@@ -119,22 +119,22 @@ def main() -> None:
         start = time.perf_counter()
         for block in range(options.blocks):
             append(memory, block, random)
-        memory.flush()
+        memory.upkeep.flush()
         figures["write_us_per_block"] = 1e6 * (time.perf_counter() - start) / options.blocks
         if folder is not None:
             start = time.perf_counter()
-            memory.save_indexes()
+            memory.index.save()
             figures["save_indexes_ms"] = 1e3 * (time.perf_counter() - start)
             memory.close()
             figures |= opened_elsewhere(folder)
             memory = _core.Memory.open(folder)
         else:
-            figures["index_mb"] = memory.stats().index_bytes / 1e6
+            figures["index_mb"] = memory.upkeep.stats().index_bytes / 1e6
         figures["append_us"] = 1e6 * median_seconds(SAMPLES, lambda i: append(memory, options.blocks + i, random))
-        figures["flush_ms"] = 1e3 * median_seconds(1, lambda _: memory.flush())
-        figures["forget_ms"] = 1e3 * median_seconds(5, lambda i: memory.forget([1 + 7 * i]))
-        figures["list_blocks_ms"] = 1e3 * median_seconds(3, lambda _: memory.blocks())
-        figures["block_us"] = 1e6 * median_seconds(SAMPLES, lambda i: memory.block(2 + 7 * i))
+        figures["flush_ms"] = 1e3 * median_seconds(1, lambda _: memory.upkeep.flush())
+        figures["forget_ms"] = 1e3 * median_seconds(5, lambda i: memory.blocks.forget([1 + 7 * i]))
+        figures["list_blocks_ms"] = 1e3 * median_seconds(3, lambda _: memory.blocks.infos())
+        figures["block_us"] = 1e6 * median_seconds(SAMPLES, lambda i: memory.blocks.info(2 + 7 * i))
         figures["threads"] = threading.active_count()
         memory.close()
     finally:

@@ -66,7 +66,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
     meaning = Meaning(pack, 64)
     with everlong.Memory.open(folder, read_only=True) as memory:
         name = f"meaning.{meaning.id}"
-        blocks = [memory.core.block_tensors(block.id)[name] for block in memory.core.blocks()]
+        blocks = [memory.core.blocks.tensors(block.id)[name] for block in memory.core.blocks.infos()]
     vectors = np.concatenate([block.reshape(-1, block.shape[-1]) for block in blocks]).astype(np.float32)
     pairs = load_pairs()
 

@@ -24,7 +24,9 @@ KEYS = ("bf16", "int8", "e4m3")
 def masses(asked: Asked) -> list[float]:
     """Return the share of attention mass of every question's best page."""
     return [
-        asked.core.search(token_ids=ids, head_queries=queries, kinds=["heads"], neighbours=0, max_groups=1).top_mass
+        asked.core.search.find(
+            token_ids=ids, head_queries=queries, kinds=["heads"], neighbours=0, max_groups=1
+        ).top_mass
         for ids, queries in asked.questions
     ]
 
@@ -32,12 +34,12 @@ def masses(asked: Asked) -> list[float]:
 def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
     ranked, mass, index_bytes = {}, {}, {}
     with asked_memory(folder, count) as asked:
-        tokens = sum(page.end - page.begin for page in asked.core.pages())
+        tokens = sum(page.end - page.begin for page in asked.core.blocks.pages())
         for keys in KEYS:
-            asked.core.set_retrieval_heads([])
-            without = asked.core.stats().index_bytes
-            asked.core.set_retrieval_heads(asked.heads, NEVER, keys)
-            index_bytes[keys] = asked.core.stats().index_bytes - without
+            asked.core.index.set_retrieval_heads([])
+            without = asked.core.upkeep.stats().index_bytes
+            asked.core.index.set_retrieval_heads(asked.heads, NEVER, keys)
+            index_bytes[keys] = asked.core.upkeep.stats().index_bytes - without
             ranked[keys] = [rank(asked.core, asked.pages, *question) for question in asked.questions]
             mass[keys] = masses(asked)
     report: dict[str, Any] = {"cpu": processor(), "pages": asked.pages, "questions": len(asked.questions), "keys": {}}

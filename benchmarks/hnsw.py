@@ -65,12 +65,12 @@ def keys_of(folder: pathlib.Path, count: int) -> Vectors:
     have = 0
     with everlong.Memory.open(folder, read_only=True) as memory:
         core = memory.core
-        pages = [page for page in core.pages() if page.begin > 0]  # no sinks
+        pages = [page for page in core.blocks.pages() if page.begin > 0]  # no sinks
         layers = core.manifest().layers
         # The first layers' keys depend on little but their token, so the same key comes again and again.
         for layer in range(layers // 2, layers):
             for page in pages:
-                keys = core.read_keys(page, layer)
+                keys = core.blocks.read_keys(page, layer)
                 parts.append(keys.reshape(-1, keys.shape[-1]))
                 have += len(parts[-1])
                 if have >= count:

@@ -89,7 +89,7 @@ def random_ids(count: int, rng: np.random.Generator) -> Any:
 
 
 def append(memory: _core.Memory, begin: int, token_ids: Any, payload: Any) -> None:
-    memory.append(
+    memory.blocks.append(
         stream=0,
         begin=begin,
         end=begin + len(token_ids),
@@ -131,17 +131,17 @@ def scan_by_torch(keys: torch.Tensor, q: torch.Tensor, weights: torch.Tensor) ->
 
 def measure_keys(memory: _core.Memory, search: Callable[[int], _core.SearchResult], rounds: int) -> dict[str, Any]:
     """Return what every kind of keys takes and finds, by one level; search(groups) asks by the heads."""
-    tokens = sum(page.end - page.begin for page in memory.pages())
+    tokens = sum(page.end - page.begin for page in memory.blocks.pages())
     best: set[int] = set()
     measured = {}
     for keys in KEYS:
-        memory.set_retrieval_heads([])  # the old index goes before the new one comes
-        without = memory.stats().index_bytes
-        memory.set_retrieval_heads(HEADS, NEVER, keys)
+        memory.index.set_retrieval_heads([])  # the old index goes before the new one comes
+        without = memory.upkeep.stats().index_bytes
+        memory.index.set_retrieval_heads(HEADS, NEVER, keys)
         found = {page.begin for group in search(BEST).groups for page in group.pages}
         best = best or found
         measured[keys] = {
-            "token_bytes": (memory.stats().index_bytes - without) / tokens,
+            "token_bytes": (memory.upkeep.stats().index_bytes - without) / tokens,
             "seconds": seconds(lambda: search(1), rounds),
             "same": len(found & best) / len(best),
         }
@@ -154,30 +154,30 @@ def read_seconds(key_bytes: int, rounds: int) -> float:
 
 
 def measure_archive(memory: _core.Memory, keys: torch.Tensor, rng: np.random.Generator, rounds: int) -> dict[str, Any]:
-    tokens = memory.stats().tokens
+    tokens = memory.upkeep.stats().tokens
     ids = random_ids(QUESTION, rng)
     q = rng.standard_normal((QUESTION, len(HEADS), DIM)).astype(np.float32)
-    weights = torch.from_numpy(memory.idf(ids))
+    weights = torch.from_numpy(memory.search.idf(ids))
     result: dict[str, Any] = {"tokens": tokens, "key_bytes": tokens * KV_HEADS * DIM * 2}
 
     def by_heads(groups: int = 1) -> _core.SearchResult:
-        return memory.search(
+        return memory.search.find(
             token_ids=ids, head_queries=q, kinds=["heads"], max_groups=groups, neighbours=0, token_budget=1 << 30
         )
 
-    result["lexical"] = seconds(lambda: memory.search(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
-    if len(memory.pages()) >= COARSE_FROM:
-        memory.set_retrieval_heads(HEADS)
+    result["lexical"] = seconds(lambda: memory.search.find(token_ids=ids, kinds=["lexical"], max_groups=4), rounds)
+    if len(memory.blocks.pages()) >= COARSE_FROM:
+        memory.index.set_retrieval_heads(HEADS)
         result["two levels"] = seconds(by_heads, rounds)
     result["keys"] = measure_keys(memory, by_heads, rounds)
     result["heads"] = result["keys"][KEYS[0]]["seconds"]
     if keys.shape[1] == tokens:
-        memory.set_retrieval_heads(HEADS)
+        memory.index.set_retrieval_heads(HEADS)
         best = int(scan_by_torch(keys.float(), torch.from_numpy(q), weights).argmax())
         assert by_heads().groups[0].begin == best * PAGE, "the scan and torch in fp32 find different pages"
         with torch.inference_mode():
             result["torch"] = seconds(lambda: scan_by_torch(keys, torch.from_numpy(q), weights), rounds)
-    memory.set_retrieval_heads([])
+    memory.index.set_retrieval_heads([])
     result["read"] = read_seconds(result["key_bytes"], rounds)
     return result
 
@@ -206,7 +206,7 @@ def time_searches(memory: _core.Memory, kinds: list[str], blocks: Blocks, beside
 
     def search() -> None:
         started = time.perf_counter()
-        memory.search(token_ids=ids, head_queries=q, kinds=kinds, max_groups=4)
+        memory.search.find(token_ids=ids, head_queries=q, kinds=kinds, max_groups=4)
         taken.append(time.perf_counter() - started)
 
     first = len(blocks) // 4
@@ -254,7 +254,7 @@ def measure_beside(tokens: int, rounds: int) -> dict[str, Any]:
             for beside in (False, True):
                 with tempfile.TemporaryDirectory() as folder:
                     memory = new_memory(folder)
-                    memory.set_retrieval_heads(HEADS, coarse_from)
+                    memory.index.set_retrieval_heads(HEADS, coarse_from)
                     taken = time_searches(memory, kinds, blocks, beside)
                     memory.close()
                 name = "beside" if beside else "alone"

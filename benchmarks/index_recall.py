@@ -141,7 +141,7 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
         mm.searcher.embedder.settle()
     core, frame, served = mm.memory.core, mm.frame, mm.frame.served
     assert isinstance(served, ServedModel)
-    pages = core.pages()
+    pages = core.blocks.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
     layers = sorted({layer for layer, _, _ in mm.profile.heads} | {served.layers - 1})
     rows = []
@@ -158,20 +158,20 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
             inputs["page_query"] = mm.searcher.embedder.query(mm.tokenizer.decode(ids, skip_special_tokens=True))
 
         def search(kinds: Sequence[str], inputs: dict[str, Any] = inputs, **limits: Any) -> Any:
-            return core.search(**inputs, kinds=kinds, **limits)
+            return core.search.find(**inputs, kinds=kinds, **limits)
 
         def spans(kinds: Sequence[str]) -> list[Span]:
             found = search(kinds, max_groups=GROUPS, neighbours=NEIGHBOURS, token_budget=BUDGET)
             return [(group.begin, group.end) for group in found.groups]
 
         groups = {name: spans(kinds) for name, kinds in fusions.items()} | {part: spans([part]) for part in parts}
-        drawn = [pages.index(page) for page in core.random_pages(0, 1 << 62, 2 * GROUPS, number)]
+        drawn = [pages.index(page) for page in core.search.random_pages(0, 1 << 62, 2 * GROUPS, number)]
         groups["random"] = groups_of(pages, drawn)
         if hidden is not None and vectors is not None:
             order = (vectors @ hidden.question(prompt.question)).topk(min(len(pages), 4 * GROUPS)).indices
             groups["mean hidden"] = groups_of(pages, order.tolist())
         candidates, whole, unnamed = {}, {}, {}
-        for ranking in core.rankings(CANDIDATES, **inputs, kinds=max(fusions.values(), key=len)):
+        for ranking in core.search.rankings(CANDIDATES, **inputs, kinds=max(fusions.values(), key=len)):
             name = voice_of(ranking.part, ranking.granularity)
             candidates[name] = [(page.begin, score) for page, score in zip(ranking.pages, ranking.scores, strict=True)]
             whole[name], unnamed[name] = ranking.whole, ranking.unnamed
@@ -324,7 +324,7 @@ def result(
         "length": length,
         "profile": json.loads(mm.profile.to_json()) if mm.profile else None,
         "seconds": time.perf_counter() - started,
-        "pages": [(page.begin, page.end) for page in mm.memory.core.pages()],
+        "pages": [(page.begin, page.end) for page in mm.memory.core.blocks.pages()],
         "questions": rows,
     }
 

@@ -122,7 +122,7 @@ def opened_arms(
             with everlong.Memory.open(memory, read_only=True) as kept, kept.fork(place) as fork:
                 if not any(isinstance(part, Trimmer) for part in config.parts):  # another choice than the memory has
                     for block in fork.blocks():
-                        fork.core.put_tensors(block.id, {TOKENS: np.zeros(0, dtype=np.int32)})
+                        fork.core.blocks.put_tensors(block.id, {TOKENS: np.zeros(0, dtype=np.int32)})
             mm = stack.enter_context(everlong.MemoryModel(*model, place, config, pack=pack))
             mm.searcher.settle()
             found[arm] = mm

@@ -54,7 +54,7 @@ def memory_of(codes: Any, folder: str) -> _core.Memory:
     )
     memory = _core.Memory.create(folder, manifest)
     for number, of_block in enumerate(codes):
-        memory.append(
+        memory.blocks.append(
             stream=0,
             begin=number * BLOCK,
             end=(number + 1) * BLOCK,
@@ -66,7 +66,7 @@ def memory_of(codes: Any, folder: str) -> _core.Memory:
             payload=np.zeros(0, dtype=np.uint8),
             tensors={f"meaning.{PACK}": of_block},
         )
-    memory.flush()
+    memory.upkeep.flush()
     return memory
 
 
@@ -94,20 +94,20 @@ def measure(tokens: int, question: int, rounds: int) -> dict[str, Any]:
     codes[answer] = np.rint(np.resize(rows * (127 / np.abs(rows).max()), codes[answer].shape))
     with tempfile.TemporaryDirectory() as folder:
         memory = memory_of(codes, folder + "/memory")
-        without = memory.stats().index_bytes
+        without = memory.upkeep.stats().index_bytes
         made = []
         for _ in range(3):
-            memory.set_meaning(None)
+            memory.index.set_meaning(None)
             started = time.perf_counter()
-            memory.set_meaning(PACK, DIM, GROUP)
+            memory.index.set_meaning(PACK, DIM, GROUP)
             made.append(time.perf_counter() - started)
 
         def search() -> _core.SearchResult:
-            return memory.search(token_ids=NO_TOKENS, meaning_query=rows, kinds=["meaning"])
+            return memory.search.find(token_ids=NO_TOKENS, meaning_query=rows, kinds=["meaning"])
 
         result: dict[str, Any] = {
             "tokens": blocks * BLOCK,
-            "token_bytes": (memory.stats().index_bytes - without) / (blocks * BLOCK),
+            "token_bytes": (memory.upkeep.stats().index_bytes - without) / (blocks * BLOCK),
             "made": statistics.median(made),
             "search": seconds(search, rounds),
         }

@@ -74,14 +74,14 @@ def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int
     if how == "walk":
         searcher.ahead(prompt.ids[prompt.question].tolist(), 0)
     elif how == "random":
-        pages = core.random_pages(frame.os.stream, frame.os.rolling[0], ahead, seed=seed)
+        pages = core.search.random_pages(frame.os.stream, frame.os.rolling[0], ahead, seed=seed)
         prefetcher.read_ahead(pages, Prefetch(0, None, 0))
     found = searcher.find(prompt)
     pages = [page for group in found.groups for page in group.pages]
     there = {(place.block_id, place.page) for told in prefetcher.told for place in told.pages}
     out = np.empty(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
     started = time.perf_counter()
-    core.read_pages(pages, out)
+    core.blocks.read_pages(pages, out)
     milliseconds = 1000 * (time.perf_counter() - started)
     prefetcher.settle()
     told = sum(len(told.pages) for told in prefetcher.told)

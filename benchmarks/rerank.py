@@ -37,7 +37,7 @@ def measure(mm: everlong.MemoryModel, count: int, rounds: int) -> dict[str, Any]
     frame, core = mm.frame, mm.memory.core
     assert isinstance(frame, KvFrame), "a memory of text alone has no archive"
     assert is_archived_whole(frame.served), "a model with layers of its own has to read its candidates"
-    pages = [page for page in core.pages() if page.end <= frame.os.rolling[0]]
+    pages = [page for page in core.blocks.pages() if page.end <= frame.os.rolling[0]]
     middles = torch.linspace(1, len(pages) - 2, count).long().tolist()
     groups = [pages[middle - 1 : middle + 2] for middle in middles]
     asked = Asked.of(build_prompt(mm.tokenizer, QUESTION))

@@ -58,7 +58,7 @@ def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: b
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
     }
-    wide = core.search(**request, max_groups=MOST_CANDIDATES, token_budget=NO_BUDGET, least_share=0)
+    wide = core.search.find(**request, max_groups=MOST_CANDIDATES, token_budget=NO_BUDGET, least_share=0)
     started = time.perf_counter()
     gains: list[tuple[Any, float]]  # of pages, for a weight of 1
     if not by_details:
@@ -69,7 +69,7 @@ def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: b
     seconds = time.perf_counter() - started
     found: dict[float, int] = {}
     for weight in WEIGHTS:
-        groups = core.search(
+        groups = core.search.find(
             **request,
             max_groups=config.search.groups,
             token_budget=config.frame.recalled_tokens,

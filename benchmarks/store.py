@@ -92,7 +92,7 @@ class Benchmark:
 
     def write(self, memory: _core.Memory, first: int, last: int) -> None:
         for begin in range(first, last, BLOCK_TOKENS):
-            memory.append(
+            memory.blocks.append(
                 stream=0,
                 begin=begin,
                 end=begin + BLOCK_TOKENS,
@@ -103,7 +103,7 @@ class Benchmark:
                 token_ids=self.ids,
                 payload=self.payload,
             )
-        memory.flush()
+        memory.upkeep.flush()
 
     def append(self) -> dict[str, float]:
         """Write the memory, and the same bytes as one file. What the last round wrote stays."""
@@ -129,7 +129,7 @@ class Benchmark:
 
         figures = medians({"append": ours, "append_anchor": anchor}, self.rounds)
         with contextlib.closing(_core.Memory.open(self.memory_folder, read_only=True)) as memory:
-            stats = memory.stats()
+            stats = memory.upkeep.stats()
         catalog = sum(path.stat().st_size for path in folder.glob("catalog.sqlite*"))
         return figures | {
             "payload_bytes": stats.payload_bytes,
@@ -142,7 +142,7 @@ class Benchmark:
             started = time.perf_counter()
             with contextlib.closing(_core.Memory.open(self.memory_folder)) as memory:
                 taken = time.perf_counter() - started
-                assert memory.stream_end(0) == self.tokens
+                assert memory.blocks.stream_end(0) == self.tokens
                 return taken
 
         return medians({"reopen_seconds": seconds}, self.rounds)
@@ -150,11 +150,11 @@ class Benchmark:
     def read_ram(self) -> dict[str, float]:
         """Read pages that are in the RAM tier, against memcpy of as many bytes, page by page, in the same order."""
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=2 << 30)
-        pages = memory.pages()[: (1 << 30) // self.page_bytes]
+        pages = memory.blocks.pages()[: (1 << 30) // self.page_bytes]
         count = len(pages) * self.page_bytes
         out = np.zeros(count, dtype=np.uint8)
         source = np.random.default_rng(2).integers(0, 255, count, dtype=np.uint8)
-        memory.read_pages(pages, out)  # now they are in RAM
+        memory.blocks.read_pages(pages, out)  # now they are in RAM
         order = list(range(len(pages)))
         random.Random(3).shuffle(order)
         shuffled = [pages[i] for i in order]
@@ -164,7 +164,7 @@ class Benchmark:
         ]
         runs: dict[str, Callable[[], float]] = {
             "ram_anchor": lambda: gigabytes_per_second(count, lambda: memcpy(pieces)),
-            "ram": lambda: gigabytes_per_second(count, lambda: memory.read_pages(shuffled, out)),
+            "ram": lambda: gigabytes_per_second(count, lambda: memory.blocks.read_pages(shuffled, out)),
         }
         figures = medians(runs, self.rounds)
         memory.close()
@@ -173,7 +173,7 @@ class Benchmark:
     def read_disk(self) -> dict[str, float]:
         """Read all pages in order and some at random, from disk, against the plain file."""
         memory = _core.Memory.open(self.memory_folder, read_only=True, host_bytes=0)
-        pages = memory.pages()[: (4 << 30) // self.page_bytes]
+        pages = memory.blocks.pages()[: (4 << 30) // self.page_bytes]
         chosen = random.Random(4).sample(pages, min(len(pages), (1 << 30) // self.page_bytes))
         in_order = [pages[i : i + BATCH_PAGES] for i in range(0, len(pages), BATCH_PAGES)]
         at_random = [chosen[i : i + BATCH_PAGES] for i in range(0, len(chosen), BATCH_PAGES)]
@@ -183,7 +183,7 @@ class Benchmark:
             """Use a batch while the next one is read, as a recall does."""
             under_way: _core.PendingReads | None = None
             for i, batch in enumerate(batches):
-                reads = memory.start_read_pages(batch, 0, LAYERS, out[i % 2][: len(batch) * self.page_bytes])
+                reads = memory.blocks.start_read_pages(batch, 0, LAYERS, out[i % 2][: len(batch) * self.page_bytes])
                 if under_way is not None:
                     under_way.wait()
                 under_way = reads

@@ -102,8 +102,8 @@ def main() -> None:
     model, tokenizer = load("smollm2")
     with everlong.Memory.open(options.folder, read_only=True) as memory:
         core = memory.core
-        blocks = [block for block in core.blocks() if block.role == "read"]
-        ids = {block.id: core.token_ids(block.stream, block.begin, block.end).tolist() for block in blocks}
+        blocks = [block for block in core.blocks.infos() if block.role == "read"]
+        ids = {block.id: core.blocks.token_ids(block.stream, block.begin, block.end).tolist() for block in blocks}
         texts = {id: " ".join(decode_text(tokenizer, tokens).split()) for id, tokens in ids.items()}
         asked = asked_of(texts, {block.id: block.source for block in blocks}, options.questions)
 

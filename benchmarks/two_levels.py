@@ -57,7 +57,7 @@ class Ranked:
 
 def rank(core: Any, pages: int, ids: Any, queries: Any) -> Ranked:
     def search(k: int) -> set[int]:
-        ranking = core.rankings(k, token_ids=ids, head_queries=queries, kinds=["heads"])[0]
+        ranking = core.search.rankings(k, token_ids=ids, head_queries=queries, kinds=["heads"])[0]
         return {page.begin for page in ranking.pages}
 
     search(BEST)
@@ -96,7 +96,7 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
                 queries = tap_question(mm.frame, prompt.ids, prompt.question, layers).queries
                 ids = prompt.ids[prompt.question].numpy().astype(np.int32)
                 asked.append((ids, head_queries(served, queries, profile)))
-            yield Asked(core, list(profile.heads), len(core.pages()), asked)
+            yield Asked(core, list(profile.heads), len(core.blocks.pages()), asked)
 
 
 def parse_options(description: str | None) -> argparse.Namespace:
@@ -112,7 +112,7 @@ def measure(folder: pathlib.Path, count: int) -> dict[str, Any]:
     with asked_memory(folder, count) as asked:
         ranked = {}
         for levels, coarse_from in (("one", NEVER), ("two", 1)):
-            asked.core.set_retrieval_heads(asked.heads, coarse_from)
+            asked.core.index.set_retrieval_heads(asked.heads, coarse_from)
             ranked[levels] = [rank(asked.core, asked.pages, *question) for question in asked.questions]
     both = list(zip(ranked["one"], ranked["two"], strict=True))
     kept = [len(one.best & two.scored) / len(one.best) for one, two in both]

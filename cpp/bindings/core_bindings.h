@@ -8,10 +8,14 @@
 namespace everlong::bindings {
 
 void BindManifest(pybind11::module_& module);
-void BindPages(pybind11::module_& module);
+void BindBlocks(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
 void BindWalker(pybind11::module_& module);
 void BindTagTree(pybind11::module_& module);
+void BindSearch(pybind11::module_& module);
+void BindIndexes(pybind11::module_& module);
+void BindBlockGraph(pybind11::module_& module);
+void BindUpkeep(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);
 void BindIndex(pybind11::module_& module);
 // Make a router of arrays [lists], [lists, dimension] and [lists]. The index checks their sizes.

@@ -30,4 +30,15 @@ T ValueOrRaise(Result<T> result) {
   return std::move(result).value();
 }
 
+// Return a result, or raise its error.
+template <class T>
+T OrRaise(T value) {
+  return value;
+}
+template <class T>
+T OrRaise(Result<T> result) {
+  return ValueOrRaise(std::move(result));
+}
+inline void OrRaise(const Status& status) { RaiseIfError(status); }
+
 }  // namespace everlong::bindings

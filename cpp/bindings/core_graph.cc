@@ -20,7 +20,6 @@
 #include "core_errors.h"
 #include "core_gil.h"
 #include "everlong/graph/gardener.h"
-#include "everlong/graph/names.h"
 
 namespace everlong::bindings {
 namespace {
@@ -160,23 +159,6 @@ void BindGraph(py::module_& module) {
         const auto linear = self.sums.linear();
         return py::array_t<double>(static_cast<py::ssize_t>(linear.size()), linear.data());
       });
-
-  py::class_<store::GraphNode>(module, "GraphNode")
-      .def_readonly("id", &store::GraphNode::id)
-      .def_property_readonly("kind", [](const store::GraphNode& self) { return graph::NameOf(self.kind); })
-      .def_readonly("level", &store::GraphNode::level)
-      .def_property_readonly("vector", [](const store::GraphNode& self) { return ToArray(self.vector); })
-      .def_readonly("count", &store::GraphNode::count)
-      .def_property_readonly("linear_sum", [](const store::GraphNode& self) { return ToArray(self.linear_sum); })
-      .def_readonly("square_sum", &store::GraphNode::square_sum)
-      .def_readonly("created_at", &store::GraphNode::created_at)
-      .def_readonly("updated_at", &store::GraphNode::updated_at);
-  py::class_<store::GraphEdge>(module, "GraphEdge")
-      .def_readonly("source", &store::GraphEdge::from)
-      .def_readonly("target", &store::GraphEdge::to)
-      .def_property_readonly("kind", [](const store::GraphEdge& self) { return graph::NameOf(self.kind); })
-      .def_readonly("weight", &store::GraphEdge::weight)
-      .def_readonly("time", &store::GraphEdge::time);
 }
 
 }  // namespace everlong::bindings

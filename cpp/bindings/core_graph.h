@@ -10,7 +10,7 @@
 #include "everlong/graph/gardener.h"
 #include "everlong/graph/tag_tree.h"
 #include "everlong/graph/walker.h"
-#include "everlong/os/memory.h"
+#include "everlong/os/search.h"
 
 namespace everlong::bindings {
 

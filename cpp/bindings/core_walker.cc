@@ -15,7 +15,7 @@
 #include "core_errors.h"
 #include "core_graph.h"
 #include "everlong/graph/walker.h"
-#include "everlong/os/memory.h"
+#include "everlong/os/search.h"
 
 namespace everlong::bindings {
 namespace {

@@ -98,6 +98,10 @@ int32_t BlockTable::NumberOf(int64_t id) const {
   return number == blocks_.size() || blocks_[number].id != id || blocks_[number].forgotten ? -1 : number;
 }
 
+int32_t BlockTable::NumberBehind(int64_t id) const {
+  return FirstNot(blocks_.size(), [&](int32_t at) { return blocks_[at].id <= id; });
+}
+
 const BlockEntry* BlockTable::Find(int64_t id) const {
   const int32_t number = NumberOf(id);
   return number < 0 ? nullptr : &blocks_[number];

@@ -24,6 +24,12 @@ IndexSet::IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout)
 
 std::string IndexSet::Name() const { return NameOf(store_); }
 
+Result<const BlockEntry*> IndexSet::Find(int64_t block) const {
+  const BlockEntry* const found = table_.Find(block);
+  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  return found;
+}
+
 Part* IndexSet::part(IndexPart part) const {
   return part.number < slots_.size() ? slots_[part.number].part.get() : nullptr;
 }
@@ -179,9 +185,11 @@ Status IndexSet::Check(const BlockInput& block) const {
   return checked;
 }
 
-void IndexSet::Break(const Status& status) {
+Status IndexSet::BreakUnless(const Status& change, const std::string& stored) {
+  if (change.ok()) return OkStatus();
   const auto changing = Change();
-  broken_ = status;
+  broken_ = {change.code(), stored + " (" + change.message() + "): reopen the memory"};
+  return broken_;
 }
 
 Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
@@ -201,11 +209,8 @@ Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
   } catch (const std::exception& error) {  // out of memory
     added = CapacityError(error.what());
   }
-  if (!added.ok()) {
-    Break({added.code(), "block " + std::to_string(block.id) + " is stored but could not be indexed (" +
-                             added.message() + "): reopen the memory"});
-    return broken_;
-  }
+  EVERLONG_RETURN_IF_ERROR(
+      BreakUnless(added, "block " + std::to_string(block.id) + " is stored but could not be indexed"));
   TellBytes();
   return OkStatus();
 }
@@ -234,10 +239,8 @@ Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids
     ForEach([&](const PartKind& /*kind*/, Part& part) {
       if (removed.ok()) removed = part.Forget(input);
     });
-    if (removed.ok()) continue;
-    Break({removed.code(), "block " + std::to_string(of.block.id) + " is forgotten but still indexed (" +
-                               removed.message() + "): reopen the memory"});
-    return broken_;
+    EVERLONG_RETURN_IF_ERROR(
+        BreakUnless(removed, "block " + std::to_string(of.block.id) + " is forgotten but still indexed"));
   }
   TellBytes();
   return OkStatus();
@@ -280,8 +283,7 @@ Status IndexSet::Replace(IndexPart part, const Make& make) {
 
 Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32_t> pages,
                             std::span<const float> vectors, std::span<const std::vector<int32_t>> terms) {
-  const BlockEntry* const found = table_.Find(block);
-  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockEntry* const found, Find(block));
   unsaved_.emplace(NameOf(part));
   EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->AddVectors(*found, pages, vectors, terms));
   TellBytes();
@@ -302,8 +304,7 @@ Status IndexSet::SetRouter(IndexPart part, const index::NeuralInvertedIndex::Rou
 }
 
 Result<BlockInput> IndexSet::InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const {
-  const BlockEntry* const found = table_.Find(block);
-  if (found == nullptr) return NotFoundError("there is no block " + std::to_string(block));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockEntry* const found, Find(block));
   BlockInput input = InputOf(*found, layout_.page_tokens, {});
   input.keys = nullptr;
   input.tensors = tensors;
@@ -332,11 +333,8 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   } catch (const std::exception& error) {  // out of memory
     came = CapacityError(error.what());
   }
-  if (!came.ok()) {
-    Break({came.code(), "tensors of block " + std::to_string(block) + " are stored but could not be indexed (" +
-                            came.message() + "): reopen the memory"});
-    return broken_;
-  }
+  EVERLONG_RETURN_IF_ERROR(
+      BreakUnless(came, "tensors of block " + std::to_string(block) + " are stored but could not be indexed"));
   TellBytes();
   return OkStatus();
 }

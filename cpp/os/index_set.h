@@ -38,7 +38,14 @@ class IndexSet {
   // Both must outlive it.
   IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout);
 
-  [[nodiscard]] std::unique_lock<std::mutex> TakeTurn() const { return std::unique_lock(turn_); }
+  using Turn = std::unique_lock<std::mutex>;
+  [[nodiscard]] Turn TakeTurn() const { return Turn(turn_); }
+  // Do the same, or return the error of a set that is broken.
+  [[nodiscard]] Result<Turn> TakeSoundTurn() const {
+    Turn turn = TakeTurn();
+    EVERLONG_RETURN_IF_ERROR(broken_);
+    return turn;
+  }
   using Lock = std::shared_lock<FairSharedMutex>;
   [[nodiscard]] Lock Read() const { return Lock(guard_); }
   // Do the same, and make the parts that are made when they are asked.
@@ -117,6 +124,10 @@ class IndexSet {
   };
 
   [[nodiscard]] std::string Name() const;
+  [[nodiscard]] Result<const index::BlockEntry*> Find(int64_t block) const;  // in the table; kNotFound
+  // Break the set, unless `change` went well. It was stored: "block 3 is stored but could not be indexed", and the
+  // like.
+  Status BreakUnless(const Status& change, const std::string& stored);
   // Return the input for a block of the table; kNotFound.
   [[nodiscard]] Result<index::BlockInput> InputWith(int64_t block, std::span<const index::BlockTensor> tensors) const;
   Status LoadBlocks();
@@ -128,7 +139,6 @@ class IndexSet {
   // Build a part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
   Status MakeWhenAsked(index::IndexPart part);
-  void Break(const Status& status);
   // Take the lock alone, for a moment.
   [[nodiscard]] std::unique_lock<FairSharedMutex> Change() { return std::unique_lock(guard_); }
   // Call visit(kind, part) for every part that is there.

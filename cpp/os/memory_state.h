@@ -1,4 +1,4 @@
-// The state of os::Memory: the store and the index over it.
+// What the objects of a memory share: the store, the index over it, and what each of them guards.
 #pragma once
 
 #include <cstdint>
@@ -6,35 +6,60 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "block_tags.h"
+#include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
-#include "everlong/graph/memory_graph.h"
-#include "everlong/graph/tag_tree.h"
+#include "everlong/index/block_table.h"
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/kv/payload.h"
-#include "everlong/os/memory.h"
 #include "everlong/store/memory_store.h"
+#include "graph_growth.h"
 #include "index_set.h"
 
 namespace everlong::os {
 
-struct Memory::State {
-  State(std::unique_ptr<store::MemoryStore> of, const kv::PayloadLayout& with)
-      : store(std::move(of)), layout(with), index(*store, layout) {}
+// A value that one thread sets, with the turn, and any thread may copy.
+template <class T>
+class Guarded {
+ public:
+  [[nodiscard]] T Get() const {
+    const std::scoped_lock reading(guard_);
+    return value_;
+  }
+  void Set(T value) {
+    const std::scoped_lock setting(guard_);
+    value_ = std::move(value);
+  }
+
+ private:
+  mutable std::mutex guard_;
+  T value_;
+};
+
+// Locks are taken in this order: the turn of `index`, the hold of `growth`, Read of `index`, the lock of `tags`.
+struct MemoryState {
+  MemoryState(std::unique_ptr<store::MemoryStore> of, const kv::PayloadLayout& with)
+      : store(std::move(of)), layout(with), index(*store, layout), growth(*store, layout, index), tags(index) {}
 
   const std::unique_ptr<store::MemoryStore> store;
   const kv::PayloadLayout layout;
   // Return whether blocks have token ids and no payload (store::TextAlone).
   [[nodiscard]] bool text_alone() const { return layout.layers == 0; }
   IndexSet index;
+  GraphGrowth growth;
+  BlockTags tags;
+  Guarded<std::vector<index::RetrievalHead>> heads;
+  Guarded<std::optional<index::MeaningOptions>> meaning;
 
-  // --- for the holder of the turn of `index`
+  // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.
+  [[nodiscard]] Result<IndexSet::Turn> TurnToWrite() const;
+
+  // --- for the holder of the turn
 
   // Token ids of blocks that were submitted and may yet be lost, by block.
   std::map<int64_t, std::vector<int32_t>> submitted;
@@ -43,33 +68,7 @@ struct Memory::State {
   static constexpr int64_t kTrimTokens = 16'384;
   int64_t appended_tokens = 0;
 
-  // --- under its own lock
-  mutable std::mutex options_guard;
-  std::vector<index::RetrievalHead> heads;
-  std::optional<index::MeaningOptions> meaning;
-
-  // --- under its own lock, taken after the turn of `index` and before its Read
-  std::mutex graph_guard;
-  std::optional<graph::GraphOptions> graph_options;  // of a graph that grows
-  std::unique_ptr<graph::MemoryGraph> graph;  // opened when it is needed; closed when a change could not be stored
-  int64_t tended_to = 0;                      // blocks up to this one have nodes, or get none
-
-  // Open the stored graph for a change. Call it under graph_guard.
-  Status OpenGraph();
-  // Call MemoryStore::Forget, and mend the graph in the same commit. Call it under graph_guard.
-  Status ForgetFromStore(std::span<const int64_t> blocks);
-
-  // --- under its own lock, taken last of all
-  mutable std::mutex tags_guard;
-  mutable graph::TagTree tags;  // blocks of the table up to one; filled when it is asked
-
-  // Add blocks of the table that `tags` lacks. Call it while the index is read, under tags_guard.
-  void SyncTags() const;
-  // Return the tags of blocks of the table, by id, before they leave it. ForgetTags then removes them from `tags`.
-  [[nodiscard]] std::map<int64_t, std::vector<std::string>> ToldTagsOf(std::span<const int64_t> blocks) const;
-  void ForgetTags(const std::map<int64_t, std::vector<std::string>>& gone) const;
-
-  // Wait for the store, and take blocks that it could not keep out of the index. The holder of the turn calls it.
+  // Wait for the store, and take blocks that it could not keep out of the index.
   Status Flush();
 };
 

@@ -15,8 +15,10 @@
 #include "everlong/index/fusion.h"
 #include "everlong/index/part.h"
 #include "everlong/index/ranking.h"
-#include "everlong/os/memory.h"
+#include "everlong/os/index.h"
+#include "everlong/os/search.h"
 #include "memory_state.h"
+#include "walk_texts.h"
 
 namespace everlong::os {
 
@@ -29,9 +31,8 @@ namespace everlong::os {
 class MemoryWalk final : public graph::WalkSpace {
  public:
   // `flat` is what the search found, best first. `rankings` are what it was made of.
-  MemoryWalk(const Memory::State& state, const std::optional<MeaningOptions>& meaning, const SearchRequest& request,
-             const index::PageFilter& filter, std::span<const index::FusedHit> flat,
-             std::span<const index::Ranking> rankings);
+  MemoryWalk(const MemoryState& state, const SearchRequest& request, const index::PageFilter& filter,
+             std::span<const index::FusedHit> flat, std::span<const index::Ranking> rankings);
 
   Result<std::vector<graph::Way>> Starts() override;
   Result<std::vector<graph::Way>> Load(const graph::Way& way, int32_t number) override;
@@ -47,25 +48,21 @@ class MemoryWalk final : public graph::WalkSpace {
     int32_t rank = 0;  // from 0
   };
   using Places = std::unordered_map<int32_t, Place>;
-  using Ids = std::set<int32_t>;
-  // A load, as the walk left it.
-  struct Left {
-    Ids asked;  // the words by which its text was read, and what it says beside them
-    std::vector<int32_t> window;
-  };
-  // The token ids of a page and its neighbours, in order, and for each id its page and its place there.
-  struct Text {
-    std::vector<int32_t> ids;
-    std::vector<std::pair<int32_t, int32_t>> at;
+  using Ids = WalkTexts::Ids;
+  using Text = WalkTexts::Text;
+  // What a load says, and where that leads.
+  struct Said {
+    std::span<const int32_t> window;  // of its text
+    Ids words;                        // of the window, that nobody asked for
+    Places by_words;
+    Places by_meaning;
+    std::set<int64_t> in_topic;  // blocks
   };
 
-  [[nodiscard]] std::vector<int32_t> Surroundings(int32_t page) const;  // with itself, in order
-  Result<std::span<const int32_t>> IdsOf(int32_t page);
-  Result<Text> TextOf(int32_t page);
-  // Return the part [first, last) of a text that speaks of `asked`.
-  [[nodiscard]] std::pair<size_t, size_t> Window(const Text& text, const Ids& asked) const;
-  // Return the stored vectors [n, dimension] of these tokens, of unit length; none without.
-  Result<std::vector<float>> Vectors(const Text& text, size_t first, size_t last);
+  // `meaning`: options of the vectors of meaning, if the search asks by them.
+  MemoryWalk(const MemoryState& state, const SearchRequest& request, const index::PageFilter& filter,
+             std::span<const index::FusedHit> flat, std::span<const index::Ranking> rankings,
+             const std::optional<MeaningOptions>& meaning);
   // Return the k best pages by words, or by meaning rows [n, dimension], each page alone.
   Result<Places> ByWords(const Ids& words, int32_t k) const;
   Result<Places> ByMeaning(std::span<const float> rows, int32_t k) const;
@@ -75,17 +72,16 @@ class MemoryWalk final : public graph::WalkSpace {
   Result<std::set<int64_t>> BesideInTopic(int64_t block) const;
   // Update the words of the question that no load has, and the part of its meaning that is missing.
   Status UpdateLeft(const Text& text);
-  // Return the score of the rarest shared run of the tokens that count.
-  [[nodiscard]] float SharedRun(std::span<const int32_t> text, const Ids& counted, std::span<const int32_t> page) const;
   Status Fill(graph::Way& way);
-  [[nodiscard]] double Idf(int32_t id) const;
+  // Fill in a way from a load's page, with what the load says.
+  Status FillOnward(int32_t from, const Said& said, graph::Way& onward);
 
-  const Memory::State& state_;
-  const std::optional<MeaningOptions> options_;  // of the vectors of meaning
+  const MemoryState& state_;
   const SearchRequest& request_;
   const index::PageFilter& filter_;
   const index::BlockTable& table_;
   std::span<const index::FusedHit> flat_;
+  WalkTexts texts_;
   Ids question_;
   std::vector<float> meaning_;  // [T, dimension] of the question; none without
   int32_t dimension_ = 0;
@@ -94,11 +90,9 @@ class MemoryWalk final : public graph::WalkSpace {
   Ids covered_;                      // of the question's words
   std::vector<float> nearest_;       // of each row of meaning_, the best cosine so far
   std::map<int64_t, float> topics_;  // cosines of blocks' topics, if these are among the nearest
-  std::map<int32_t, Left> left_;     // by number of the load
+  // By number of the load: the words by which its text was read, and what it says beside them.
+  std::map<int32_t, Ids> asked_;
   std::set<int32_t> loaded_;
-  std::map<int64_t, std::vector<int32_t>> ids_;  // of blocks that were read
-  std::map<int64_t, std::optional<store::Tensor>> tensors_;
-  mutable std::unordered_map<int32_t, double> idf_;
 };
 
 }  // namespace everlong::os

@@ -185,7 +185,7 @@ def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
             at = length // 3
             ids[at : at + RARE] = rare
             planted.append(Planted([*rare, *ids[at + RARE : at + RARE + COMMON].tolist()], held + at))
-        core.append(
+        core.blocks.append(
             stream=STREAM,
             begin=held,
             end=held + length,
@@ -281,8 +281,8 @@ def ask(check: Check, mm: everlong.MemoryModel, planted: Sequence[Planted]) -> N
     check.figure("whole answers, recall at each of them", statistics.median(wholes), "tokens/s", note=f"{count} tokens")
     for part in parts[0]:
         check.figure(f"of a question: {part}", 1e3 * statistics.median(one[part] for one in parts), "ms")
-    check.tell("searched on the GPU: bytes, searches", mm.memory.core.device_use("heads"))
-    check.tell("messages", mm.memory.core.take_messages())
+    check.tell("searched on the GPU: bytes, searches", mm.memory.core.index.device_use("heads"))
+    check.tell("messages", mm.memory.core.index.take_messages())
 
 
 def parts_of(mm: everlong.MemoryModel, place: Planted) -> dict[str, float]:

@@ -30,7 +30,7 @@ def index_memory(head_dim: int, rng: np.random.Generator) -> tuple[_core.Memory,
     memory = _core.Memory.create(None, manifest)
     keys = torch.from_numpy(rng.standard_normal((KV_HEADS, INDEX_TOKENS, head_dim), dtype=np.float32)).bfloat16()
     codes = rng.integers(-127, 128, (-(-INDEX_TOKENS // GROUP), MEANING_DIM), dtype=np.int8)
-    memory.append(
+    memory.blocks.append(
         stream=0,
         begin=0,
         end=INDEX_TOKENS,
@@ -47,6 +47,6 @@ def index_memory(head_dim: int, rng: np.random.Generator) -> tuple[_core.Memory,
 
 def page_scores(memory: _core.Memory, part: str, **question: Any) -> dict[int, float]:
     """Return the score of every page alone, by its first token."""
-    rankings = memory.rankings(1000, kinds=[part], **question)
+    rankings = memory.search.rankings(1000, kinds=[part], **question)
     (ranking,) = (one for one in rankings if one.granularity == "page")
     return {page.begin: score for page, score in zip(ranking.pages, ranking.scores, strict=True)}

@@ -54,19 +54,19 @@ def indexes(device: torch.device, unlike: Differences) -> None:
                 q = rng.standard_normal((3, len(HEADS), head_dim)).astype(np.float32)
                 scores = []
                 for where in ({}, gpu):
-                    memory.set_retrieval_heads(HEADS, keys=storage, **where)
+                    memory.index.set_retrieval_heads(HEADS, keys=storage, **where)
                     found = page_scores(memory, "heads", token_ids=np.arange(3, dtype=np.int32), head_queries=q)
                     scores.append(list(found.values()))
                 np.testing.assert_allclose(scores[1], scores[0], rtol=1e-4)
-                assert memory.take_messages() == []
+                assert memory.index.take_messages() == []
     with unlike.combination("meaning"):
         rows = rng.standard_normal((17, MEANING_DIM)).astype(np.float32)
         said = []
         for where in ({}, gpu):
-            memory.set_meaning(PACK, MEANING_DIM, GROUP, **where)
+            memory.index.set_meaning(PACK, MEANING_DIM, GROUP, **where)
             said.append(page_scores(memory, "meaning", token_ids=np.zeros(0, np.int32), meaning_query=rows))
         assert said[0] == said[1]
-        assert memory.take_messages() == []
+        assert memory.index.take_messages() == []
     memory.close()
 
 

@@ -105,7 +105,7 @@ def behind_recalled(
     with everlong.Memory.open(folder, read_only=True) as memory, opened(device, memory, config) as mm:
         found = [(recall.block_id, recall.span) for recall in mm.recall(random_text(900)[200:230])]
         with mm.frame.branch():
-            mm.frame.recall(memory.core.pages()[1:4])
+            mm.frame.recall(memory.core.blocks.pages()[1:4])
             return next_logits(mm, random_text(40, seed=2)), found
 
 
@@ -139,10 +139,10 @@ def by_heads(device: torch.device) -> tuple[object, list[bool]]:
         profile = mm.calibrate()
         first = [mm.recall(text[at : at + 30])[0].span for at in places]
         if device.type != "cpu":
-            held, scans = mm.memory.core.device_use("heads")
+            held, scans = mm.memory.core.index.device_use("heads")
             if held == 0 or scans < len(places):
                 raise AssertionError(
-                    f"the GPU searched {scans} times, in {held} bytes: {mm.memory.core.take_messages()}"
+                    f"the GPU searched {scans} times, in {held} bytes: {mm.memory.core.index.take_messages()}"
                 )
     return profile.heads, [begin <= at < end for at, (begin, end) in zip(places, first, strict=True)]
 
@@ -354,4 +354,7 @@ def stored(memory: everlong.Memory) -> Mapping[tuple[int, int], list[np.ndarray[
     """Return the keys of every page."""
     core = memory.core
     layers = range(core.manifest().layers)
-    return {(page.block, page.page): [core.read_keys(page, layer) for layer in layers] for page in core.pages()}
+    return {
+        (page.block, page.page): [core.blocks.read_keys(page, layer) for layer in layers]
+        for page in core.blocks.pages()
+    }

@@ -494,18 +494,20 @@ def heads(check: Check) -> None:
                 for tokens in (1, 3, 16):
                     ids = np.arange(tokens, dtype=np.int32)
                     q = 3 * rng.standard_normal((tokens, len(HEADS), head_dim)).astype(np.float32)
-                    memory.set_retrieval_heads(HEADS, keys=storage)
+                    memory.index.set_retrieval_heads(HEADS, keys=storage)
                     host = page_scores(memory, "heads", token_ids=ids, head_queries=q)
                     got, allowed = host, 0.02 if storage == "bf16" else 0.6
                     if check.on_gpu:
-                        memory.set_retrieval_heads(HEADS, keys=storage, device=check.device.index, device_bytes=1 << 28)
+                        memory.index.set_retrieval_heads(
+                            HEADS, keys=storage, device=check.device.index, device_bytes=1 << 28
+                        )
                         got = page_scores(memory, "heads", token_ids=ids, head_queries=q)
-                        assert memory.device_use("heads")[1] == 1, memory.take_messages()
+                        assert memory.index.device_use("heads")[1] == 1, memory.index.take_messages()
                         worst = max(worst, unlike_scores(got, host))
                         assert worst <= 1e-4, f"off by {worst} of the host's score"
                     if tokens != 3:
                         continue
-                    off = unlike_scores(got, mass_by_numpy(keys, q, memory.idf(ids)))
+                    off = unlike_scores(got, mass_by_numpy(keys, q, memory.search.idf(ids)))
                     assert off <= allowed, f"off by {off} of the definition"
         memory.close()
     if check.on_gpu:
@@ -536,12 +538,12 @@ def meaning(check: Check) -> None:
         for tokens in (1, 5, 16, 17, 70):
             rows = rng.standard_normal((tokens, MEANING_DIM)).astype(np.float32)
             question = {"token_ids": np.zeros(0, np.int32), "meaning_query": rows}
-            memory.set_meaning(PACK, MEANING_DIM, GROUP)
+            memory.index.set_meaning(PACK, MEANING_DIM, GROUP)
             host = page_scores(memory, "meaning", **question)
             if check.on_gpu:
-                memory.set_meaning(PACK, MEANING_DIM, GROUP, device=check.device.index, device_bytes=1 << 26)
+                memory.index.set_meaning(PACK, MEANING_DIM, GROUP, device=check.device.index, device_bytes=1 << 26)
                 got = page_scores(memory, "meaning", **question)
-                assert memory.device_use("meaning")[1] == 1, memory.take_messages()
+                assert memory.index.device_use("meaning")[1] == 1, memory.index.take_messages()
                 assert got == host, f"off by {unlike_scores(got, host)} of the host's score"
             vectors = codes.astype(np.float64)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -225,7 +225,7 @@ def archive_of(tokens: int, device: int | None) -> _core.Memory:
     )
     memory = _core.Memory.create(None, manifest)
     for begin in range(0, tokens - count + 1, count):
-        memory.append(
+        memory.blocks.append(
             stream=0,
             begin=begin,
             end=begin + count,
@@ -238,8 +238,8 @@ def archive_of(tokens: int, device: int | None) -> _core.Memory:
             tensors={f"meaning.{PACK}": codes},
         )
     room = 0 if device is None else DEVICE_BYTES
-    memory.set_retrieval_heads(HEADS, NEVER, "e4m3", device, room)
-    memory.set_meaning(PACK, MEANING_DIM, GROUP, device, room)
+    memory.index.set_retrieval_heads(HEADS, NEVER, "e4m3", device, room)
+    memory.index.set_meaning(PACK, MEANING_DIM, GROUP, device, room)
     return memory
 
 
@@ -268,17 +268,19 @@ def search(check: Check, tokens: int, archives: Archives) -> None:
             for name, memory in memories.items():
 
                 def ask(memory: _core.Memory = memory, part: str = part, question: Any = question) -> object:
-                    return memory.search(kinds=[part], max_groups=1, neighbours=0, token_budget=1 << 30, **question)
+                    return memory.search.find(
+                        kinds=[part], max_groups=1, neighbours=0, token_budget=1 << 30, **question
+                    )
 
                 took[name] = 1e3 * median_seconds(ask, 5)
-                found[name] = memory.rankings(100, kinds=[part], **question)
+                found[name] = memory.search.rankings(100, kinds=[part], **question)
                 check.figure(f"{part}, {tokens:,} tokens: a question on the {name}", took[name], "ms")
             if "device" not in memories:
                 continue
-            held, scans = memories["device"].device_use(part)
+            held, scans = memories["device"].index.device_use(part)
             check.tell(f"{part}, {tokens:,} tokens: bytes of the device", held)
             check.figure(f"{part}, {tokens:,} tokens: times faster than the host", took["host"] / took["device"])
-            assert scans > 0, memories["device"].take_messages()
+            assert scans > 0, memories["device"].index.take_messages()
             require_same(part, found["device"], found["host"])
         for memory in memories.values():
             memory.close()

@@ -72,8 +72,7 @@ class BlockInfo:
     @property
     def source(self) -> str: ...
     @property
-    def role(self) -> str:
-        """One of "read", "asked" and "said"."""
+    def role(self) -> str: ...
     @property
     def created_at(self) -> float: ...
     @property
@@ -87,8 +86,7 @@ class FoundGroup:
     @property
     def pages(self) -> list[PageRef]: ...
     @property
-    def page_scores(self) -> list[float]:
-        """Scores of `pages`; minus infinity for a neighbour that nothing found."""
+    def page_scores(self) -> list[float]: ...
     @property
     def stream(self) -> int: ...
     @property
@@ -100,14 +98,11 @@ class FoundGroup:
     @property
     def score(self) -> float: ...
     @property
-    def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
+    def found_by(self) -> list[str]: ...
     @property
-    def confidence(self) -> float | None:
-        """How likely it holds the answer, 0..1; None as in SearchResult.confidence."""
+    def confidence(self) -> float | None: ...
     @property
-    def walked(self) -> bool:
-        """Whether a walk came to it from another page."""
+    def walked(self) -> bool: ...
 
 WALK_FEATURES: tuple[str, ...]
 
@@ -220,14 +215,11 @@ class WalkReport:
 
 class SearchResult:
     @property
-    def narrowed_by(self) -> str | None:
-        """As in TagTree.narrow; None where the search was not to be narrowed."""
+    def narrowed_by(self) -> str | None: ...
     @property
-    def narrowed_to(self) -> int:
-        """Number of blocks."""
+    def narrowed_to(self) -> int: ...
     @property
-    def walk(self) -> WalkReport | None:
-        """The walk of a search that was asked for one."""
+    def walk(self) -> WalkReport | None: ...
     @property
     def groups(self) -> list[FoundGroup]: ...
     @property
@@ -237,35 +229,25 @@ class SearchResult:
     @property
     def decisiveness(self) -> float: ...
     @property
-    def confidence(self) -> float | None:
-        """How likely one of the groups holds the answer, 0..1: the sum of theirs.
-
-        None where all parts asked have scores that do not tell right from wrong ("mean_pool", "hnsw").
-        """
+    def confidence(self) -> float | None: ...
     @property
-    def signs(self) -> dict[str, float]:
-        """What `confidence` is made of: "odds", and "heads, page" and so on for the parts that were asked."""
+    def signs(self) -> dict[str, float]: ...
 
 class PageRanking:
     """A part's pages, best first, by one of its granularities."""
 
     @property
-    def part(self) -> str:
-        """As in FoundGroup.found_by."""
+    def part(self) -> str: ...
     @property
-    def granularity(self) -> Literal["page", "group"]:
-        """What is scored: each page alone, or a page with its neighbours, as a group that stands at its middle page."""
+    def granularity(self) -> Literal["page", "group"]: ...
     @property
     def pages(self) -> list[PageRef]: ...
     @property
-    def scores(self) -> list[float]:
-        """Scores of `pages`."""
+    def scores(self) -> list[float]: ...
     @property
-    def whole(self) -> float:
-        """Score of a page that has all that is asked for."""
+    def whole(self) -> float: ...
     @property
-    def unnamed(self) -> float:
-        """The most that a page which is not among these scores."""
+    def unnamed(self) -> float: ...
 
 class StoreStats:
     @property
@@ -277,9 +259,7 @@ class StoreStats:
     @property
     def payload_bytes(self) -> int: ...
     @property
-    def tensor_bytes(self) -> dict[str, int]:
-        """Bytes of the blocks' tensors, by their names."""
-
+    def tensor_bytes(self) -> dict[str, int]: ...
     @property
     def graph_nodes(self) -> int: ...
     @property
@@ -312,20 +292,11 @@ class VerifyReport:
     def dropped(self) -> list[int]: ...
 
 class PendingReads:
-    def wait(self) -> None:
-        """Wait until every byte is there. Raise the first failure."""
+    def wait(self) -> None: ...
 
-class Memory:
-    """One memory: cpp/os/include/everlong/os/memory.h."""
+class Blocks:
+    """The blocks of a memory: cpp/os/include/everlong/os/blocks.h."""
 
-    @staticmethod
-    def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def open(folder: str, read_only: bool = False, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def import_file(file: str, folder: str | None, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def repair(folder: str) -> VerifyReport: ...
     def append(
         self,
         *,
@@ -340,110 +311,37 @@ class Memory:
         payload: npt.NDArray[np.uint8] | StagingBuffer,
         tensors: Mapping[str, npt.NDArray[Any]] = ...,
         role: str = "read",
-    ) -> int:
-        """Append a block and return its id. It is durable after the next flush.
-
-        - payload: the block's bytes as `archive_kv` laid them out (the manifest gives the page sizes). An array is
-          copied. A staging buffer is not, and must not be touched again.
-        - tensors: small ones by name (at most 256 and 64 MiB a block), stored in the block's own commit. numpy has no
-          bfloat16: uint16 stands for its bits.
-        """
-    def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8."""
-    def block_tensor(self, block: int, name: str) -> npt.NDArray[Any]:
-        """Return one of those alone. MemoryNotFoundError where there is none."""
-    def block_tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return their dtypes, as safetensors names them, and shapes. None of their bytes are read."""
-    def set_retrieval_heads(
-        self,
-        heads: Sequence[tuple[int, int, int]],
-        coarse_from: int = ...,
-        keys: str = "bf16",
-        device: int | None = None,
-        device_bytes: int = 0,
-    ) -> None:
-        """Set heads as (layer, query_head, kv_head), layers counted among the archived ones.
-
-        From `coarse_from` pages on a search goes by two levels (cpp/index/include/everlong/index/heads.h). keys: how their
-        keys are kept, "bf16", "int8" or "e4m3" (cpp/index/include/everlong/index/key_layout.h). With a `device`, searches
-        scan on that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.
-        """
-    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
-        """Return (year, month, day, stream, blocks) by when their events happened, or they were archived."""
-    def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
-    def device_use(self, part: str) -> tuple[int, int]:
-        """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning"."""
-    def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None:
-        """Search by vectors of that encoder from now on. Those of another encoder are dropped."""
-    def page_lists(self) -> NeuralInvertedIndex | None: ...
-    def set_page_router(
-        self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
-    ) -> None: ...
-    def add_page_vectors(
-        self,
-        block: int,
-        pages: npt.NDArray[np.int32],
-        vectors: npt.NDArray[np.float32],
-        terms: Sequence[Sequence[int]] = (),
-    ) -> None:
-        """Add vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each.
-
-        Token ids of each [n] name them where they are searched by lists.
-        """
-    def set_meaning(
-        self,
-        pack: str | None,
-        dimension: int = 0,
-        group_tokens: int = 0,
-        device: int | None = None,
-        device_bytes: int = 0,
-    ) -> None:
-        """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
-
-        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
-        `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of
-        range. `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
-        """
-    def add_tags(self, block: int, tags: Sequence[str]) -> None:
-        """Add tags to an archived block, behind those it has. They are durable on return, and searched by from then on.
-
-        A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).
-        """
-    def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Put tensors to an archived block, each in place of the one of its name. They are durable on return.
-
-        What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more).
-        ValueError where one does not fit, and then none is stored.
-        """
-    def blocks_without_meaning(self) -> list[int]:
-        """Return ids of blocks without vectors of the pack, in order of archiving; none without set_meaning."""
-    def set_graph(
+    ) -> int: ...
+    def add_tags(self, block: int, tags: Sequence[str]) -> None: ...
+    def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None: ...
+    def forget(self, blocks: Sequence[int]) -> None: ...
+    def tensors(self, block: int) -> dict[str, npt.NDArray[Any]]: ...
+    def tensor(self, block: int, name: str) -> npt.NDArray[Any]: ...
+    def tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]: ...
+    def infos(
         self,
         *,
-        levels: int = ...,
-        radius: float = 0.0,
-        share: float = ...,
-        growth: float = ...,
-        most_members: int = ...,
-        looked_at: int = ...,
-        seed: int = 0,
-    ) -> None:
-        """Grow a graph over the blocks from now on, by the encoder's vectors after set_page_vectors, else the keys'."""
-    def tend_graph(self, most_blocks: int) -> int:
-        """Give blocks their nodes, in one commit. Return how many; 0: all have one, or wait for the encoder."""
-    def graph(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
-    def graph_node(self, id: int) -> GraphNode: ...
-    def graph_nodes(self, kind: str) -> list[GraphNode]: ...
-    def graph_edges(self, node: int) -> list[GraphEdge]:
-        """Return edges from it and to it."""
-    def graph_path(self, source: int, target: int) -> list[int]: ...
-    def save_indexes(self) -> None:
-        """Keep in index/ what took a reading of the payload. What is saved already is not written again."""
-    def take_messages(self) -> list[str]:
-        """Return what was wrong with saved indexes, and why the host searched instead of the GPU; each once."""
-    def pages_without_vectors(self) -> list[PageRef]:
-        """Return the pages of every block that has no vectors yet, in order of archiving."""
-    def search(
+        source: str | None = None,
+        tag: str | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        roles: Sequence[str] = (),
+    ) -> list[BlockInfo]: ...
+    def info(self, id: int) -> BlockInfo: ...
+    def pages(self) -> list[PageRef]: ...
+    def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
+    def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...
+    def start_read_pages(
+        self, pages: Sequence[PageRef], first_layer: int, layers: int, out: npt.NDArray[np.uint8]
+    ) -> PendingReads: ...
+    def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]: ...
+    def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
+    def stream_end(self, stream: int) -> int: ...
+
+class Searcher:
+    """The searches of a memory: cpp/os/include/everlong/os/search.h."""
+
+    def find(
         self,
         *,
         token_ids: npt.NDArray[np.int32],
@@ -466,16 +364,7 @@ class Memory:
         roles: Sequence[str] = (),
         walk: Walk | None = None,
         narrow: Narrow | None = None,
-    ) -> SearchResult:
-        """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
-
-        meaning_query [tokens, dimension] of set_meaning: the length of a row is the token's weight. Other shapes raise
-        ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said").
-        Without roles it searches what was read, and what was said at a discount. Methods below take the same filters,
-        without the discount. A page beside a group with less than `least_share` of the group's best score adds nothing
-        to it; with 0 each does. The pages that a `walk` loads come first. `added` is added to the scores of these
-        pages, where a part names them; ValueError unless they are finite.
-        """
+    ) -> SearchResult: ...
     def rankings(
         self,
         k: int,
@@ -500,11 +389,7 @@ class Memory:
         roles: Sequence[str] = (),
         walk: Walk | None = None,
         narrow: Narrow | None = None,
-    ) -> list[PageRanking]:
-        """Return what each kind finds by itself, in each of its granularities, k best pages each. `search` fuses them.
-
-        Arguments as in `search`; those about groups count nothing. ValueError on k < 1.
-        """
+    ) -> list[PageRanking]: ...
     def recent_pages(
         self,
         stream: int,
@@ -530,46 +415,107 @@ class Memory:
         before: float | None = None,
         roles: Sequence[str] = (),
     ) -> list[PageRef]: ...
-    def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
-    def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...
-    def start_read_pages(
-        self, pages: Sequence[PageRef], first_layer: int, layers: int, out: npt.NDArray[np.uint8]
-    ) -> PendingReads:
-        """Read those layers of each page, one after the other. `out` may be used once `wait` has returned."""
-    def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]:
-        """Return [Hkv, tokens, D], un-rotated."""
-    def page_bytes(self, tokens: int) -> int: ...
-    def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
-    def pages(self) -> list[PageRef]: ...
-    def blocks(
+
+class Indexes:
+    """The index of a memory: cpp/os/include/everlong/os/index.h."""
+
+    def set_retrieval_heads(
+        self,
+        heads: Sequence[tuple[int, int, int]],
+        coarse_from: int = ...,
+        keys: str = "bf16",
+        device: int | None = None,
+        device_bytes: int = 0,
+    ) -> None: ...
+    def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def device_use(self, part: str) -> tuple[int, int]: ...
+    def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None: ...
+    def page_lists(self) -> NeuralInvertedIndex | None: ...
+    def set_page_router(
+        self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
+    ) -> None: ...
+    def add_page_vectors(
+        self,
+        block: int,
+        pages: npt.NDArray[np.int32],
+        vectors: npt.NDArray[np.float32],
+        terms: Sequence[Sequence[int]] = (),
+    ) -> None: ...
+    def pages_without_vectors(self) -> list[PageRef]: ...
+    def set_meaning(
+        self,
+        pack: str | None,
+        dimension: int = 0,
+        group_tokens: int = 0,
+        device: int | None = None,
+        device_bytes: int = 0,
+    ) -> None: ...
+    def blocks_without_meaning(self) -> list[int]: ...
+    def save(self) -> None: ...
+    def take_messages(self) -> list[str]: ...
+
+class BlockGraph:
+    """The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h."""
+
+    def grow(
         self,
         *,
-        source: str | None = None,
-        tag: str | None = None,
-        since: float | None = None,
-        before: float | None = None,
-        roles: Sequence[str] = (),
-    ) -> list[BlockInfo]:
-        """Return blocks by filters. Without roles it returns every role."""
-    def block(self, id: int) -> BlockInfo: ...
-    def forget(self, blocks: Sequence[int]) -> None: ...
+        levels: int = ...,
+        radius: float = 0.0,
+        share: float = ...,
+        growth: float = ...,
+        most_members: int = ...,
+        looked_at: int = ...,
+        seed: int = 0,
+    ) -> None: ...
+    def tend(self, most_blocks: int) -> int: ...
+    def read(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
+    def node(self, id: int) -> GraphNode: ...
+    def nodes(self, kind: str) -> list[GraphNode]: ...
+    def edges(self, node: int) -> list[GraphEdge]: ...
+    def path(self, source: int, target: int) -> list[int]: ...
+    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]: ...
+
+class Upkeep:
+    """The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h."""
+
     def flush(self) -> None: ...
     def compact(self) -> int: ...
     def verify(self, repair: bool = False) -> VerifyReport: ...
     def fork(self, folder: str) -> None: ...
     def export_file(self, file: str) -> None: ...
-    def stream_end(self, stream: int) -> int: ...
+    def stats(self) -> StoreStats: ...
+
+class Memory:
+    """One memory: cpp/os/include/everlong/os/memory.h."""
+
+    @staticmethod
+    def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def open(folder: str, read_only: bool = False, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def import_file(file: str, folder: str | None, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def repair(folder: str) -> VerifyReport: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def search(self) -> Searcher: ...
+    @property
+    def index(self) -> Indexes: ...
+    @property
+    def graph(self) -> BlockGraph: ...
+    @property
+    def upkeep(self) -> Upkeep: ...
+    def page_bytes(self, tokens: int) -> int: ...
     def manifest(self) -> Manifest: ...
     def set_attribute(self, key: str, value: str) -> None: ...
-    def put_file(self, name: str, data: bytes) -> None:
-        """Keep bytes that belong to the memory as a whole, in place of what is there. Forks and exports have them."""
+    def put_file(self, name: str, data: bytes) -> None: ...
     def file(self, name: str) -> bytes | None: ...
-    def stats(self) -> StoreStats: ...
     @property
     def read_only(self) -> bool: ...
-    def close(self) -> None:
-        """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
+    def close(self) -> None: ...
 
 class GraphNode:
     """cpp/store/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""

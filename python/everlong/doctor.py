@@ -213,7 +213,7 @@ def _restored(model: Any, tokenizer: Any, ids: torch.Tensor, codec: str, *, move
             archive={"block_tokens": kept + 1 - evict},
         )
         with MemoryModel(model, tokenizer, memory, small) as reader:
-            reader.frame.recall(memory.core.pages_of(0, 0, len(text)))
+            reader.frame.recall(memory.core.blocks.pages_of(0, 0, len(text)))
             assert reader.frame.os.recalled_tokens == len(text) - kept
             return reader.frame.extend(tail, "prompt", logits=True)
 

@@ -72,7 +72,7 @@ void AppendTo(Memory& memory, const Block& block, const Vectors* vectors) {
   std::vector<store::TensorView> tensors;
   if (vectors != nullptr) tensors.push_back(vectors->View());
   draft.tensors = tensors;
-  const auto id = memory.Append(draft);
+  const auto id = memory.blocks().Append(draft);
   ASSERT_TRUE(id.ok()) << id.status().ToString();
   ASSERT_EQ(*id, block.id);
 }
@@ -82,7 +82,7 @@ void AppendAll(Memory& memory, const Library& library) {
     const auto vectors = library.vectors.find(block.id);
     AppendTo(memory, block, vectors == library.vectors.end() ? nullptr : &vectors->second);
   }
-  ASSERT_TRUE(memory.Flush().ok());
+  ASSERT_TRUE(memory.upkeep().Flush().ok());
 }
 
 Result<SearchResult> Ask(const Memory& memory, const std::vector<float>& rows) {
@@ -93,7 +93,7 @@ Result<SearchResult> Ask(const Memory& memory, const std::vector<float>& rows) {
   request.max_groups = 1000;
   request.token_budget = 1'000'000;
   request.least_share = 0;
-  return memory.Search(request);
+  return memory.search().Find(request);
 }
 
 // The question that a vector of a page answers best: itself.
@@ -108,7 +108,7 @@ void ExpectFound(const Memory& memory, const Library& library) {
   for (const Block& block : library.blocks) {
     if (!library.vectors.contains(block.id)) without.push_back(block.id);
   }
-  EXPECT_EQ(memory.BlocksWithout(IndexPart::kMeaning), without);
+  EXPECT_EQ(memory.index().BlocksWithout(IndexPart::kMeaning), without);
   for (const Block& block : library.blocks) {
     const auto vectors = library.vectors.find(block.id);
     if (vectors == library.vectors.end()) continue;
@@ -137,13 +137,13 @@ void Drop(Library& library, const std::vector<int64_t>& ids) {
 TEST(OsMeaningTest, FindsByTheTensorsOfBlocks) {
   Library library = RandomLibrary(81, 40);
   const auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  EXPECT_TRUE(memory->BlocksWithout(IndexPart::kMeaning).empty());
+  EXPECT_TRUE(memory->index().BlocksWithout(IndexPart::kMeaning).empty());
   // Some come before the part is there.
   for (const Block& block : library.blocks) {
     if (block.id == 21) {
       EXPECT_EQ(Ask(*memory, std::vector<float>(kWidth, 1)).status().code(), StatusCode::kInvalidArgument);
-      ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
-      EXPECT_EQ(memory->meaning(), kOptions);
+      ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
+      EXPECT_EQ(memory->index().meaning(), kOptions);
     }
     AppendTo(*memory, block, &library.vectors[block.id]);
   }
@@ -153,23 +153,23 @@ TEST(OsMeaningTest, FindsByTheTensorsOfBlocks) {
   EXPECT_EQ(Ask(*memory, std::vector<float>(kWidth + 1, 1)).status().code(), StatusCode::kInvalidArgument);
   // Forgotten ones, then so many that the index is made anew.
   const std::vector<int64_t> gone{1, 2, 17, 40};
-  ASSERT_TRUE(memory->Forget(gone).ok());
+  ASSERT_TRUE(memory->blocks().Forget(gone).ok());
   Drop(library, gone);
   ExpectFound(*memory, library);
   std::vector<int64_t> most;
   for (size_t i = 6; i < library.blocks.size(); ++i) most.push_back(library.blocks[i].id);
-  ASSERT_TRUE(memory->Forget(most).ok());
+  ASSERT_TRUE(memory->blocks().Forget(most).ok());
   Drop(library, most);
   ExpectFound(*memory, library);
-  ASSERT_TRUE(memory->SetMeaning(std::nullopt).ok());
-  EXPECT_FALSE(memory->meaning().has_value());
+  ASSERT_TRUE(memory->index().SetMeaning(std::nullopt).ok());
+  EXPECT_FALSE(memory->index().meaning().has_value());
   EXPECT_EQ(Ask(*memory, std::vector<float>(kWidth, 1)).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMeaningTest, FiltersAndRolesHold) {
   const Library library = RandomLibrary(82, 30);
   const auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   AppendAll(*memory, library);
   SearchRequest request;
   const std::vector<float> rows = RowsFor(library.vectors.at(9), 0);
@@ -181,7 +181,7 @@ TEST(OsMeaningTest, FiltersAndRolesHold) {
   request.filter.sources = {"letters"};
   request.stream = 2;
   request.resident_from = 20;
-  const SearchResult found = memory->Search(request).value();
+  const SearchResult found = memory->search().Find(request).value();
   ASSERT_FALSE(found.groups.empty());
   for (const FoundGroup& group : found.groups) {
     EXPECT_EQ(group.source, "letters");
@@ -198,18 +198,18 @@ TEST(OsMeaningTest, IsMadeOfWhatTheStoreHas) {
   for (const int64_t id : {3, 11}) library.vectors.erase(id);
   {
     const auto memory = Memory::Create(at, TestManifest()).value();
-    ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+    ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
     AppendAll(*memory, library);
     ExpectFound(*memory, library);
-    ASSERT_TRUE(memory->Fork(fork).ok());
-    ASSERT_TRUE(memory->Export(exported).ok());
-    ASSERT_TRUE(memory->SaveIndexes().ok());
+    ASSERT_TRUE(memory->upkeep().Fork(fork).ok());
+    ASSERT_TRUE(memory->upkeep().Export(exported).ok());
+    ASSERT_TRUE(memory->index().Save().ok());
     EXPECT_FALSE(std::filesystem::exists(at / "index" / "meaning"));
   }
   const auto expect = [&](Memory& memory) {
-    ASSERT_TRUE(memory.SetMeaning(kOptions).ok());
+    ASSERT_TRUE(memory.index().SetMeaning(kOptions).ok());
     ExpectFound(memory, library);
-    EXPECT_TRUE(memory.TakeMessages().empty());
+    EXPECT_TRUE(memory.index().TakeMessages().empty());
   };
   expect(*Memory::Open(fork, false).value());
   expect(*Memory::Open(at, true).value());
@@ -218,10 +218,10 @@ TEST(OsMeaningTest, IsMadeOfWhatTheStoreHas) {
   Drop(library, gone);
   {
     const auto memory = Memory::Open(at, false).value();
-    ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
-    ASSERT_TRUE(memory->Forget(gone).ok());
+    ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
+    ASSERT_TRUE(memory->blocks().Forget(gone).ok());
     ExpectFound(*memory, library);
-    ASSERT_TRUE(memory->Compact().ok());
+    ASSERT_TRUE(memory->upkeep().Compact().ok());
     ExpectFound(*memory, library);
   }
   expect(*Memory::Open(at, false).value());
@@ -234,12 +234,12 @@ TEST(OsMeaningTest, TakesVectorsThatComeLater) {
   {
     const auto memory = Memory::Create(folder.path(), TestManifest()).value();
     AppendAll(*memory, library);
-    ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+    ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
     ExpectFound(*memory, library);
     for (const auto& [id, vectors] : later) {
       if (id % 3 == 0) continue;
       const std::vector<store::TensorView> tensors{vectors.View()};
-      const Status put = memory->PutTensors(id, tensors);
+      const Status put = memory->blocks().PutTensors(id, tensors);
       ASSERT_TRUE(put.ok()) << put.ToString();
       library.vectors[id] = vectors;
     }
@@ -247,37 +247,37 @@ TEST(OsMeaningTest, TakesVectorsThatComeLater) {
     // Others in place of them.
     std::mt19937_64 random(85);
     library.vectors[5] = RandomVectors(random, library.blocks[4]);
-    ASSERT_TRUE(memory->PutTensors(5, std::vector{library.vectors[5].View()}).ok());
+    ASSERT_TRUE(memory->blocks().PutTensors(5, std::vector{library.vectors[5].View()}).ok());
     ExpectFound(*memory, library);
 
     // What does not fit is not stored.
     Vectors wrong = later[3];
     wrong.shape = {wrong.shape[1], wrong.shape[0]};
-    EXPECT_EQ(memory->PutTensors(3, std::vector{wrong.View()}).code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(memory->ReadTensor(3, kTensor).status().code(), StatusCode::kNotFound);
-    EXPECT_EQ(memory->PutTensors(99, std::vector{later[3].View()}).code(), StatusCode::kNotFound);
+    EXPECT_EQ(memory->blocks().PutTensors(3, std::vector{wrong.View()}).code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(memory->blocks().ReadTensor(3, kTensor).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(memory->blocks().PutTensors(99, std::vector{later[3].View()}).code(), StatusCode::kNotFound);
     // Another pack's vectors are kept, and not searched.
-    ASSERT_TRUE(memory->PutTensors(3, std::vector{later[3].View("meaning.pack-2")}).ok());
-    EXPECT_TRUE(memory->ReadTensor(3, "meaning.pack-2").ok());
+    ASSERT_TRUE(memory->blocks().PutTensors(3, std::vector{later[3].View("meaning.pack-2")}).ok());
+    EXPECT_TRUE(memory->blocks().ReadTensor(3, "meaning.pack-2").ok());
     ExpectFound(*memory, library);
     const std::vector<int64_t> gone{1, 6};
-    ASSERT_TRUE(memory->Forget(gone).ok());
-    EXPECT_EQ(memory->PutTensors(6, std::vector{later[6].View()}).code(), StatusCode::kNotFound);
+    ASSERT_TRUE(memory->blocks().Forget(gone).ok());
+    EXPECT_EQ(memory->blocks().PutTensors(6, std::vector{later[6].View()}).code(), StatusCode::kNotFound);
     Drop(library, gone);
     ExpectFound(*memory, library);
   }
   {
     const auto memory = Memory::Open(folder.path(), false).value();
-    ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+    ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
     ExpectFound(*memory, library);
     // The other pack in its place: one block has its vectors.
-    ASSERT_TRUE(memory->SetMeaning(MeaningOptions{"pack-2", kWidth, kGroup}).ok());
+    ASSERT_TRUE(memory->index().SetMeaning(MeaningOptions{"pack-2", kWidth, kGroup}).ok());
     Library other = library;
     other.vectors = {{3, later[3]}};
     ExpectFound(*memory, other);
   }
   const auto reader = Memory::Open(folder.path(), true).value();
-  EXPECT_EQ(reader->PutTensors(3, std::vector{later[3].View()}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->blocks().PutTensors(3, std::vector{later[3].View()}).code(), StatusCode::kReadOnly);
 }
 
 // Of a block that is queued yet.
@@ -285,10 +285,10 @@ TEST(OsMeaningTest, TensorsMayComeBeforeTheirBlockIsDurable) {
   const TemporaryFolder folder;
   const Library library = RandomLibrary(86, 12);
   const auto memory = Memory::Create(folder.path(), TestManifest()).value();
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   for (const Block& block : library.blocks) {
     AppendTo(*memory, block, nullptr);
-    const Status put = memory->PutTensors(block.id, std::vector{library.vectors.at(block.id).View()});
+    const Status put = memory->blocks().PutTensors(block.id, std::vector{library.vectors.at(block.id).View()});
     ASSERT_TRUE(put.ok()) << put.ToString();
   }
   ExpectFound(*memory, library);
@@ -305,9 +305,9 @@ TEST(OsMeaningTest, ATensorThatWasStoredAndDoesNotFitIsNoVectors) {
   }
   Vectors right = library.vectors[4];
   library.vectors.erase(4);
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   ExpectFound(*memory, library);
-  ASSERT_TRUE(memory->PutTensors(4, std::vector{right.View()}).ok());
+  ASSERT_TRUE(memory->blocks().PutTensors(4, std::vector{right.View()}).ok());
   library.vectors[4] = right;
   ExpectFound(*memory, library);
 }
@@ -316,7 +316,7 @@ TEST(OsMeaningTest, FollowsARepair) {
   const TemporaryFolder folder;
   Library library = RandomLibrary(88, 9);
   const auto memory = Memory::Create(folder.path(), TestManifest(), {.segment_bytes = 1}).value();
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   AppendAll(*memory, library);
   // Block 3's tensors, behind its pages, and all of block 6.
   const std::filesystem::path damaged = folder.path() / "segments" / "000003.kvseg";
@@ -332,28 +332,28 @@ TEST(OsMeaningTest, FollowsARepair) {
   std::ofstream(damaged, std::ios::binary | std::ios::trunc) << bytes;
   const std::filesystem::path sixth = folder.path() / "sixth";
   std::filesystem::rename(folder.path() / "segments" / "000006.kvseg", sixth);
-  ASSERT_FALSE(memory->Verify(false).value().damage.empty());
+  ASSERT_FALSE(memory->upkeep().Verify(false).value().damage.empty());
   {
     // Who takes them from the store does without the damaged ones, and says so.
     Library whole = library;
     whole.vectors.erase(3);
     std::filesystem::copy_file(sixth, folder.path() / "segments" / "000006.kvseg");
     const auto reader = Memory::Open(folder.path(), true).value();
-    ASSERT_TRUE(reader->SetMeaning(kOptions).ok());
+    ASSERT_TRUE(reader->index().SetMeaning(kOptions).ok());
     ExpectFound(*reader, whole);
-    const std::vector<std::string> messages = reader->TakeMessages();
+    const std::vector<std::string> messages = reader->index().TakeMessages();
     ASSERT_EQ(messages.size(), 1U);
     EXPECT_NE(messages[0].find("block 3"), std::string::npos) << messages[0];
     ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000006.kvseg"));
   }
-  const auto report = memory->Verify(true);
+  const auto report = memory->upkeep().Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{6});
   Vectors again = library.vectors[3];
   Drop(library, {6});
   library.vectors.erase(3);
   ExpectFound(*memory, library);
-  ASSERT_TRUE(memory->PutTensors(3, std::vector{again.View()}).ok());
+  ASSERT_TRUE(memory->blocks().PutTensors(3, std::vector{again.View()}).ok());
   library.vectors[3] = again;
   ExpectFound(*memory, library);
 }
@@ -369,9 +369,9 @@ TEST(OsMeaningTest, WorksInAMemoryOfTextAlone) {
     store::BlockDraft draft = DraftOf(block);
     const std::vector<store::TensorView> tensors{library.vectors.at(block.id).View()};
     draft.tensors = tensors;
-    ASSERT_EQ(memory->Append(draft).value(), block.id);
+    ASSERT_EQ(memory->blocks().Append(draft).value(), block.id);
   }
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   ExpectFound(*memory, library);
 }
 
@@ -379,7 +379,7 @@ TEST(OsMeaningTest, WorksInAMemoryOfTextAlone) {
 TEST(OsMeaningTest, SearchesRunBesideAllThatChanges) {
   const Library library = RandomLibrary(90, 120);
   const auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(memory->SetMeaning(kOptions).ok());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions).ok());
   AppendTo(*memory, library.blocks[0], &library.vectors.at(1));
   std::atomic<bool> done = false;
   std::vector<std::thread> searchers;
@@ -396,7 +396,7 @@ TEST(OsMeaningTest, SearchesRunBesideAllThatChanges) {
                       library.blocks[static_cast<size_t>(page.block - 1)].Pages()[static_cast<size_t>(page.page)]);
           }
         }
-        EXPECT_LE(memory->BlocksWithout(IndexPart::kMeaning).size(), library.blocks.size());
+        EXPECT_LE(memory->index().BlocksWithout(IndexPart::kMeaning).size(), library.blocks.size());
       }
     });
   }
@@ -406,11 +406,11 @@ TEST(OsMeaningTest, SearchesRunBesideAllThatChanges) {
     const Vectors& vectors = library.vectors.at(block.id);
     AppendTo(*memory, block, i % 2 == 0 ? &vectors : nullptr);
     if (i % 3 == 0) {
-      ASSERT_TRUE(memory->PutTensors(block.id, std::vector{vectors.View()}).ok());
+      ASSERT_TRUE(memory->blocks().PutTensors(block.id, std::vector{vectors.View()}).ok());
     }
     if (i % 2 != 0 && i % 3 != 0) kept.vectors.erase(block.id);
     if (i % 5 == 0) {
-      ASSERT_TRUE(memory->Forget(std::vector{block.id - 3}).ok());
+      ASSERT_TRUE(memory->blocks().Forget(std::vector{block.id - 3}).ok());
       Drop(kept, {block.id - 3});
     }
   }
@@ -427,16 +427,16 @@ TEST(OsMeaningTest, ADeviceFindsTheSame) {
   there.device_bytes = int64_t{8} << 20;
   const auto on_host = Memory::Create(std::nullopt, TestManifest()).value();
   const auto on_device = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(on_host->SetMeaning(kOptions).ok());
-  ASSERT_TRUE(on_device->SetMeaning(there).ok());
+  ASSERT_TRUE(on_host->index().SetMeaning(kOptions).ok());
+  ASSERT_TRUE(on_device->index().SetMeaning(there).ok());
   for (Memory* memory : {on_host.get(), on_device.get()}) {
     AppendAll(*memory, library);
-    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{3, 8}).ok());
-    ASSERT_TRUE(memory->PutTensors(5, std::vector{library.vectors.at(5).View()}).ok());
+    ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{3, 8}).ok());
+    ASSERT_TRUE(memory->blocks().PutTensors(5, std::vector{library.vectors.at(5).View()}).ok());
   }
   Drop(library, {3, 8});
   ExpectFound(*on_device, library);
-  int64_t asked = on_device->device_use(IndexPart::kMeaning).scans;
+  int64_t asked = on_device->index().device_use(IndexPart::kMeaning).scans;
   EXPECT_GT(asked, 0);
   for (const auto& [block, vectors] : library.vectors) {
     const auto got = Ask(*on_device, RowsFor(vectors, 0));
@@ -449,12 +449,12 @@ TEST(OsMeaningTest, ADeviceFindsTheSame) {
     }
     ++asked;
   }
-  EXPECT_EQ(on_device->device_use(IndexPart::kMeaning).scans, asked);
-  EXPECT_EQ(on_device->device_use(IndexPart::kMeaning).bytes, device->held());
-  EXPECT_EQ(on_device->device_use(IndexPart::kHeads).scans, 0);
-  EXPECT_EQ(on_host->device_use(IndexPart::kMeaning).scans, 0);
-  EXPECT_TRUE(on_device->TakeMessages().empty());
-  ASSERT_TRUE(on_device->SetMeaning(std::nullopt).ok());
+  EXPECT_EQ(on_device->index().device_use(IndexPart::kMeaning).scans, asked);
+  EXPECT_EQ(on_device->index().device_use(IndexPart::kMeaning).bytes, device->held());
+  EXPECT_EQ(on_device->index().device_use(IndexPart::kHeads).scans, 0);
+  EXPECT_EQ(on_host->index().device_use(IndexPart::kMeaning).scans, 0);
+  EXPECT_TRUE(on_device->index().TakeMessages().empty());
+  ASSERT_TRUE(on_device->index().SetMeaning(std::nullopt).ok());
   EXPECT_EQ(device->held(), 0);
 }
 

@@ -67,11 +67,11 @@ void AppendAll(Memory& memory, Library& library, std::atomic<bool>& done) {
         pages.push_back(page.page);
         vectors.insert(vectors.end(), kPageVector.begin(), kPageVector.end());
       }
-      const Status added = memory.AddPageVectors(id, pages, vectors);
+      const Status added = memory.index().AddPageVectors(id, pages, vectors);
       EXPECT_TRUE(added.ok() || added.code() == StatusCode::kNotFound) << added.ToString();
     }
     if (id % 50 == 0) {
-      ASSERT_TRUE(memory.SaveIndexes().ok());
+      ASSERT_TRUE(memory.index().Save().ok());
     }
   }
   done = true;
@@ -89,7 +89,7 @@ void ForgetSome(Memory& memory, Library& library, const std::atomic<bool>& done)
     }
     if (newest) continue;
     library.Set(id, kForgetting);
-    const Status forgotten = memory.Forget(std::vector<int64_t>{id});
+    const Status forgotten = memory.blocks().Forget(std::vector<int64_t>{id});
     ASSERT_TRUE(forgotten.ok()) << forgotten.ToString();
     library.Set(id, kForgotten);
   }
@@ -133,7 +133,7 @@ void SearchOnce(const Memory& memory, const Library& library, std::mt19937_64& r
     return (request.filter.sources.empty() || of.source == "book") &&
            (request.filter.tags.empty() || of.tags[0] == "new");
   };
-  const auto result = memory.Search(request);
+  const auto result = memory.search().Find(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   std::map<int64_t, std::set<int32_t>> found;
   for (const FoundGroup& group : result->groups) {
@@ -162,8 +162,8 @@ void SearchOnce(const Memory& memory, const Library& library, std::mt19937_64& r
 }
 
 void SearchBeside(Memory& memory, const index::HeadsOptions& options) {
-  ASSERT_TRUE(memory.SetRetrievalHeads(kHeads, options).ok());
-  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3, index::VectorSearch::kHnsw}).ok());
+  ASSERT_TRUE(memory.index().SetRetrievalHeads(kHeads, options).ok());
+  ASSERT_TRUE(memory.index().SetPageVectors({"encoder", 3, index::VectorSearch::kHnsw}).ok());
   Library library;
   std::atomic<bool> done = false;
   std::thread appender([&] { AppendAll(memory, library, done); });
@@ -182,7 +182,7 @@ void SearchBeside(Memory& memory, const index::HeadsOptions& options) {
 
   // At rest it is a memory that holds nothing else.
   const auto alone = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(alone->SetRetrievalHeads(kHeads, {.keys = options.keys}).ok());
+  ASSERT_TRUE(alone->index().SetRetrievalHeads(kHeads, {.keys = options.keys}).ok());
   std::vector<int32_t> all_ids(50);
   for (int32_t id = 0; id < 50; ++id) all_ids[static_cast<size_t>(id)] = id;
   size_t pages = 0;
@@ -191,14 +191,14 @@ void SearchBeside(Memory& memory, const index::HeadsOptions& options) {
     ASSERT_TRUE(Append(*alone, library.block(id)).ok());
     pages += library.block(id).Pages().size();
   }
-  EXPECT_EQ(memory.Pages().size(), pages);
-  EXPECT_EQ(memory.Idf(all_ids), alone->Idf(all_ids));
+  EXPECT_EQ(memory.blocks().Pages().size(), pages);
+  EXPECT_EQ(memory.search().Idf(all_ids), alone->search().Idf(all_ids));
   for (int64_t id = 1; id <= kBlocks; id += 7) {
     SearchRequest words;
     words.token_ids = library.block(id).ids;
     words.kinds = {IndexPart::kLexical};
-    const auto found = memory.Search(words).value();
-    const auto expected = alone->Search(words).value();
+    const auto found = memory.search().Find(words).value();
+    const auto expected = alone->search().Find(words).value();
     ASSERT_EQ(found.groups.size(), expected.groups.size());
     for (size_t i = 0; i < found.groups.size(); ++i) {
       EXPECT_EQ(found.groups[i].span, expected.groups[i].span);
@@ -227,7 +227,7 @@ TEST(OsMemoryBesideTest, SearchesFindWholeBlocksOnlyAcrossTheTwoLevels) {
 // Two searchers ask for the first block's page all the time while the second level comes.
 TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
   const auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads, {.coarse_from = 100}).ok());
+  ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads, {.coarse_from = 100}).ok());
   std::mt19937_64 random(93);
   Block first = RandomBlock(random, 0, 0, 12);
   first.id = Append(*memory, first).value();
@@ -240,7 +240,7 @@ TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
         SearchRequest request = question.Request();
         request.kinds = {IndexPart::kHeads};
         request.neighbours = 0;
-        const auto result = memory->Search(request);
+        const auto result = memory->search().Find(request);
         ASSERT_TRUE(result.ok());
         ASSERT_FALSE(result->groups.empty());
         const FoundGroup& group = result->groups[0];
@@ -256,7 +256,7 @@ TEST(OsMemoryBesideTest, TheTwoLevelsComeWhileSearchesGoOn) {
   }
   stop = true;
   for (std::thread& searcher : searchers) searcher.join();
-  EXPECT_EQ(memory->Pages().size(), 300U);
+  EXPECT_EQ(memory->blocks().Pages().size(), 300U);
 }
 
 }  // namespace

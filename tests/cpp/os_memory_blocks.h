@@ -125,7 +125,7 @@ inline Result<int64_t> Append(Memory& memory, const Block& block) {
   const std::vector<std::byte> payload = block.Payload();
   store::BlockDraft draft = DraftOf(block);
   draft.payload = payload;
-  return memory.Append(draft);
+  return memory.blocks().Append(draft);
 }
 
 inline const std::vector<index::RetrievalHead> kHeads{{1, 3, 1}, {0, 0, 0}, {1, 2, 1}};
@@ -150,7 +150,7 @@ inline Filled Fill(std::unique_ptr<Memory> memory, uint64_t seed, int count) {
     block.id = *id;
     filled.blocks.push_back(std::move(block));
   }
-  EXPECT_TRUE(filled.memory->Flush().ok());
+  EXPECT_TRUE(filled.memory->upkeep().Flush().ok());
   return filled;
 }
 

@@ -24,10 +24,10 @@ struct TwoMemories {
 
   explicit TwoMemories(int64_t device_bytes = kEnough) {
     index::HeadsOptions options;
-    EXPECT_TRUE(on_host.memory->SetRetrievalHeads(kHeads, options).ok());
+    EXPECT_TRUE(on_host.memory->index().SetRetrievalHeads(kHeads, options).ok());
     options.device = device;
     options.device_bytes = device_bytes;
-    EXPECT_TRUE(on_device.memory->SetRetrievalHeads(kHeads, options).ok());
+    EXPECT_TRUE(on_device.memory->index().SetRetrievalHeads(kHeads, options).ok());
   }
 
   // Asks both for every block's last token; returns how many questions.
@@ -38,8 +38,8 @@ struct TwoMemories {
       request.kinds = {IndexPart::kHeads};
       request.max_groups = 100;
       request.filter = filter;
-      const auto expected = on_host.memory->Search(request);
-      const auto got = on_device.memory->Search(request);
+      const auto expected = on_host.memory->search().Find(request);
+      const auto got = on_device.memory->search().Find(request);
       EXPECT_TRUE(expected.ok() && got.ok());
       EXPECT_EQ(got->groups.size(), expected->groups.size());
       for (size_t i = 0; i < got->groups.size(); ++i) {
@@ -64,26 +64,27 @@ TEST(OsMemoryDeviceTest, FindsTheSameWhateverComesAndGoes) {
   filter.sources = {"letters", "late"};
   asked += two.ExpectTheSame(filter);
   const std::vector<int64_t> forgotten{2, 5, 11};
-  for (const Filled* filled : {&two.on_device, &two.on_host}) ASSERT_TRUE(filled->memory->Forget(forgotten).ok());
+  for (const Filled* filled : {&two.on_device, &two.on_host})
+    ASSERT_TRUE(filled->memory->blocks().Forget(forgotten).ok());
   asked += two.ExpectTheSame();
-  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).scans, asked);
-  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).bytes, two.device->held());
+  EXPECT_EQ(two.on_device.memory->index().device_use(IndexPart::kHeads).scans, asked);
+  EXPECT_EQ(two.on_device.memory->index().device_use(IndexPart::kHeads).bytes, two.device->held());
   EXPECT_EQ(two.device->scans, asked);
-  EXPECT_TRUE(two.on_device.memory->TakeMessages().empty());
-  EXPECT_EQ(two.on_host.memory->device_use(IndexPart::kHeads).scans, 0);
-  ASSERT_TRUE(two.on_device.memory->SetRetrievalHeads({}).ok());
+  EXPECT_TRUE(two.on_device.memory->index().TakeMessages().empty());
+  EXPECT_EQ(two.on_host.memory->index().device_use(IndexPart::kHeads).scans, 0);
+  ASSERT_TRUE(two.on_device.memory->index().SetRetrievalHeads({}).ok());
   EXPECT_EQ(two.device->held(), 0);
 }
 
 TEST(OsMemoryDeviceTest, SaysOnceWhyTheHostSearches) {
   TwoMemories two(1000);
   two.ExpectTheSame();
-  EXPECT_EQ(two.on_device.memory->device_use(IndexPart::kHeads).scans, 0);
-  const std::vector<std::string> messages = two.on_device.memory->TakeMessages();
+  EXPECT_EQ(two.on_device.memory->index().device_use(IndexPart::kHeads).scans, 0);
+  const std::vector<std::string> messages = two.on_device.memory->index().TakeMessages();
   ASSERT_EQ(messages.size(), 1U);
   EXPECT_NE(messages[0].find("the memory in RAM: the retrieval heads are searched on the host ("), std::string::npos);
   EXPECT_NE(messages[0].find("do not fit in the 1000"), std::string::npos) << messages[0];
-  EXPECT_TRUE(two.on_device.memory->TakeMessages().empty());
+  EXPECT_TRUE(two.on_device.memory->index().TakeMessages().empty());
 }
 
 // The keys that a repair reads anew take the place of those that were there.
@@ -94,15 +95,15 @@ TEST(OsMemoryDeviceTest, ARepairHasNoKeysTwice) {
   const auto device = std::make_shared<HostDevice>();
   options.device = device;
   options.device_bytes = kEnough;
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads, options).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads, options).ok());
   const int64_t held = device->held();
   ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000004.kvseg"));  // of one block
-  const auto report = filled.memory->Verify(true);
+  const auto report = filled.memory->upkeep().Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{4});
   EXPECT_EQ(device->held(), held);
   EXPECT_EQ(device->most_held, held);
-  EXPECT_EQ(filled.memory->device_use(IndexPart::kHeads).bytes, held);
+  EXPECT_EQ(filled.memory->index().device_use(IndexPart::kHeads).bytes, held);
 }
 
 }  // namespace

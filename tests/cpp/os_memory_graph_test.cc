@@ -34,7 +34,7 @@ using store::NodeKind;
 
 void Tend(Memory& memory, int32_t at_once = 7) {
   while (true) {
-    const Result<int64_t> tended = memory.TendGraph(at_once);
+    const Result<int64_t> tended = memory.graph().Tend(at_once);
     ASSERT_TRUE(tended.ok()) << tended.status().ToString();
     if (*tended == 0) return;
   }
@@ -61,9 +61,9 @@ std::vector<float> DirectionOfKeys(const Block& block) {
 // With topics every node belongs to one, and all sums are those of the nodes below.
 void ExpectWhole(const Memory& memory, bool all_tended, bool has_topics) {
   std::map<int64_t, store::BlockInfo> blocks;
-  const std::vector<store::BlockInfo> infos = memory.Blocks().value();
+  const std::vector<store::BlockInfo> infos = memory.blocks().Infos().value();
   for (const store::BlockInfo& block : infos) blocks[block.id] = block;
-  const store::Graph graph = memory.Graph().value();
+  const store::Graph graph = memory.graph().Read().value();
   std::map<int64_t, GraphNode> nodes;
   for (const GraphNode& node : graph.nodes) nodes[node.id] = node;
   std::map<int64_t, int64_t> parent;
@@ -115,20 +115,20 @@ void ExpectWhole(const Memory& memory, bool all_tended, bool has_topics) {
 
 TEST(OsMemoryGraph, HasEveryBlockWithTheDirectionOfItsKeys) {
   const Filled filled = FilledInRam(1);
-  EXPECT_EQ(filled.memory->TendGraph(5).value(), 0);  // nobody asked for one
-  ASSERT_TRUE(filled.memory->SetGraph({}).ok());
-  EXPECT_EQ(filled.memory->TendGraph(5).value(), 5);
+  EXPECT_EQ(filled.memory->graph().Tend(5).value(), 0);  // nobody asked for one
+  ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
+  EXPECT_EQ(filled.memory->graph().Tend(5).value(), 5);
   ExpectWhole(*filled.memory, false, true);
   Tend(*filled.memory);
   ExpectWhole(*filled.memory, true, true);
   for (const Block& block : filled.blocks) {
-    const GraphNode node = filled.memory->Node(block.id).value();
+    const GraphNode node = filled.memory->graph().Node(block.id).value();
     const std::vector<float> expected = DirectionOfKeys(block);
     ASSERT_EQ(node.vector.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(node.vector[i], expected[i], 1e-5);
   }
-  EXPECT_EQ(filled.memory->TendGraph(0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(filled.memory->SetGraph({.levels = 0}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->graph().Tend(0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->graph().Grow({.levels = 0}).code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
@@ -137,26 +137,26 @@ TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
     const std::filesystem::path folder = root.path() / "memory";
     {
       const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 2, 30);
-      ASSERT_TRUE(filled.memory->SetGraph({.most_members = 6}).ok());
+      ASSERT_TRUE(filled.memory->graph().Grow({.most_members = 6}).ok());
       Tend(*filled.memory);
     }
     const auto memory = Memory::Open(folder, false).value();
-    if (asked) ASSERT_TRUE(memory->SetGraph({.most_members = 6}).ok());
-    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{3}).ok());
+    if (asked) ASSERT_TRUE(memory->graph().Grow({.most_members = 6}).ok());
+    ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{3}).ok());
     ExpectWhole(*memory, true, true);
     std::vector<int64_t> many;
     for (int64_t id = 5; id < 20; ++id) many.push_back(id);
-    ASSERT_TRUE(memory->Forget(many).ok());
+    ASSERT_TRUE(memory->blocks().Forget(many).ok());
     ExpectWhole(*memory, true, true);
-    EXPECT_EQ(memory->Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
+    EXPECT_EQ(memory->blocks().Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
     ExpectWhole(*memory, true, true);
-    ASSERT_TRUE(memory->Compact().ok());
-    EXPECT_TRUE(memory->Verify(false)->damage.empty());
+    ASSERT_TRUE(memory->upkeep().Compact().ok());
+    EXPECT_TRUE(memory->upkeep().Verify(false)->damage.empty());
     std::vector<int64_t> rest;
-    const std::vector<store::BlockInfo> infos = memory->Blocks().value();
+    const std::vector<store::BlockInfo> infos = memory->blocks().Infos().value();
     for (const store::BlockInfo& block : infos) rest.push_back(block.id);
-    ASSERT_TRUE(memory->Forget(rest).ok());
-    EXPECT_EQ(memory->Graph().value(), store::Graph());
+    ASSERT_TRUE(memory->blocks().Forget(rest).ok());
+    EXPECT_EQ(memory->graph().Read().value(), store::Graph());
   }
 }
 
@@ -166,45 +166,46 @@ TEST(OsMemoryGraph, GoesOnWhereItWas) {
   store::Graph before;
   {
     const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 3, 20);
-    ASSERT_TRUE(filled.memory->SetGraph({}).ok());
-    EXPECT_EQ(filled.memory->TendGraph(12).value(), 12);
-    before = filled.memory->Graph().value();
+    ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
+    EXPECT_EQ(filled.memory->graph().Tend(12).value(), 12);
+    before = filled.memory->graph().Read().value();
   }
   const auto memory = Memory::Open(folder, false).value();
-  ASSERT_TRUE(memory->SetGraph({}).ok());
-  EXPECT_EQ(memory->Graph().value(), before);
-  EXPECT_EQ(memory->TendGraph(100).value(), 8);
-  EXPECT_EQ(memory->TendGraph(100).value(), 0);
+  ASSERT_TRUE(memory->graph().Grow({}).ok());
+  EXPECT_EQ(memory->graph().Read().value(), before);
+  EXPECT_EQ(memory->graph().Tend(100).value(), 8);
+  EXPECT_EQ(memory->graph().Tend(100).value(), 0);
   ExpectWhole(*memory, true, true);
   // And a reader sees it.
   const auto reader = Memory::Open(folder, true).value();
-  EXPECT_EQ(reader->Graph().value(), memory->Graph().value());
-  EXPECT_EQ(reader->SetGraph({}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->graph().Read().value(), memory->graph().Read().value());
+  EXPECT_EQ(reader->graph().Grow({}).code(), StatusCode::kReadOnly);
   // So do a fork and an export.
-  ASSERT_TRUE(memory->Fork(root.path() / "fork").ok());
-  EXPECT_EQ(Memory::Open(root.path() / "fork", true).value()->Graph().value(), memory->Graph().value());
-  ASSERT_TRUE(memory->Export(root.path() / "file").ok());
+  ASSERT_TRUE(memory->upkeep().Fork(root.path() / "fork").ok());
+  EXPECT_EQ(Memory::Open(root.path() / "fork", true).value()->graph().Read().value(), memory->graph().Read().value());
+  ASSERT_TRUE(memory->upkeep().Export(root.path() / "file").ok());
   const auto imported = Memory::Import(root.path() / "file", std::nullopt).value();
-  EXPECT_EQ(imported->Graph().value(), memory->Graph().value());
-  ASSERT_TRUE(imported->Forget(std::vector<int64_t>{1, 2, 3}).ok());
+  EXPECT_EQ(imported->graph().Read().value(), memory->graph().Read().value());
+  ASSERT_TRUE(imported->blocks().Forget(std::vector<int64_t>{1, 2, 3}).ok());
   ExpectWhole(*imported, true, true);
 }
 
 TEST(OsMemoryGraph, TakesTheEncodersVectorsAndWaitsForThem) {
   const Filled filled = FilledInRam(4, 12);
   Memory& memory = *filled.memory;
-  ASSERT_TRUE(memory.SetGraph({}).ok());
+  ASSERT_TRUE(memory.graph().Grow({}).ok());
   Tend(memory);
-  ASSERT_TRUE(memory.SetPageVectors({"encoder", 3}).ok());
-  ASSERT_TRUE(memory.SetGraph({}).ok());  // vectors of keys are of no use any more
-  EXPECT_EQ(memory.Graph().value(), store::Graph());
-  EXPECT_EQ(memory.TendGraph(100).value(), 0);
+  ASSERT_TRUE(memory.index().SetPageVectors({"encoder", 3}).ok());
+  ASSERT_TRUE(memory.graph().Grow({}).ok());  // vectors of keys are of no use any more
+  EXPECT_EQ(memory.graph().Read().value(), store::Graph());
+  EXPECT_EQ(memory.graph().Tend(100).value(), 0);
   for (int64_t id = 1; id <= 9; ++id) {
     const float x = static_cast<float>(id) / 10;
-    ASSERT_TRUE(memory.AddPageVectors(id, std::vector<int32_t>{0, 0}, std::vector<float>{x, 1, 0, x, 0, 1}).ok());
+    ASSERT_TRUE(
+        memory.index().AddPageVectors(id, std::vector<int32_t>{0, 0}, std::vector<float>{x, 1, 0, x, 0, 1}).ok());
   }
-  EXPECT_EQ(memory.TendGraph(100).value(), 9);
-  const std::vector<float> vector = memory.Node(5).value().vector;
+  EXPECT_EQ(memory.graph().Tend(100).value(), 9);
+  const std::vector<float> vector = memory.graph().Node(5).value().vector;
   // The mean of (0.5, 1, 0) and (0.5, 0, 1), each of unit length, has this direction.
   for (const auto& [i, value] : std::map<size_t, double>{{0, 1}, {1, 1}, {2, 1}}) {
     EXPECT_NEAR(vector[i], value / std::sqrt(3.0), 1e-6);
@@ -222,22 +223,22 @@ TEST(OsMemoryGraph, OfTextAloneIsTheChain) {
   std::mt19937_64 random(5);
   for (int64_t i = 0; i < 5; ++i) {
     const Block block = RandomBlock(random, 0, 10 * i, 10);
-    ASSERT_TRUE((*memory)->Append(DraftOf(block)).ok());
+    ASSERT_TRUE((*memory)->blocks().Append(DraftOf(block)).ok());
   }
-  ASSERT_TRUE((*memory)->SetGraph({}).ok());
+  ASSERT_TRUE((*memory)->graph().Grow({}).ok());
   Tend(**memory);
   ExpectWhole(**memory, true, false);
-  ASSERT_TRUE((*memory)->Forget(std::vector<int64_t>{2, 3}).ok());
+  ASSERT_TRUE((*memory)->blocks().Forget(std::vector<int64_t>{2, 3}).ok());
   ExpectWhole(**memory, true, false);
-  EXPECT_EQ((*memory)->Path(1, 5).value(), (std::vector<int64_t>{1, 4, 5}));
+  EXPECT_EQ((*memory)->graph().Path(1, 5).value(), (std::vector<int64_t>{1, 4, 5}));
 }
 
 TEST(OsMemoryGraph, FindsTheShortestWay) {
   const Filled filled = FilledInRam(6, 25);
   Memory& memory = *filled.memory;
-  ASSERT_TRUE(memory.SetGraph({}).ok());
+  ASSERT_TRUE(memory.graph().Grow({}).ok());
   Tend(memory);
-  const store::Graph graph = memory.Graph().value();
+  const store::Graph graph = memory.graph().Read().value();
   std::map<int64_t, std::set<int64_t>> beside;
   for (const GraphEdge& edge : graph.edges) {
     beside[edge.from].insert(edge.to);
@@ -253,7 +254,7 @@ TEST(OsMemoryGraph, FindsTheShortestWay) {
       }
     }
     for (const GraphNode& to : graph.nodes) {
-      const std::vector<int64_t> path = memory.Path(from.id, to.id).value();
+      const std::vector<int64_t> path = memory.graph().Path(from.id, to.id).value();
       ASSERT_EQ(path.empty(), !distance.contains(to.id));
       if (path.empty()) continue;
       EXPECT_EQ(path.size(), distance[to.id] + 1);
@@ -262,7 +263,7 @@ TEST(OsMemoryGraph, FindsTheShortestWay) {
       for (size_t i = 1; i < path.size(); ++i) EXPECT_TRUE(beside[path[i - 1]].contains(path[i]));
     }
   }
-  EXPECT_EQ(memory.Path(1, 999).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(memory.graph().Path(1, 999).status().code(), StatusCode::kNotFound);
 }
 
 TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
@@ -270,7 +271,7 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
   const std::filesystem::path folder = root.path() / "memory";
   {
     const Filled filled = Fill(Memory::Create(folder, TestManifest()).value(), 7, 20);
-    ASSERT_TRUE(filled.memory->SetGraph({}).ok());
+    ASSERT_TRUE(filled.memory->graph().Grow({}).ok());
     Tend(*filled.memory);
   }
   {
@@ -278,10 +279,10 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
     ASSERT_TRUE(database.Execute("UPDATE nodes SET count = count + 1 WHERE kind = 2 AND level = 0").ok());
   }
   const auto memory = Memory::Open(folder, false).value();
-  EXPECT_EQ(memory->SetGraph({}).code(), StatusCode::kCorrupt);
-  ASSERT_TRUE(memory->Forget(std::vector<int64_t>{4}).ok());  // whatever the graph is like
-  EXPECT_FALSE(memory->Verify(true)->damage.empty());
-  ASSERT_TRUE(memory->SetGraph({}).ok());
+  EXPECT_EQ(memory->graph().Grow({}).code(), StatusCode::kCorrupt);
+  ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{4}).ok());  // whatever the graph is like
+  EXPECT_FALSE(memory->upkeep().Verify(true)->damage.empty());
+  ASSERT_TRUE(memory->graph().Grow({}).ok());
   Tend(*memory);
   ExpectWhole(*memory, true, true);
 }
@@ -289,11 +290,11 @@ TEST(OsMemoryGraph, GrowsAnewWhereARepairTookNodesOut) {
 TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
   const TemporaryFolder root;
   const auto memory = Memory::Create(root.path() / "memory", TestManifest()).value();
-  ASSERT_TRUE(memory->SetGraph({.most_members = 8}).ok());
+  ASSERT_TRUE(memory->graph().Grow({.most_members = 8}).ok());
   std::atomic<bool> done = false;
   std::thread tending([&] {
     while (!done) {
-      const Result<int64_t> tended = memory->TendGraph(3);
+      const Result<int64_t> tended = memory->graph().Tend(3);
       EXPECT_TRUE(tended.ok()) << tended.status().ToString();
       if (!tended.ok()) return;
     }
@@ -302,22 +303,22 @@ TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
   std::vector<int64_t> ids;
   for (int i = 0; i < 120; ++i) {
     const auto stream = static_cast<int64_t>(random() % 3);
-    const auto id = Append(*memory, RandomBlock(random, stream, memory->StreamEnd(stream), 4));
+    const auto id = Append(*memory, RandomBlock(random, stream, memory->blocks().StreamEnd(stream), 4));
     ASSERT_TRUE(id.ok());
     ids.push_back(*id);
     const std::vector<int32_t> question{static_cast<int32_t>(random() % 50)};
     SearchRequest request;
     request.token_ids = question;
     request.kinds = {IndexPart::kLexical};
-    EXPECT_TRUE(memory->Search(request).ok());
+    EXPECT_TRUE(memory->search().Find(request).ok());
     if (i % 7 == 6) {
       const size_t which = random() % ids.size();
-      EXPECT_TRUE(memory->Forget(std::vector<int64_t>{ids[which]}).ok());
+      EXPECT_TRUE(memory->blocks().Forget(std::vector<int64_t>{ids[which]}).ok());
       ids.erase(ids.begin() + static_cast<int64_t>(which));
     }
-    if (i % 40 == 39) EXPECT_TRUE(memory->Compact().ok());
+    if (i % 40 == 39) EXPECT_TRUE(memory->upkeep().Compact().ok());
   }
-  EXPECT_TRUE(memory->Flush().ok());
+  EXPECT_TRUE(memory->upkeep().Flush().ok());
   done = true;
   tending.join();
   Tend(*memory);
@@ -343,26 +344,26 @@ struct Done {
     auto opened = Memory::Open(folder, false);
     if (!opened.ok()) ::_exit(1);
     Memory& memory = **opened;
-    if (!memory.SetGraph(kSmallTopics).ok()) ::_exit(2);
+    if (!memory.graph().Grow(kSmallTopics).ok()) ::_exit(2);
     std::mt19937_64 random(11);
     for (int round = 0; round < 12; ++round) {
       for (int i = 0; i < 3; ++i) {
         const auto stream = static_cast<int64_t>(random() % 2);
-        if (!Append(memory, RandomBlock(random, stream, memory.StreamEnd(stream), 3)).ok()) ::_exit(3);
+        if (!Append(memory, RandomBlock(random, stream, memory.blocks().StreamEnd(stream), 3)).ok()) ::_exit(3);
       }
-      if (!memory.TendGraph(4).ok()) ::_exit(4);
-      const auto nodes = memory.Nodes(NodeKind::kBlock);
+      if (!memory.graph().Tend(4).ok()) ::_exit(4);
+      const auto nodes = memory.graph().Nodes(NodeKind::kBlock);
       if (!nodes.ok()) ::_exit(9);
       tell({Done::kTended, nodes->back().id});
-      const auto blocks = memory.Blocks();
+      const auto blocks = memory.blocks().Infos();
       if (!blocks.ok()) ::_exit(5);
       std::vector<int64_t> gone;
       for (int i = 0; i < 2; ++i) gone.push_back((*blocks)[random() % blocks->size()].id);
       std::ranges::sort(gone);
       gone.erase(std::ranges::unique(gone).begin(), gone.end());
-      if (!memory.Forget(gone).ok()) ::_exit(6);
+      if (!memory.blocks().Forget(gone).ok()) ::_exit(6);
       for (const int64_t id : gone) tell({Done::kForgotten, id});
-      if (round % 5 == 4 && !memory.Compact().ok()) ::_exit(7);
+      if (round % 5 == 4 && !memory.upkeep().Compact().ok()) ::_exit(7);
     }
   }
   tell({Done::kAll, CallsMade()});
@@ -380,7 +381,7 @@ TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
   const std::filesystem::path folder = root.path() / "memory";
   {
     const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 12, 30);
-    ASSERT_TRUE(filled.memory->SetGraph(kSmallTopics).ok());
+    ASSERT_TRUE(filled.memory->graph().Grow(kSmallTopics).ok());
     Tend(*filled.memory);
   }
   const auto places = static_cast<long>(NumberOf("EVERLONG_GRAPH_KILLS", 40));
@@ -421,16 +422,16 @@ TEST(OsMemoryGraph, AgreesWithTheBlocksWhereverItsWriterIsKilled) {
     const auto memory = Memory::Open(folder, false);
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
     ExpectWhole(**memory, false, true);
-    EXPECT_TRUE((*memory)->Verify(false)->damage.empty());
+    EXPECT_TRUE((*memory)->upkeep().Verify(false)->damage.empty());
     std::set<int64_t> nodes;
-    const std::vector<GraphNode> there = (*memory)->Nodes(NodeKind::kBlock).value();
+    const std::vector<GraphNode> there = (*memory)->graph().Nodes(NodeKind::kBlock).value();
     for (const GraphNode& node : there) nodes.insert(node.id);
-    const std::vector<store::BlockInfo> blocks = (*memory)->Blocks().value();
+    const std::vector<store::BlockInfo> blocks = (*memory)->blocks().Infos().value();
     for (const store::BlockInfo& block : blocks) {
       EXPECT_TRUE(block.id > tended || nodes.contains(block.id)) << "block " << block.id << " lost its node";
     }
     for (const int64_t id : forgotten) EXPECT_FALSE(nodes.contains(id)) << "block " << id << " came back";
-    ASSERT_TRUE((*memory)->SetGraph(kSmallTopics).ok());
+    ASSERT_TRUE((*memory)->graph().Grow(kSmallTopics).ok());
     Tend(**memory);
     ExpectWhole(**memory, true, true);
   }

@@ -50,7 +50,7 @@ Result<SearchResult> Ask(const Memory& memory, const float& wanted, IndexParts k
   request.max_groups = 1000;
   request.token_budget = 1'000'000;
   request.least_share = 0;
-  return memory.Search(request);
+  return memory.search().Find(request);
 }
 
 // As a whole: every page that may be found, and the first place.
@@ -88,29 +88,29 @@ TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {
   Filled filled = FilledInRam(51, 40);
   ExpectFound(*filled.memory, filled.blocks);
   const std::vector<int64_t> gone{2, 3, 17, 40};
-  ASSERT_TRUE(filled.memory->Forget(gone).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(gone).ok());
   filled.blocks = Without(filled.blocks, gone);
   ExpectFound(*filled.memory, filled.blocks);
   // Most of them: the index is made anew.
   std::vector<int64_t> most;
   for (size_t i = 4; i < filled.blocks.size(); ++i) most.push_back(filled.blocks[i].id);
-  ASSERT_TRUE(filled.memory->Forget(most).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(most).ok());
   filled.blocks.resize(4);
   ExpectFound(*filled.memory, filled.blocks);
   const float wanted = 3;
   SearchRequest without_input;
   without_input.kinds = {kMeanIds};
-  EXPECT_TRUE(filled.memory->Search(without_input)->groups.empty());
+  EXPECT_TRUE(filled.memory->search().Find(without_input)->groups.empty());
   SearchRequest two_numbers = without_input;
   const std::vector<float> numbers{1, 2};
   two_numbers.inputs["mean_id"] = numbers;
-  EXPECT_EQ(filled.memory->Search(two_numbers).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->search().Find(two_numbers).status().code(), StatusCode::kInvalidArgument);
   EXPECT_TRUE(Ask(*filled.memory, wanted).ok());
 }
 
 TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   const Filled filled = FilledInRam(52, 30);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const float wanted = 20;
   const Block& block = filled.blocks[12];
   const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
@@ -121,9 +121,9 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   request.token_budget = 100'000;
   request.neighbours = 0;
   request.least_share = 0;
-  const SearchResult without = filled.memory->Search(request).value();
+  const SearchResult without = filled.memory->search().Find(request).value();
   request.kinds |= {kMeanIds};
-  const SearchResult with = filled.memory->Search(request).value();
+  const SearchResult with = filled.memory->search().Find(request).value();
   EXPECT_EQ(with.top_mass, without.top_mass);
   EXPECT_EQ(with.decisiveness, without.decisiveness);
   // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), alike for statements and prose, added to what the others
@@ -164,9 +164,9 @@ TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
   {
     Filled filled = Fill(Memory::Create(memory, TestManifest()).value(), 53, 20);
     ExpectFound(*filled.memory, filled.blocks);
-    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(filled.memory->index().Save().ok());
     ASSERT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids"));
-    ASSERT_TRUE(filled.memory->Fork(fork).ok());
+    ASSERT_TRUE(filled.memory->upkeep().Fork(fork).ok());
     blocks = filled.blocks;
   }
   const auto expect_loads = [&](const std::filesystem::path& at, const std::vector<Block>& known, int loads) {
@@ -174,27 +174,27 @@ TEST(OsMemoryPartTest, IsSavedCarriedAndTakenUpAgain) {
     const auto opened = Memory::Open(at, false).value();
     ExpectFound(*opened, known);
     EXPECT_EQ(MeanIdPart::loads - before, loads);
-    EXPECT_EQ(opened->TakeMessages().size(), loads == 0 ? 1U : 0U);
+    EXPECT_EQ(opened->index().TakeMessages().size(), loads == 0 ? 1U : 0U);
   };
   expect_loads(memory, blocks, 1);
   expect_loads(fork, blocks, 1);
   {
     const auto opened = Memory::Open(memory, false).value();
-    ASSERT_TRUE(opened->Forget(gone).ok());
+    ASSERT_TRUE(opened->blocks().Forget(gone).ok());
     Block late = blocks[0];
     late.stream = 8;
     late.id = Append(*opened, late).value();
     blocks.push_back(late);
-    ASSERT_TRUE(opened->Flush().ok());
+    ASSERT_TRUE(opened->upkeep().Flush().ok());
   }
   blocks = Without(blocks, gone);
   expect_loads(memory, blocks, 1);  // what is saved, less what is gone, and what came
   {
     const auto opened = Memory::Open(memory, false).value();
     ExpectFound(*opened, blocks);
-    ASSERT_TRUE(opened->Compact().ok());
+    ASSERT_TRUE(opened->upkeep().Compact().ok());
     EXPECT_FALSE(std::filesystem::exists(memory / "index" / "mean_ids")) << "it holds what is forgotten";
-    ASSERT_TRUE(opened->SaveIndexes().ok());
+    ASSERT_TRUE(opened->index().Save().ok());
     EXPECT_TRUE(std::filesystem::exists(memory / "index" / "mean_ids"));
   }
   expect_loads(memory, blocks, 1);
@@ -218,13 +218,13 @@ TEST(OsMemoryPartTest, TakesTheTensorsOfABlock) {
     draft.payload = payload;
     const store::TensorView tensor{MeanIdPart::kShift, "F32", shape, std::as_bytes(std::span(&shift, 1))};
     draft.tensors = {&tensor, 1};
-    block.id = filled.memory->Append(draft).value();
+    block.id = filled.memory->blocks().Append(draft).value();
     shifted = block.Pages()[0];
     const auto found = Ask(*filled.memory, MeanId(block, shifted) + shift);
     ASSERT_TRUE(found.ok());
     EXPECT_EQ(found->groups[0].pages[0].block, block.id);
     EXPECT_EQ(found->groups[0].score, 1.0F);
-    ASSERT_TRUE(filled.memory->Flush().ok());
+    ASSERT_TRUE(filled.memory->upkeep().Flush().ok());
   }
   // Made anew, from what the store has.
   const auto opened = Memory::Open(folder.path(), false).value();
@@ -239,7 +239,7 @@ TEST(OsMemoryPartTest, FollowsARepair) {
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.segment_bytes = 1}).value(), 54, 12);
   ExpectFound(*filled.memory, filled.blocks);
   ASSERT_TRUE(std::filesystem::remove(folder.path() / "segments" / "000004.kvseg"));  // of one block
-  const auto report = filled.memory->Verify(true);
+  const auto report = filled.memory->upkeep().Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{4});
   ExpectFound(*filled.memory, Without(filled.blocks, {4}));

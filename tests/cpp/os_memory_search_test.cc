@@ -48,7 +48,7 @@ std::vector<double> ReferenceMass(const std::vector<Block>& blocks, const std::v
 
 TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) {
   const Filled filled = FilledInRam(4);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   int agreed = 0;
   int searched = 0;
   for (const Block& words : filled.blocks) {
@@ -58,12 +58,12 @@ TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) 
       SearchRequest request = question.Request();
       for (const IndexPart kind : {IndexPart::kHeads, IndexPart::kLexical}) {
         request.kinds = {kind};
-        const auto alone = filled.memory->Search(request);
+        const auto alone = filled.memory->search().Find(request);
         ASSERT_TRUE(alone.ok()) << alone.status().ToString();
         EXPECT_EQ(alone->agreed, !alone->groups.empty()) << "one index agrees with itself";
       }
       request.kinds = {IndexPart::kHeads, IndexPart::kLexical};
-      const auto both = filled.memory->Search(request);
+      const auto both = filled.memory->search().Find(request);
       ASSERT_TRUE(both.ok()) << both.status().ToString();
       agreed += both->agreed ? 1 : 0;
       ++searched;
@@ -75,8 +75,8 @@ TEST(OsMemorySearchTest, IndexesAgreeOnTheirOwnQuestionAndNotAlwaysOnAMixedOne) 
 
 TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
   const Filled filled = FilledInRam(4);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok()) << "over what is stored already";
-  const std::vector<PageRef> pages = filled.memory->Pages();
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok()) << "over what is stored already";
+  const std::vector<PageRef> pages = filled.memory->blocks().Pages();
   int searched = 0;
   for (const Block& block : filled.blocks) {
     const int64_t token = block.span.size() - 1;
@@ -90,7 +90,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
     request.neighbours = 0;
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_FALSE(result->groups.empty());
     const FoundGroup& best = result->groups[0];
@@ -100,7 +100,7 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
     EXPECT_EQ(best.source, block.source);
     EXPECT_EQ(best.found_by, IndexParts({IndexPart::kHeads}));
 
-    const std::vector<float> weights = filled.memory->Idf(question.ids);
+    const std::vector<float> weights = filled.memory->search().Idf(question.ids);
     std::vector<double> mass = ReferenceMass(filled.blocks, pages, question, weights);
     std::ranges::sort(mass, std::greater<>());
     // The index keeps keys in bf16: 8 bits, and scores up to about 40 go through exp.
@@ -111,20 +111,20 @@ TEST(OsMemorySearchTest, HeadsFindThePageOfTheKeyAndSayHowSurely) {
   }
   EXPECT_GT(searched, 10);
   const Question question = QuestionFor(filled.blocks[0], 0, 1.0F);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads({}).ok());
-  EXPECT_TRUE(filled.memory->retrieval_heads().empty());
-  EXPECT_EQ(filled.memory->Search(question.Request()).status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads({}).ok());
+  EXPECT_TRUE(filled.memory->index().retrieval_heads().empty());
+  EXPECT_EQ(filled.memory->search().Find(question.Request()).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemorySearchTest, HeadsSetBeforeAndAfterAppendingAgree) {
   auto before = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(before->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(before->index().SetRetrievalHeads(kHeads).ok());
   const Filled a = Fill(std::move(before), 5, 12);
   const Filled b = FilledInRam(5, 12);
-  ASSERT_TRUE(b.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(b.memory->index().SetRetrievalHeads(kHeads).ok());
   for (const Block& block : a.blocks) {
     const Question question = QuestionFor(block, 0, 1.0F);
-    ExpectSame(*a.memory->Search(question.Request()), *b.memory->Search(question.Request()));
+    ExpectSame(*a.memory->search().Find(question.Request()), *b.memory->search().Find(question.Request()));
   }
 }
 
@@ -142,25 +142,25 @@ TEST(OsMemorySearchTest, LexicalFindsTheRareToken) {
   request.neighbours = 1;
   request.max_groups = 1;
   request.least_share = 1;  // whatever else names the pages beside it
-  const auto result = memory->Search(request);
+  const auto result = memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result->groups.size(), 1U);
   EXPECT_EQ(result->groups[0].span, (TokenSpan{24, 36})) << "page [28, 32) and its neighbours, also of the next block";
   EXPECT_EQ(result->groups[0].found_by, IndexParts({IndexPart::kLexical}));
   EXPECT_EQ(result->top_mass, 0);
   EXPECT_EQ(result->decisiveness, 0);
-  const std::vector<float> idf = memory->Idf(ids);
+  const std::vector<float> idf = memory->search().Idf(ids);
   EXPECT_FLOAT_EQ(idf[0], std::log(1.0F + 12.0F / 1.0F));
 }
 
 TEST(OsMemorySearchTest, FusionNamesEveryPartThatFoundThePage) {
   const Filled filled = FilledInRam(7);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const Block& block = filled.blocks[9];
   const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
   SearchRequest request = question.Request();
   request.neighbours = 0;
-  const auto result = filled.memory->Search(request);
+  const auto result = filled.memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_FALSE(result->groups.empty());
   const FoundGroup& best = result->groups[0];
@@ -191,7 +191,7 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
     request.kinds = {part};
     request.neighbours = 0;
     request.max_groups = 1;
-    const auto result = filled.memory->Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     ASSERT_EQ(result->groups.size(), 1U);
     EXPECT_EQ(result->groups[0].pages.front().block, wanted.id);
@@ -207,15 +207,15 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
   Block late = RandomBlock(random, 5, 0, 9);
   late.id = Append(*filled.memory, late).value();
   check(late);
-  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{late.id}).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{late.id}).ok());
   check(filled.blocks[11]);
 }
 
 TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
   const Filled filled = FilledInRam(9, 30);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const std::vector<int64_t> forgotten{5, 6, 17};
-  ASSERT_TRUE(filled.memory->Forget(forgotten).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(forgotten).ok());
   for (const Block& block : filled.blocks) {
     const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
     SearchRequest request = question.Request();
@@ -224,7 +224,7 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
     request.filter.sources = {"book"};
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     std::set<int64_t> seen;
     for (const FoundGroup& group : result->groups) {
@@ -242,7 +242,7 @@ TEST(OsMemorySearchTest, SearchKeepsToItsFilter) {
 
 TEST(OsMemorySearchTest, NothingComesBackOfAStreamThatIsWhollyInTheFrame) {
   const Filled filled = FilledInRam(9, 30);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   int others = 0;
   for (const Block& block : filled.blocks) {
     const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
@@ -251,7 +251,7 @@ TEST(OsMemorySearchTest, NothingComesBackOfAStreamThatIsWhollyInTheFrame) {
     request.resident_from = 3;  // where rolling begins behind the sinks while nothing has left
     request.max_groups = 100;
     request.token_budget = 10000;
-    const auto result = filled.memory->Search(request);
+    const auto result = filled.memory->search().Find(request);
     ASSERT_TRUE(result.ok()) << result.status().ToString();
     for (const FoundGroup& group : result->groups) {
       EXPECT_NE(group.stream, 1);
@@ -299,10 +299,10 @@ const std::vector<SearchFilter> kFilters{
 
 TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) {
   const Filled filled = FilledWithLabels(21, 30);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   for (const SearchFilter& filter : kFilters) {
     const auto alone = Memory::Create(std::nullopt, TestManifest()).value();
-    ASSERT_TRUE(alone->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(alone->index().SetRetrievalHeads(kHeads).ok());
     size_t kept = 0;
     for (const Block& block : filled.blocks) {
       if (!Passes(block, filter)) continue;
@@ -319,9 +319,9 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
         request.kinds = {kind};
         request.max_groups = 100;
         request.token_budget = 10000;
-        const auto expected = alone->Search(request);
+        const auto expected = alone->search().Find(request);
         request.filter = filter;
-        const auto found = filled.memory->Search(request);
+        const auto found = filled.memory->search().Find(request);
         ASSERT_TRUE(expected.ok()) << expected.status().ToString();
         ASSERT_TRUE(found.ok()) << found.status().ToString();
         ASSERT_FALSE(found->groups.empty());
@@ -370,7 +370,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
           if (has_word) expected.emplace(page.block, page.page);
         }
       }
-      const auto rankings = filled.memory->Rankings(request, 1000);
+      const auto rankings = filled.memory->search().Rankings(request, 1000);
       ASSERT_TRUE(rankings.ok());
       ASSERT_EQ(rankings->size(), 2U);
       std::set<std::pair<int64_t, int32_t>> alone;
@@ -389,7 +389,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
       std::set<std::pair<int64_t, int32_t>> groups;
       for (const PageRef& page : rankings->at(1).pages) groups.emplace(page.block, page.page);
       EXPECT_EQ(groups, expected);
-      const auto found = filled.memory->Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_TRUE(found.ok());
       std::set<std::pair<int64_t, int32_t>> pages;
       for (const FoundGroup& group : found->groups) {
@@ -402,7 +402,7 @@ TEST(OsMemorySearchTest, WordsAreFoundInEveryPageThatPassesAndInNoOther) {
 
 TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) {
   const Filled filled = FilledInRam(7);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const IndexParts by_heads({IndexPart::kHeads});
   const IndexParts by_words({IndexPart::kLexical});
   const IndexParts by_means({IndexPart::kMeanPool, IndexPart::kHnsw});
@@ -416,7 +416,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
       for (const IndexParts& kinds : {by_heads, by_words, IndexParts({IndexPart::kHeads, IndexPart::kLexical}),
                                       IndexParts({IndexPart::kHeads, IndexPart::kMeanPool})}) {
         request.kinds = kinds;
-        const auto found = filled.memory->Search(request);
+        const auto found = filled.memory->search().Find(request);
         ASSERT_TRUE(found.ok());
         ASSERT_TRUE(found->confidence.has_value());
         EXPECT_EQ(*found->confidence, static_cast<float>(*index::Confidence(found->signs)));
@@ -431,7 +431,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
         searched += found->groups.empty() ? 0 : 1;
       }
       request.kinds = by_means;
-      const auto found = filled.memory->Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_FALSE(found->groups.empty());
       EXPECT_EQ(found->confidence, std::nullopt);
       EXPECT_EQ(found->groups[0].confidence, std::nullopt);
@@ -442,7 +442,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
 
 TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
   const Filled filled = FilledWithLabels(23, 12);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const Question question = QuestionFor(filled.blocks[5], 0, 1.0F);
   SearchRequest request = question.Request();
   request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
@@ -452,12 +452,12 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
         IndexParts({IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool, IndexPart::kHnsw})}) {
     request.kinds = kinds;
     request.filter = {};
-    EXPECT_FALSE(filled.memory->Search(request)->groups.empty());
+    EXPECT_FALSE(filled.memory->search().Find(request)->groups.empty());
     for (const SearchFilter& filter :
          {SearchFilter{{"nowhere"}, {}, {}, {}}, SearchFilter{{}, {"work", "none"}, {}, {}},
           SearchFilter{{}, {}, 1000.0, {}}, SearchFilter{{}, {}, 50.0, 50.0}}) {
       request.filter = filter;
-      const auto found = filled.memory->Search(request);
+      const auto found = filled.memory->search().Find(request);
       ASSERT_TRUE(found.ok()) << found.status().ToString();
       EXPECT_TRUE(found->groups.empty());
       EXPECT_EQ(found->top_mass, 0.0F);
@@ -479,7 +479,7 @@ TEST(OsMemorySearchTest, RecentPagesKeepToAFilter) {
       expected.insert(expected.begin(), pages.begin(), pages.end());
       ++blocks;
     }
-    EXPECT_EQ(filled.memory->RecentPages(1, INT64_MAX, 3, filter).value(), expected);
+    EXPECT_EQ(filled.memory->search().RecentPages(1, INT64_MAX, 3, filter).value(), expected);
   }
 }
 
@@ -506,7 +506,7 @@ std::vector<int64_t> BlocksFound(const Memory& memory, std::optional<Roles> role
   request.filter.roles = roles;
   request.least_share = 0;
   std::vector<int64_t> found;
-  const auto result = memory.Search(request);
+  const auto result = memory.search().Find(request);
   EXPECT_TRUE(result.ok()) << result.status().ToString();
   for (const FoundGroup& group : result->groups) found.push_back(group.pages.front().block);
   return found;
@@ -529,12 +529,12 @@ TEST(OsMemorySearchTest, WhatWasAskedIsNoEvidenceAndWhatWasSaidIsLess) {
     for (const PageRef& page : pages) blocks.insert(page.block);
     return blocks;
   };
-  EXPECT_EQ(blocks_of(memory->RecentPages(0, 10'000, 9).value()), (std::set<int64_t>{1, 3, 4}));
-  EXPECT_EQ(blocks_of(memory->RandomPages(0, 10'000, 9, 1).value()), (std::set<int64_t>{1, 3, 4}));
+  EXPECT_EQ(blocks_of(memory->search().RecentPages(0, 10'000, 9).value()), (std::set<int64_t>{1, 3, 4}));
+  EXPECT_EQ(blocks_of(memory->search().RandomPages(0, 10'000, 9, 1).value()), (std::set<int64_t>{1, 3, 4}));
   SearchFilter asked;
   asked.roles = Roles{kAsked};
-  EXPECT_EQ(blocks_of(memory->RecentPages(0, 10'000, 1, asked).value()), (std::set<int64_t>{5}));
-  EXPECT_EQ(blocks_of(memory->RandomPages(0, 10'000, 9, 1, asked).value()), (std::set<int64_t>{2, 5}));
+  EXPECT_EQ(blocks_of(memory->search().RecentPages(0, 10'000, 1, asked).value()), (std::set<int64_t>{5}));
+  EXPECT_EQ(blocks_of(memory->search().RandomPages(0, 10'000, 9, 1, asked).value()), (std::set<int64_t>{2, 5}));
 }
 
 TEST(OsMemorySearchTest, WhatWasSaidAloneIsFound) {
@@ -558,12 +558,12 @@ TEST(OsMemorySearchTest, NoGroupCrossesARoleThatIsLeftOut) {
   request.token_ids = question;
   request.kinds = {IndexPart::kLexical};
   request.neighbours = 2;
-  auto found = memory->Search(request);
+  auto found = memory->search().Find(request);
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->groups.size(), 2U);
   for (const FoundGroup& group : found->groups) EXPECT_EQ(group.pages.size(), 1U);
   request.filter.roles = Roles::All();
-  found = memory->Search(request);
+  found = memory->search().Find(request);
   ASSERT_TRUE(found.ok());
   ASSERT_EQ(found->groups.size(), 1U);
   EXPECT_EQ(found->groups[0].pages.size(), 3U);
@@ -571,7 +571,7 @@ TEST(OsMemorySearchTest, NoGroupCrossesARoleThatIsLeftOut) {
 
 TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
   auto memory = WithRoles({{Role::kRead, {60, 61, 1}}, {Role::kSaid, {60, 61, 1}}});
-  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
   const std::vector<int32_t> question{60, 61};
   const std::vector<float> queries(question.size() * kHeads.size() * kDim, 0.0F);
   SearchRequest request;
@@ -579,9 +579,9 @@ TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
   request.head_queries = queries;
   request.neighbours = 0;
   request.least_share = 0;
-  const auto found = memory->Search(request);
+  const auto found = memory->search().Find(request);
   request.filter.roles = Roles{Role::kRead, Role::kSaid};
-  const auto plain = memory->Search(request);
+  const auto plain = memory->search().Find(request);
   ASSERT_TRUE(found.ok() && plain.ok());
   ASSERT_EQ(found->groups.size(), 2U);
   ASSERT_EQ(plain->groups.size(), 2U);
@@ -600,7 +600,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   request.kinds = {IndexPart::kLexical};
   request.neighbours = 0;
   request.least_share = 0;
-  const auto plain = memory->Search(request);
+  const auto plain = memory->search().Find(request);
   ASSERT_TRUE(plain.ok());
   ASSERT_EQ(plain->groups.size(), 2U);
   const PageRef first = plain->groups[0].pages[0];
@@ -610,7 +610,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   const PageRef unnamed{3, 0, first.stream, {300, 303}, 0};
   const PageRef missing{77, 0, first.stream, {900, 903}, 0};
   request.added = {{second, 50.0F}, {first, -1.0F}, {first, 0.5F}, {unnamed, 100.0F}, {missing, 100.0F}};
-  const auto found = memory->Search(request);
+  const auto found = memory->search().Find(request);
   ASSERT_TRUE(found.ok()) << found.status().ToString();
   ASSERT_EQ(found->groups.size(), 2U) << "nobody is found by what is added alone";
   EXPECT_EQ(found->groups[0].pages[0], second);
@@ -620,7 +620,7 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
   EXPECT_FLOAT_EQ(found->groups[1].score, plain->groups[0].score - 0.5F);
 
   request.max_groups = 1;
-  const auto one = memory->Search(request);
+  const auto one = memory->search().Find(request);
   ASSERT_TRUE(one.ok());
   ASSERT_EQ(one->groups.size(), 1U);
   EXPECT_EQ(one->groups[0].pages[0], second) << "the order is made before groups are cut";
@@ -628,12 +628,12 @@ TEST(OsMemorySearchTest, AddedScoresComeOnTopAndMoveGroups) {
 
 TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   const Filled filled = FilledInRam(13, 70);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3}).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetPageVectors({"encoder", 3}).ok());
   const std::vector<int32_t> pages(kMaxPageVectors, 0);
   const std::vector<float> vectors(3 * kMaxPageVectors, 1.0F);
   for (const Block& block : filled.blocks) {
-    ASSERT_TRUE(filled.memory->AddPageVectors(block.id, pages, vectors).ok());
+    ASSERT_TRUE(filled.memory->index().AddPageVectors(block.id, pages, vectors).ok());
   }
   const Block& block = filled.blocks[20];
   const Question question = QuestionFor(block, block.span.size() - 1, 0.5F);
@@ -642,13 +642,13 @@ TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   request.page_query = page_query;
   request.kinds |= {IndexPart::kEmbedding};
   request.token_budget = INT64_MAX;
-  request.max_groups = static_cast<int32_t>(filled.memory->Pages().size()) + 1;
-  const auto all = filled.memory->Search(request);
+  request.max_groups = static_cast<int32_t>(filled.memory->blocks().Pages().size()) + 1;
+  const auto all = filled.memory->search().Find(request);
   ASSERT_TRUE(all.ok()) << all.status().ToString();
   EXPECT_FALSE(all->groups.empty());
   for (const int32_t more : {1 << 27, 1 << 30, INT32_MAX}) {
     request.max_groups = more;
-    const auto found = filled.memory->Search(request);
+    const auto found = filled.memory->search().Find(request);
     ASSERT_TRUE(found.ok()) << found.status().ToString();
     ExpectSame(*found, *all);
   }
@@ -661,21 +661,21 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
     SearchRequest request;
     request.token_ids = ids;
     change(request);
-    EXPECT_EQ(filled.memory->Search(request).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(filled.memory->search().Find(request).status().code(), StatusCode::kInvalidArgument);
   };
   refuses([](SearchRequest& r) { r.kinds = {}; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
   refuses([](SearchRequest& r) { r.token_budget = 0; });
   refuses([](SearchRequest& r) { r.added = {{{1, 0, 0, {0, 4}, 0}, std::numeric_limits<float>::infinity()}}; });
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const std::vector<float> wrong_size(7);
   refuses([&](SearchRequest& r) { r.head_queries = wrong_size; });
   refuses([&](SearchRequest& r) {
     r.mean_query = wrong_size;
     r.kinds = {IndexPart::kMeanPool};
   });
-  const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->Search({});
+  const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->search().Find({});
   ASSERT_TRUE(nothing.ok());
   EXPECT_TRUE(nothing->groups.empty());
 }
@@ -723,15 +723,15 @@ TEST(OsMemorySearchTest, FindsWhatArchiveSpanWrote) {
     draft.span = {0, kTokens};
     draft.token_ids = block.ids;
     draft.payload = payload;
-    ASSERT_TRUE(memory->Append(draft).ok());
-    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(memory->blocks().Append(draft).ok());
+    ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
     for (int64_t token = 0; token < kTokens; token += 5) {
       const Question question = QuestionFor(block, token, 4.0F);
       SearchRequest request = question.Request();
       request.kinds = {IndexPart::kHeads};
       request.neighbours = 0;
       request.max_groups = 1;
-      const auto result = memory->Search(request);
+      const auto result = memory->search().Find(request);
       ASSERT_TRUE(result.ok());
       ASSERT_EQ(result->groups.size(), 1U);
       EXPECT_EQ(result->groups[0].pages.front().page, token / kPageTokens) << codec;

@@ -44,7 +44,7 @@ void DamageOnDisk(const std::filesystem::path& folder, const Block& block) {
 
 TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
   const Filled filled = FilledInRam(1);
-  const auto infos = filled.memory->Blocks();
+  const auto infos = filled.memory->blocks().Infos();
   ASSERT_TRUE(infos.ok());
   ASSERT_EQ(infos->size(), filled.blocks.size());
   std::vector<PageRef> pages;
@@ -61,7 +61,7 @@ TEST(OsMemoryTest, AppendAssignsIdsAndBlocksComeBack) {
     EXPECT_EQ(info.pages, static_cast<int32_t>(of_block.size()));
     pages.insert(pages.end(), of_block.begin(), of_block.end());
   }
-  EXPECT_EQ(filled.memory->Pages(), pages);
+  EXPECT_EQ(filled.memory->blocks().Pages(), pages);
 }
 
 TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
@@ -75,9 +75,9 @@ TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
     expected.insert(expected.end(), payload.begin(), payload.end());
   }
   std::vector<std::byte> got(expected.size());
-  ASSERT_TRUE(filled.memory->ReadPages(wanted, got).ok());
+  ASSERT_TRUE(filled.memory->blocks().ReadPages(wanted, got).ok());
   EXPECT_EQ(got, expected);
-  EXPECT_EQ(filled.memory->ReadPages(wanted, std::span(got).first(got.size() - 1)).code(),
+  EXPECT_EQ(filled.memory->blocks().ReadPages(wanted, std::span(got).first(got.size() - 1)).code(),
             StatusCode::kInvalidArgument);
 
   for (const Block& block : filled.blocks) {
@@ -85,31 +85,31 @@ TEST(OsMemoryTest, PagesAndKeysComeBackByteForByte) {
       const auto tokens = page.span.size();
       std::vector<float> keys(static_cast<size_t>(kKvHeads * tokens * kDim));
       for (int32_t layer = 0; layer < kLayers; ++layer) {
-        ASSERT_TRUE(filled.memory->ReadKeys(page, layer, keys).ok());
+        ASSERT_TRUE(filled.memory->blocks().ReadKeys(page, layer, keys).ok());
         for (int32_t head = 0; head < kKvHeads; ++head) {
           const float* expected_keys = block.Key(layer, head, page.span.begin - block.span.begin);
           EXPECT_TRUE(std::equal(expected_keys, expected_keys + tokens * kDim, keys.data() + head * tokens * kDim));
         }
       }
-      EXPECT_EQ(filled.memory->ReadKeys(page, kLayers, keys).code(), StatusCode::kInvalidArgument);
-      EXPECT_EQ(filled.memory->ReadKeys(page, -1, keys).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(filled.memory->blocks().ReadKeys(page, kLayers, keys).code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(filled.memory->blocks().ReadKeys(page, -1, keys).code(), StatusCode::kInvalidArgument);
     }
   }
   PageRef wrong = wanted[0];
   wrong.span.begin -= 1;
   std::vector<float> keys(64);
-  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->blocks().ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
   wrong = wanted[0];
   wrong.sink_tokens += 1;
-  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->blocks().ReadKeys(wrong, 0, keys).code(), StatusCode::kInvalidArgument);
   wrong = wanted[0];
   wrong.block = 1000;
-  EXPECT_EQ(filled.memory->ReadKeys(wrong, 0, keys).code(), StatusCode::kNotFound);
+  EXPECT_EQ(filled.memory->blocks().ReadKeys(wrong, 0, keys).code(), StatusCode::kNotFound);
 }
 
 TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
   auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
   std::mt19937_64 random(3);
   const Block good = RandomBlock(random, 0, 10, 6);
   const auto refuses = [&](auto change) {
@@ -131,20 +131,20 @@ TEST(OsMemoryTest, RefusedBlocksLeaveNothingBehind) {
   short_payload.token_ids = good.ids;
   const std::vector<std::byte> payload = good.Payload();
   short_payload.payload = std::span(payload).first(payload.size() - 4);
-  EXPECT_EQ(memory->Append(short_payload).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(memory->Blocks()->empty());
-  EXPECT_TRUE(memory->Pages().empty());
+  EXPECT_EQ(memory->blocks().Append(short_payload).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(memory->blocks().Infos()->empty());
+  EXPECT_TRUE(memory->blocks().Pages().empty());
 
   ASSERT_TRUE(Append(*memory, good).ok());
-  EXPECT_EQ(memory->StreamEnd(0), 16);
-  EXPECT_EQ(memory->StreamEnd(1), 0);
+  EXPECT_EQ(memory->blocks().StreamEnd(0), 16);
+  EXPECT_EQ(memory->blocks().StreamEnd(1), 0);
   refuses([](Block&) {});
   refuses([](Block& b) { b.span = {4, 10}; });
-  EXPECT_EQ(memory->Blocks()->size(), 1U);
+  EXPECT_EQ(memory->blocks().Infos()->size(), 1U);
 
-  EXPECT_EQ(memory->SetRetrievalHeads({{kLayers, 0, 0}}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory->SetRetrievalHeads({{0, 0, kKvHeads}}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory->retrieval_heads(), kHeads);
+  EXPECT_EQ(memory->index().SetRetrievalHeads({{kLayers, 0, 0}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory->index().SetRetrievalHeads({{0, 0, kKvHeads}}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory->index().retrieval_heads(), kHeads);
   store::Manifest manifest = TestManifest();
   manifest.geometry.codec = "int3";
   EXPECT_EQ(Memory::Create(std::nullopt, manifest).status().code(), StatusCode::kInvalidArgument);
@@ -161,11 +161,11 @@ TEST(OsMemoryTest, AMeanQueryIsOneVector) {
     SearchRequest request;
     request.kinds = {kind};
     request.mean_query = two;
-    const Status refused = filled.memory->Search(request).status();
+    const Status refused = filled.memory->search().Find(request).status();
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(refused.message().find("mean_query has 32 numbers, expected 16"), std::string::npos) << refused.message();
     request.mean_query = std::span(two).first(two.size() / 2);
-    EXPECT_TRUE(filled.memory->Search(request).ok());
+    EXPECT_TRUE(filled.memory->search().Find(request).ok());
   }
 }
 
@@ -228,14 +228,14 @@ TEST(OsMemoryTest, BlocksThatNobodyCouldHaveAppendedAreCorrupt) {
 TEST(OsMemoryTest, AForkTakesNothingAway) {
   const TemporaryFolder folder;
   const Filled filled = Fill(Memory::Create(folder.path() / "memory", TestManifest()).value(), 39, 4);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const std::filesystem::path there = folder.path() / "fork" / "index";
   std::filesystem::create_directories(there);
   std::ofstream(there / "heads") << "somebody's";
-  EXPECT_EQ(filled.memory->Fork(folder.path() / "fork").code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(filled.memory->upkeep().Fork(folder.path() / "fork").code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(BytesOf(there / "heads"), "somebody's");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "fork" / "manifest.json"));
-  ASSERT_TRUE(filled.memory->Fork(folder.path() / "another").ok());
+  ASSERT_TRUE(filled.memory->upkeep().Fork(folder.path() / "another").ok());
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "another" / "index" / "heads"));
 }
 
@@ -245,7 +245,7 @@ TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) 
   int64_t blocks = 0;
   {
     const auto memory = Memory::Create(folder.path(), TestManifest()).value();
-    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
     std::mt19937_64 random(36);
     Status appended;
     {
@@ -258,14 +258,14 @@ TEST(OsMemoryTest, ABlockThatCannotBeIndexedBreaksTheMemoryUntilItIsOpenedAnew) 
     EXPECT_NE(appended.message().find("block " + std::to_string(blocks)), std::string::npos) << appended.message();
     const auto refused = [&appended](const Status& status) { EXPECT_EQ(status.ToString(), appended.ToString()); };
     refused(Append(*memory, RandomBlock(random, 0, 4 * blocks, 4)).status());
-    refused(memory->Compact().status());
-    refused(memory->Fork(folder.path() / "fork"));
-    refused(memory->SaveIndexes());
-    refused(memory->Forget(std::vector<int64_t>{1}));
+    refused(memory->upkeep().Compact().status());
+    refused(memory->upkeep().Fork(folder.path() / "fork"));
+    refused(memory->index().Save());
+    refused(memory->blocks().Forget(std::vector<int64_t>{1}));
   }
   const auto memory = Memory::Open(folder.path(), false).value();
-  EXPECT_EQ(std::ssize(memory->Pages()), blocks);
-  EXPECT_TRUE(memory->Compact().ok());
+  EXPECT_EQ(std::ssize(memory->blocks().Pages()), blocks);
+  EXPECT_TRUE(memory->upkeep().Compact().ok());
 }
 
 // Softmax mass of every page in fp64, from its definition (index/heads_index.h).
@@ -274,8 +274,8 @@ TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
   Filled filled = FilledInRam(11, 40);
   std::mt19937_64 random(12);
   const std::vector<int64_t> forgotten{3, 11, 12, 30};
-  ASSERT_TRUE(filled.memory->Forget(forgotten).ok());
-  EXPECT_EQ(filled.memory->Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
+  ASSERT_TRUE(filled.memory->blocks().Forget(forgotten).ok());
+  EXPECT_EQ(filled.memory->blocks().Forget(std::vector<int64_t>{1, 3}).code(), StatusCode::kNotFound);
   std::erase_if(filled.blocks, [&](const Block& block) { return std::ranges::count(forgotten, block.id) > 0; });
 
   std::map<int64_t, std::map<int64_t, std::pair<int32_t, PageRef>>> tokens;  // stream -> token -> id, page
@@ -301,8 +301,8 @@ TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
       ids.push_back(token->second.first);
       if (pages.empty() || pages.back() != token->second.second) pages.push_back(token->second.second);
     }
-    const auto got = filled.memory->PagesOf(stream, span);
-    const auto got_ids = filled.memory->TokenIds(stream, span);
+    const auto got = filled.memory->blocks().PagesOf(stream, span);
+    const auto got_ids = filled.memory->blocks().TokenIds(stream, span);
     if (!complete) {
       EXPECT_EQ(got.status().code(), StatusCode::kNotFound);
       EXPECT_EQ(got_ids.status().code(), StatusCode::kNotFound);
@@ -314,8 +314,8 @@ TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
     EXPECT_EQ(*got_ids, ids);
   }
   EXPECT_GT(found, 200);
-  EXPECT_EQ(filled.memory->PagesOf(0, {5, 4}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(filled.memory->PagesOf(0, {-1, 4}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->blocks().PagesOf(0, {5, 4}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->blocks().PagesOf(0, {-1, 4}).status().code(), StatusCode::kInvalidArgument);
 
   for (int trial = 0; trial < 200; ++trial) {
     const auto stream = static_cast<int64_t>(random() % 4);
@@ -331,58 +331,59 @@ TEST(OsMemoryTest, SpansAgreeWithAPlainModel) {
       const auto of_block = block->Pages();
       pages.insert(pages.end(), of_block.begin(), of_block.end());
     }
-    EXPECT_EQ(*filled.memory->RecentPages(stream, before, count), pages);
+    EXPECT_EQ(*filled.memory->search().RecentPages(stream, before, count), pages);
   }
   for (int64_t stream = 0; stream < 4; ++stream) {
-    EXPECT_EQ(filled.memory->StreamEnd(stream), tokens[stream].empty() ? 0 : tokens[stream].rbegin()->first + 1);
+    EXPECT_EQ(filled.memory->blocks().StreamEnd(stream),
+              tokens[stream].empty() ? 0 : tokens[stream].rbegin()->first + 1);
   }
 }
 
 TEST(OsMemoryTest, RandomPagesAreADrawWithoutReplacement) {
   const Filled filled = FilledInRam(13, 12);
   std::vector<PageRef> allowed;
-  for (const PageRef& page : filled.memory->Pages()) {
+  for (const PageRef& page : filled.memory->blocks().Pages()) {
     const Block& block = filled.blocks[static_cast<size_t>(page.block - 1)];
     const bool only_sinks = page.span.end - block.span.begin <= block.sink_tokens;
     if (!only_sinks && !(page.stream == 1 && page.span.begin >= 12)) allowed.push_back(page);
   }
   ASSERT_GT(allowed.size(), 10U);
-  const auto all = filled.memory->RandomPages(1, 12, 1000, 1);
+  const auto all = filled.memory->search().RandomPages(1, 12, 1000, 1);
   ASSERT_EQ(all->size(), allowed.size());
   EXPECT_TRUE(std::ranges::is_permutation(*all, allowed));
-  EXPECT_EQ(*filled.memory->RandomPages(1, 12, 1000, 1), *all) << "the same seed, the same draw";
-  EXPECT_NE(*filled.memory->RandomPages(1, 12, 1000, 2), *all);
+  EXPECT_EQ(*filled.memory->search().RandomPages(1, 12, 1000, 1), *all) << "the same seed, the same draw";
+  EXPECT_NE(*filled.memory->search().RandomPages(1, 12, 1000, 2), *all);
 
   std::vector<int> drawn(allowed.size(), 0);
   constexpr int kDraws = 4000;
   for (uint64_t seed = 0; seed < kDraws; ++seed) {
-    const auto pages = filled.memory->RandomPages(1, 12, 4, seed);
+    const auto pages = filled.memory->search().RandomPages(1, 12, 4, seed);
     ASSERT_EQ(pages->size(), 4U);
     for (const PageRef& page : *pages) ++drawn[static_cast<size_t>(std::ranges::find(allowed, page) - allowed.begin())];
   }
   const double expected = 4.0 * kDraws / static_cast<double>(allowed.size());
   for (const int count : drawn) EXPECT_NEAR(count, expected, 6 * std::sqrt(expected)) << "every page alike";
-  EXPECT_EQ(filled.memory->RandomPages(1, 12, -1, 0).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(filled.memory->search().RandomPages(1, 12, -1, 0).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(OsMemoryTest, ForgottenBlocksAreGoneAndTheRestIsFoundStill) {
   const Filled filled = FilledInRam(14);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const Block& gone = filled.blocks[7];
-  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{gone.id}).ok());
-  for (const PageRef& page : filled.memory->Pages()) EXPECT_NE(page.block, gone.id);
+  ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{gone.id}).ok());
+  for (const PageRef& page : filled.memory->blocks().Pages()) EXPECT_NE(page.block, gone.id);
   std::vector<std::byte> out(gone.Payload().size());
-  EXPECT_EQ(filled.memory->ReadPages(gone.Pages(), out).code(), StatusCode::kNotFound);
+  EXPECT_EQ(filled.memory->blocks().ReadPages(gone.Pages(), out).code(), StatusCode::kNotFound);
 
   // New heads are read from what is left; the numbering of pages stays in step.
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const Block& kept = filled.blocks[15];
   const int64_t token = kept.span.size() - 1;
   const Question question = QuestionFor(kept, token, 4.0F);
   SearchRequest request = question.Request();
   request.kinds = {IndexPart::kHeads};
   request.neighbours = 0;
-  const auto result = filled.memory->Search(request);
+  const auto result = filled.memory->search().Find(request);
   ASSERT_TRUE(result.ok());
   ASSERT_FALSE(result->groups.empty());
   EXPECT_EQ(result->groups[0].stream, kept.stream);
@@ -395,7 +396,7 @@ TEST(OsMemoryTest, WhatIsForgottenGivesItsRoomBack) {
   const auto ram = Memory::Create(std::nullopt, TestManifest(), {.host_bytes = 1'000'000}).value();
   const auto disk = Memory::Create(folder.path(), TestManifest()).value();
   for (Memory* memory : {ram.get(), disk.get()}) {
-    ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
     std::mt19937_64 random(40);
     int64_t first = 0;
     int64_t first_bytes = 0;
@@ -407,8 +408,8 @@ TEST(OsMemoryTest, WhatIsForgottenGivesItsRoomBack) {
         ASSERT_TRUE(id.ok()) << id.status().ToString();
         ids.push_back(*id);
       }
-      ASSERT_TRUE(memory->Flush().ok());
-      const int64_t bytes = memory->Stats()->index_bytes;
+      ASSERT_TRUE(memory->upkeep().Flush().ok());
+      const int64_t bytes = memory->upkeep().Stats()->index_bytes;
       if (round == 0) {
         first = std::ssize(ids);
         first_bytes = bytes;
@@ -418,16 +419,16 @@ TEST(OsMemoryTest, WhatIsForgottenGivesItsRoomBack) {
       EXPECT_LE(bytes, first_bytes * 11 / 10) << round;
       if (round == 4) {  // most of it: the rest is found as before
         const std::vector<int64_t> most(ids.begin(), ids.end() - 2);
-        ASSERT_TRUE(memory->Forget(most).ok());
-        ASSERT_TRUE(memory->Compact().ok());
-        EXPECT_EQ(memory->Pages().size(), 6U);
+        ASSERT_TRUE(memory->blocks().Forget(most).ok());
+        ASSERT_TRUE(memory->upkeep().Compact().ok());
+        EXPECT_EQ(memory->blocks().Pages().size(), 6U);
         continue;
       }
-      ASSERT_TRUE(memory->Forget(ids).ok());
-      ASSERT_TRUE(memory->Compact().ok());
-      EXPECT_TRUE(memory->Pages().empty());
+      ASSERT_TRUE(memory->blocks().Forget(ids).ok());
+      ASSERT_TRUE(memory->upkeep().Compact().ok());
+      EXPECT_TRUE(memory->blocks().Pages().empty());
     }
-    EXPECT_EQ(memory->retrieval_heads(), kHeads);
+    EXPECT_EQ(memory->index().retrieval_heads(), kHeads);
   }
 }
 
@@ -439,14 +440,14 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
   std::vector<std::byte> bytes;
   {
     const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 15, 25);
-    ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
     for (const Block& block : filled.blocks) {
       questions.push_back(QuestionFor(block, 0, 1.0F));
-      answers.push_back(filled.memory->Search(questions.back().Request()).value());
+      answers.push_back(filled.memory->search().Find(questions.back().Request()).value());
       bytes.resize(bytes.size() + block.Payload().size());
     }
-    pages = filled.memory->Pages();
-    ASSERT_TRUE(filled.memory->ReadPages(pages, bytes).ok());
+    pages = filled.memory->blocks().Pages();
+    ASSERT_TRUE(filled.memory->blocks().ReadPages(pages, bytes).ok());
     ASSERT_TRUE(filled.memory->SetAttribute("profile", "{}").ok());
     EXPECT_EQ(Memory::Open(folder.path(), false).status().code(), StatusCode::kBusy);
     EXPECT_EQ(Memory::Create(folder.path(), TestManifest()).status().code(), StatusCode::kAlreadyExists);
@@ -458,18 +459,19 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
     EXPECT_EQ(memory.read_only(), read_only);
     EXPECT_EQ(memory.manifest().attributes.at("profile"), "{}");
     EXPECT_EQ(memory.layout().page_tokens, kPageTokens);
-    ASSERT_TRUE(memory.SetRetrievalHeads(kHeads).ok());
-    EXPECT_EQ(memory.Pages(), pages);
+    ASSERT_TRUE(memory.index().SetRetrievalHeads(kHeads).ok());
+    EXPECT_EQ(memory.blocks().Pages(), pages);
     std::vector<std::byte> again(bytes.size());
-    ASSERT_TRUE(memory.ReadPages(pages, again).ok());
+    ASSERT_TRUE(memory.blocks().ReadPages(pages, again).ok());
     EXPECT_EQ(again, bytes);
-    for (size_t i = 0; i < questions.size(); ++i) ExpectSame(*memory.Search(questions[i].Request()), answers[i]);
-    EXPECT_GT(memory.Stats()->disk_bytes, static_cast<int64_t>(bytes.size()));
+    for (size_t i = 0; i < questions.size(); ++i)
+      ExpectSame(*memory.search().Find(questions[i].Request()), answers[i]);
+    EXPECT_GT(memory.upkeep().Stats()->disk_bytes, static_cast<int64_t>(bytes.size()));
   }
   auto reader = Memory::Open(folder.path(), true).value();
   std::mt19937_64 random(16);
   EXPECT_EQ(Append(*reader, RandomBlock(random, 8, 0, 4)).status().code(), StatusCode::kReadOnly);
-  EXPECT_EQ(reader->Forget(std::vector<int64_t>{1}).code(), StatusCode::kReadOnly);
+  EXPECT_EQ(reader->blocks().Forget(std::vector<int64_t>{1}).code(), StatusCode::kReadOnly);
   EXPECT_EQ(Memory::Open(folder.path() / "none", false).status().code(), StatusCode::kNotFound);
 }
 
@@ -482,29 +484,29 @@ TEST(OsMemoryTest, TheHostBudgetPaysTheIndexesFirst) {
   const auto payload_left = [](const store::StoreStats& stats) {
     return std::max(kHostBytes - stats.index_bytes, kHostBytes / store::kLeastPayloadShare);
   };
-  const store::StoreStats before = memory.Stats().value();
+  const store::StoreStats before = memory.upkeep().Stats().value();
   EXPECT_GT(before.payload_bytes, kHostBytes);
   EXPECT_GT(before.index_bytes, 0);
   EXPECT_LE(before.host_bytes, payload_left(before));
   EXPECT_GT(before.host_bytes, payload_left(before) * 9 / 10);  // what is left is used
 
-  ASSERT_TRUE(memory.SetRetrievalHeads(kHeads).ok());
-  const store::StoreStats after = memory.Stats().value();
+  ASSERT_TRUE(memory.index().SetRetrievalHeads(kHeads).ok());
+  const store::StoreStats after = memory.upkeep().Stats().value();
   // Two key heads in bf16, and pages of 4 tokens filled up to 32.
   EXPECT_GE(after.index_bytes - before.index_bytes, after.pages * 2 * 32 * kDim * 2);
   EXPECT_LE(after.host_bytes, payload_left(after));
   std::vector<std::byte> bytes(static_cast<size_t>(after.payload_bytes));
-  ASSERT_TRUE(memory.ReadPages(memory.Pages(), bytes).ok());
-  EXPECT_LE(memory.Stats()->host_bytes, payload_left(after));
+  ASSERT_TRUE(memory.blocks().ReadPages(memory.blocks().Pages(), bytes).ok());
+  EXPECT_LE(memory.upkeep().Stats()->host_bytes, payload_left(after));
 
   const PageVectorOptions options{"encoder", 64};
-  ASSERT_TRUE(memory.SetPageVectors(options).ok());
+  ASSERT_TRUE(memory.index().SetPageVectors(options).ok());
   const std::vector<float> vector(64, 1.0F);
   const int32_t first_page = 0;
   for (const Block& block : filled.blocks) {
-    ASSERT_TRUE(memory.AddPageVectors(block.id, {&first_page, 1}, vector).ok());
+    ASSERT_TRUE(memory.index().AddPageVectors(block.id, {&first_page, 1}, vector).ok());
   }
-  const store::StoreStats embedded = memory.Stats().value();
+  const store::StoreStats embedded = memory.upkeep().Stats().value();
   EXPECT_GE(embedded.index_bytes - after.index_bytes, std::ssize(filled.blocks) * 64 * 4);
   EXPECT_LE(embedded.host_bytes, payload_left(embedded));
 }
@@ -513,47 +515,47 @@ TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 17, 10);
   auto reader = Memory::Open(folder.path(), true).value();
-  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{4}).ok());
-  ASSERT_TRUE(reader->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{4}).ok());
+  ASSERT_TRUE(reader->index().SetRetrievalHeads(kHeads).ok());
   const Block& kept = filled.blocks[8];
   const Question question = QuestionFor(kept, kept.span.size() - 1, 4.0F);
   SearchRequest request = question.Request();
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
   request.mean_query = mean_query;
   request.kinds |= {IndexPart::kMeanPool};
-  const auto result = reader->Search(request);
+  const auto result = reader->search().Find(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_FALSE(result->groups.empty());
   std::vector<std::byte> out(filled.blocks[3].Payload().size());
-  EXPECT_EQ(reader->ReadPages(filled.blocks[3].Pages(), out).code(), StatusCode::kNotFound);
+  EXPECT_EQ(reader->blocks().ReadPages(filled.blocks[3].Pages(), out).code(), StatusCode::kNotFound);
 }
 
 // Searches, weights and reads after forgetting are those of a memory that is opened without the forgotten blocks.
 TEST(OsMemoryTest, ForgottenBlocksLeaveNoTraceInTheIndexes) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 23, 30);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{2, 3, 11, 29}).ok());
-  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{2, 3, 11, 29}).ok());
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
   std::mt19937_64 random(24);
   ASSERT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 0, 13)).ok());
-  ASSERT_TRUE(filled.memory->Flush().ok());
+  ASSERT_TRUE(filled.memory->upkeep().Flush().ok());
   const auto fresh = Memory::Open(folder.path(), true).value();
-  ASSERT_TRUE(fresh->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(fresh->index().SetRetrievalHeads(kHeads).ok());
   std::vector<int32_t> all_ids(50);
   std::iota(all_ids.begin(), all_ids.end(), 0);
-  EXPECT_EQ(filled.memory->Idf(all_ids), fresh->Idf(all_ids));
-  EXPECT_EQ(filled.memory->Pages(), fresh->Pages());
+  EXPECT_EQ(filled.memory->search().Idf(all_ids), fresh->search().Idf(all_ids));
+  EXPECT_EQ(filled.memory->blocks().Pages(), fresh->blocks().Pages());
   for (const Block& block : filled.blocks) {
     const Question question = QuestionFor(block, block.span.size() - 1, 2.0F);
-    const auto found = filled.memory->Search(question.Request());
-    const auto expected = fresh->Search(question.Request());
+    const auto found = filled.memory->search().Find(question.Request());
+    const auto expected = fresh->search().Find(question.Request());
     ASSERT_EQ(found->groups.size(), expected->groups.size());
     for (size_t i = 0; i < found->groups.size(); ++i) EXPECT_EQ(found->groups[i].pages, expected->groups[i].pages);
     EXPECT_NEAR(found->top_mass, expected->top_mass, 1e-5);
     SearchRequest words = question.Request();
     words.kinds = {IndexPart::kLexical};
-    ExpectSame(*filled.memory->Search(words), *fresh->Search(words));
+    ExpectSame(*filled.memory->search().Find(words), *fresh->search().Find(words));
   }
 }
 
@@ -570,32 +572,32 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
   request.kinds = {IndexPart::kHnsw};
   {
     const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 31, 20);
-    ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
+    ASSERT_TRUE(filled.memory->index().SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
     std::mt19937_64 random(32);
     const std::vector<int32_t> first_page{0};
     for (const Block& block : filled.blocks) {
       std::vector<float> vector(kSecret.begin(), kSecret.end());
       if (block.id != 7) std::ranges::generate(vector, [&] { return static_cast<float>(random() % 100) - 50; });
-      ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector).ok());
+      ASSERT_TRUE(filled.memory->index().AddPageVectors(block.id, first_page, vector).ok());
     }
-    ASSERT_TRUE(filled.memory->Search(request).ok());
-    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(filled.memory->search().Find(request).ok());
+    ASSERT_TRUE(filled.memory->index().Save().ok());
     ASSERT_NE(BytesOf(embedding).find(secret), std::string::npos);
-    ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{7}).ok());
-    ASSERT_TRUE(filled.memory->Compact().ok());
-    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{7}).ok());
+    ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
+    ASSERT_TRUE(filled.memory->index().Save().ok());
     EXPECT_EQ(BytesOf(embedding).find(secret), std::string::npos);
     // Saved between the two as well.
-    ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{8}).ok());
-    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
-    ASSERT_TRUE(filled.memory->Compact().ok());
+    ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{8}).ok());
+    ASSERT_TRUE(filled.memory->index().Save().ok());
+    ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
     EXPECT_EQ(index::LoadHnswIndex(hnsw).value()->size(), 18);
   }
   const auto opened = Memory::Open(folder.path(), false).value();
-  ASSERT_TRUE(opened->SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
-  EXPECT_TRUE(opened->PagesWithoutVectors().empty());
-  EXPECT_TRUE(opened->Search(request).ok());
-  EXPECT_TRUE(opened->TakeMessages().empty());
+  ASSERT_TRUE(opened->index().SetPageVectors({"encoder", 8, index::VectorSearch::kHnsw}).ok());
+  EXPECT_TRUE(opened->index().PagesWithoutVectors().empty());
+  EXPECT_TRUE(opened->search().Find(request).ok());
+  EXPECT_TRUE(opened->index().TakeMessages().empty());
 }
 
 // Whoever compacts a memory need not have its encoder; what that computed of other blocks is minutes of work.
@@ -608,23 +610,23 @@ TEST(OsMemoryTest, ACompactionWithoutTheEncoderKeepsTheVectorsOfOthers) {
     int64_t blocks = 0;
     {
       const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 36, 12);
-      ASSERT_TRUE(filled.memory->SetPageVectors(options).ok());
+      ASSERT_TRUE(filled.memory->index().SetPageVectors(options).ok());
       for (const Block& block : filled.blocks) {
-        ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector(block.id)).ok());
+        ASSERT_TRUE(filled.memory->index().AddPageVectors(block.id, first_page, vector(block.id)).ok());
       }
-      ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+      ASSERT_TRUE(filled.memory->index().Save().ok());
       blocks = std::ssize(filled.blocks);
     }
     {
       const auto memory = Memory::Open(folder.path(), false).value();
-      ASSERT_TRUE(memory->Forget(std::vector<int64_t>{7}).ok());
-      ASSERT_TRUE(memory->Compact().ok());
-      EXPECT_TRUE(memory->TakeMessages().empty());
+      ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{7}).ok());
+      ASSERT_TRUE(memory->upkeep().Compact().ok());
+      EXPECT_TRUE(memory->index().TakeMessages().empty());
     }
     const auto memory = Memory::Open(folder.path(), false).value();
-    ASSERT_TRUE(memory->SetPageVectors(options).ok());
-    EXPECT_TRUE(memory->PagesWithoutVectors().empty());
-    EXPECT_TRUE(memory->TakeMessages().empty());
+    ASSERT_TRUE(memory->index().SetPageVectors(options).ok());
+    EXPECT_TRUE(memory->index().PagesWithoutVectors().empty());
+    EXPECT_TRUE(memory->index().TakeMessages().empty());
     const std::filesystem::path file = folder.path() / "index" / "embedding";
     const auto size_in = [&file](const auto& load) { return load(file).value()->size(); };
     switch (search) {
@@ -645,35 +647,35 @@ TEST(OsMemoryTest, ACompactionWithoutTheEncoderKeepsTheVectorsOfOthers) {
 TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
   const TemporaryFolder folder;
   const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 33, 6);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().Save().ok());
   const std::filesystem::path index = folder.path() / "index";
   for (const char* const name :
        {"heads.writing", "heads.12.3.writing", "heads.blocks.12.4.writing", "embedding.1.0.writing"}) {
     std::ofstream(index / name) << "forgotten";
   }
-  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(index)) names.push_back(entry.path().filename());
   EXPECT_TRUE(std::ranges::is_permutation(names, std::vector<std::string>{"heads", "lexical"}));
 
   // An index of before, and an older one that its list does not name: a crash came between the two.
   const std::string old = BytesOf(index / "heads");
-  ASSERT_TRUE(filled.memory->Forget(std::vector<int64_t>{3}).ok());
-  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
-  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(filled.memory->blocks().Forget(std::vector<int64_t>{3}).ok());
+  ASSERT_TRUE(filled.memory->index().Save().ok());
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
   ASSERT_TRUE(std::filesystem::exists(index / "heads"));
   PutBytes(index / "heads", old);
-  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
   EXPECT_FALSE(std::filesystem::exists(index / "heads"));
   PutBytes(index / "heads", old);
   MakeOlderPair(index, "heads");
   const std::string alone = BytesOf(index / "heads");
   std::filesystem::remove(index / "heads.blocks");
-  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  ASSERT_TRUE(filled.memory->index().Save().ok());
   MakeOlderPair(index, "heads");
   PutBytes(index / "heads", alone);
-  ASSERT_TRUE(filled.memory->Compact().ok());
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());
   EXPECT_FALSE(std::filesystem::exists(index / "heads"));
   EXPECT_FALSE(std::filesystem::exists(index / "heads.blocks"));
 }
@@ -682,61 +684,61 @@ TEST(OsMemoryTest, ACompactionTakesWhatACrashLeftOfIndexes) {
 TEST(OsMemoryTest, ASaveTakesWhatACrashLeftOfIndexes) {
   const TemporaryFolder folder;
   const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 35, 6);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().Save().ok());
   const std::filesystem::path left = folder.path() / "index" / "heads.1.0.writing";
   std::ofstream(left) << "half of an index";
-  ASSERT_TRUE(Memory::Open(folder.path(), true).value()->SaveIndexes().ok());
+  ASSERT_TRUE(Memory::Open(folder.path(), true).value()->index().Save().ok());
   EXPECT_TRUE(std::filesystem::exists(left));  // a reader leaves the writer's alone
   Block more = filled.blocks[0];
   more.stream = 7;
   ASSERT_TRUE(Append(*filled.memory, more).ok());
-  ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+  ASSERT_TRUE(filled.memory->index().Save().ok());
   EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST(OsMemoryTest, ARepairThatFailsBehindItsCommitIsToldToTheIndexes) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 34, 12);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   std::mt19937_64 random(35);
   for (int i = 0; i < 8; ++i) {
     ASSERT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 4 * i, 4, std::string(100'000, 's'))).ok());
   }
-  ASSERT_TRUE(filled.memory->Compact().ok());  // so that the catalog's log is empty
+  ASSERT_TRUE(filled.memory->upkeep().Compact().ok());  // so that the catalog's log is empty
   DamageOnDisk(folder.path(), filled.blocks[6]);
   {
     const FileLimit limit(200'000);
-    EXPECT_EQ(filled.memory->Verify(true).status().code(), StatusCode::kIoError);
+    EXPECT_EQ(filled.memory->upkeep().Verify(true).status().code(), StatusCode::kIoError);
   }
-  for (const PageRef& page : filled.memory->Pages()) EXPECT_NE(page.block, 7);
+  for (const PageRef& page : filled.memory->blocks().Pages()) EXPECT_NE(page.block, 7);
   std::vector<std::byte> out(filled.blocks[6].Payload().size());
-  EXPECT_EQ(filled.memory->ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
+  EXPECT_EQ(filled.memory->blocks().ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
   EXPECT_TRUE(Append(*filled.memory, RandomBlock(random, 9, 32, 4)).ok());
-  EXPECT_TRUE(filled.memory->Verify(true)->damage.empty());
+  EXPECT_TRUE(filled.memory->upkeep().Verify(true)->damage.empty());
 }
 
 TEST(OsMemoryTest, ARepairIndexesWhatIsLeft) {
   const TemporaryFolder folder;
   Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 25, 12);
-  ASSERT_TRUE(filled.memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(filled.memory->SetPageVectors({"encoder", 3}).ok());
+  ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(filled.memory->index().SetPageVectors({"encoder", 3}).ok());
   const std::vector<int32_t> first_page{0};
   for (const Block& block : filled.blocks) {
     const std::vector<float> vector{1.0F, static_cast<float>(block.id), 2.0F};
-    ASSERT_TRUE(filled.memory->AddPageVectors(block.id, first_page, vector).ok());
+    ASSERT_TRUE(filled.memory->index().AddPageVectors(block.id, first_page, vector).ok());
   }
   DamageOnDisk(folder.path(), filled.blocks[6]);
-  const auto report = filled.memory->Verify(true);
+  const auto report = filled.memory->upkeep().Verify(true);
   ASSERT_TRUE(report.ok()) << report.status().ToString();
   EXPECT_EQ(report->dropped, std::vector<int64_t>{7});
-  EXPECT_TRUE(filled.memory->PagesWithoutVectors().empty());
-  EXPECT_EQ(filled.memory->Blocks()->size(), 11U);
-  EXPECT_EQ(filled.memory->retrieval_heads(), kHeads);
+  EXPECT_TRUE(filled.memory->index().PagesWithoutVectors().empty());
+  EXPECT_EQ(filled.memory->blocks().Infos()->size(), 11U);
+  EXPECT_EQ(filled.memory->index().retrieval_heads(), kHeads);
   std::vector<std::byte> out(filled.blocks[6].Payload().size());
-  EXPECT_EQ(filled.memory->ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
+  EXPECT_EQ(filled.memory->blocks().ReadPages(filled.blocks[6].Pages(), out).code(), StatusCode::kNotFound);
   const Question question = QuestionFor(filled.blocks[9], filled.blocks[9].span.size() - 1, 4.0F);
-  EXPECT_FALSE(filled.memory->Search(question.Request())->groups.empty());
+  EXPECT_FALSE(filled.memory->search().Find(question.Request())->groups.empty());
 }
 
 // A repair drops the indexes of blocks, which the next search builds again; one that is under way must not miss them.
@@ -750,7 +752,7 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
     request.mean_query = mean_query;
     request.kinds = {IndexPart::kMeanPool, IndexPart::kHnsw};
     while (!stop) {
-      const Status found = filled.memory->Search(request).status();
+      const Status found = filled.memory->search().Find(request).status();
       // What is damaged may be met before it is dropped.
       EXPECT_TRUE(found.ok() || found.code() == StatusCode::kCorrupt) << found.ToString();
     }
@@ -759,7 +761,7 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
   std::thread second(search);
   for (size_t i = 0; i < 60; ++i) {
     DamageOnDisk(folder.path(), filled.blocks[i]);
-    const auto report = filled.memory->Verify(true);
+    const auto report = filled.memory->upkeep().Verify(true);
     EXPECT_TRUE(report.ok() && report->dropped == std::vector<int64_t>{filled.blocks[i].id}) << i;
   }
   stop = true;
@@ -772,9 +774,9 @@ TEST(OsMemoryTest, AnIndexThatFailsTakesNoRoom) {
   const TemporaryFolder folder;
   const Filled filled = Fill(Memory::Create(folder.path(), TestManifest(), {.host_bytes = 0}).value(), 29, 12);
   DamageOnDisk(folder.path(), filled.blocks[6]);
-  const int64_t before = filled.memory->Stats()->index_bytes;
-  EXPECT_EQ(filled.memory->SetRetrievalHeads(kHeads).code(), StatusCode::kCorrupt);
-  EXPECT_EQ(filled.memory->Stats()->index_bytes, before);
+  const int64_t before = filled.memory->upkeep().Stats()->index_bytes;
+  EXPECT_EQ(filled.memory->index().SetRetrievalHeads(kHeads).code(), StatusCode::kCorrupt);
+  EXPECT_EQ(filled.memory->upkeep().Stats()->index_bytes, before);
 }
 
 // A block that the disk did not take is out of the indexes again, and the stream goes on where it was.
@@ -784,10 +786,10 @@ TEST(OsMemoryTest, ABlockThatCouldNotBeStoredIsTakenBack) {
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 26, 6);
-    const std::vector<PageRef> before = filled.memory->Pages();
+    const std::vector<PageRef> before = filled.memory->blocks().Pages();
     std::vector<int32_t> all_ids(50);
     std::iota(all_ids.begin(), all_ids.end(), 0);
-    const std::vector<float> idf = filled.memory->Idf(all_ids);
+    const std::vector<float> idf = filled.memory->search().Idf(all_ids);
     rlimit limit = {};
     ::getrlimit(RLIMIT_FSIZE, &limit);
     const rlimit full = {.rlim_cur = std::filesystem::file_size(folder.path() / "segments" / "000001.kvseg") + 100,
@@ -796,14 +798,14 @@ TEST(OsMemoryTest, ABlockThatCouldNotBeStoredIsTakenBack) {
     std::mt19937_64 random(27);
     const Block block = RandomBlock(random, 7, 0, 9);
     EXPECT_TRUE(Append(*filled.memory, block).ok());
-    EXPECT_EQ(filled.memory->Flush().code(), StatusCode::kIoError);
-    EXPECT_EQ(filled.memory->Pages(), before);
-    EXPECT_EQ(filled.memory->Idf(all_ids), idf);
-    EXPECT_EQ(filled.memory->StreamEnd(7), 0);
+    EXPECT_EQ(filled.memory->upkeep().Flush().code(), StatusCode::kIoError);
+    EXPECT_EQ(filled.memory->blocks().Pages(), before);
+    EXPECT_EQ(filled.memory->search().Idf(all_ids), idf);
+    EXPECT_EQ(filled.memory->blocks().StreamEnd(7), 0);
     ::setrlimit(RLIMIT_FSIZE, &limit);
     EXPECT_TRUE(Append(*filled.memory, block).ok());
-    EXPECT_TRUE(filled.memory->Flush().ok());
-    EXPECT_EQ(filled.memory->StreamEnd(7), 9);
+    EXPECT_TRUE(filled.memory->upkeep().Flush().ok());
+    EXPECT_EQ(filled.memory->blocks().StreamEnd(7), 9);
     ::_exit(testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
@@ -814,7 +816,7 @@ TEST(OsMemoryTest, ABlockThatCouldNotBeStoredIsTakenBack) {
 // The way a real payload takes: rotated keys of a frame, archived in each codec, found by their un-rotated queries.
 TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
   auto memory = Memory::Create(std::nullopt, TestManifest()).value();
-  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
   std::mt19937_64 random(19);
   const Block first = RandomBlock(random, 0, 0, 12);
   ASSERT_TRUE(Append(*memory, first).ok());
@@ -829,10 +831,10 @@ TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
         SearchRequest request = question.Request();
         request.mean_query = mean_query;
         request.kinds |= {IndexPart::kMeanPool};
-        const auto result = memory->Search(request);
-        const auto ids = memory->TokenIds(0, {0, 12});
-        const auto end = memory->StreamEnd(0);
-        const auto pages = memory->PagesOf(0, {0, end});
+        const auto result = memory->search().Find(request);
+        const auto ids = memory->blocks().TokenIds(0, {0, 12});
+        const auto end = memory->blocks().StreamEnd(0);
+        const auto pages = memory->blocks().PagesOf(0, {0, end});
         if (!result.ok() || result->groups.empty() || !ids.ok() || *ids != first.ids || !pages.ok()) ++wrong;
       }
     });
@@ -840,13 +842,13 @@ TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
   for (int i = 1; i < 60; ++i) {
     ASSERT_TRUE(Append(*memory, RandomBlock(random, 0, 12 * i, 12)).ok());
     if (i % 20 == 0) {
-      ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+      ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
     }
   }
   stop = true;
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(memory->Pages().size(), 180U);
+  EXPECT_EQ(memory->blocks().Pages().size(), 180U);
 }
 
 }  // namespace

@@ -47,9 +47,9 @@ std::unique_ptr<Memory> Chained(const std::vector<std::string>& tags = {}) {
     block.ids = PageOf(number, number == 2   ? std::vector<int32_t>{kAsked, kName, kName + 1}
                                : number == 9 ? std::vector<int32_t>{kName, kName + 1, kOther}
                                              : std::vector<int32_t>{});
-    EXPECT_TRUE(memory->Append(DraftOf(block)).ok());
+    EXPECT_TRUE(memory->blocks().Append(DraftOf(block)).ok());
   }
-  EXPECT_TRUE(memory->Flush().ok());
+  EXPECT_TRUE(memory->upkeep().Flush().ok());
   return memory;
 }
 
@@ -79,11 +79,11 @@ TEST(OsMemoryWalkTest, GoesOnToWhatAFoundPageNames) {
   const auto memory = Chained();
   const std::vector<int32_t> question{kAsked};
   SearchRequest request = Asking(question);
-  EXPECT_EQ(StreamsOf(*memory->Search(request)), std::vector<int64_t>{2});
+  EXPECT_EQ(StreamsOf(*memory->search().Find(request)), std::vector<int64_t>{2});
 
   const WalkerPolicy policy = ByNames();
   request.walk.emplace().policy = &policy;
-  const Result<SearchResult> walked = memory->Search(request);
+  const Result<SearchResult> walked = memory->search().Find(request);
   ASSERT_TRUE(walked.ok()) << walked.status().ToString();
   EXPECT_EQ(StreamsOf(*walked), (std::vector<int64_t>{2, 9}));
   EXPECT_FALSE(walked->groups[0].walked);
@@ -101,11 +101,11 @@ TEST(OsMemoryWalkTest, NoWayLeadsWhereTheFilterDoesNot) {
   const WalkerPolicy policy = ByNames();
   request.walk.emplace().policy = &policy;
   request.filter.before = 500.0;
-  EXPECT_EQ(StreamsOf(*memory->Search(request)), std::vector<int64_t>{2});
+  EXPECT_EQ(StreamsOf(*memory->search().Find(request)), std::vector<int64_t>{2});
   request.filter.before.reset();
-  const int64_t tenth = memory->Pages()[9].block;
-  ASSERT_TRUE(memory->Forget(std::span(&tenth, 1)).ok());
-  EXPECT_EQ(StreamsOf(*memory->Search(request)), std::vector<int64_t>{2});
+  const int64_t tenth = memory->blocks().Pages()[9].block;
+  ASSERT_TRUE(memory->blocks().Forget(std::span(&tenth, 1)).ok());
+  EXPECT_EQ(StreamsOf(*memory->search().Find(request)), std::vector<int64_t>{2});
 }
 
 TEST(OsMemoryWalkTest, GoldThatIsNotThereIsRefused) {
@@ -115,35 +115,35 @@ TEST(OsMemoryWalkTest, GoldThatIsNotThereIsRefused) {
   const WalkerPolicy policy = ByNames();
   request.walk.emplace().policy = &policy;
   request.walk->gold = {PageRef{.block = 999, .page = 0}};
-  EXPECT_EQ(memory->Search(request).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(memory->search().Find(request).status().code(), StatusCode::kNotFound);
 }
 
 TEST(OsMemoryWalkTest, ASearchIsNarrowedByWhenItHappenedAndByTags) {
   const auto memory = Chained({"everlong:happened=50.0", "everlong:key=red fox"});
   const std::vector<int32_t> question{kName};
   SearchRequest request = Asking(question);
-  EXPECT_EQ(memory->Search(request)->groups.size(), 2U);
+  EXPECT_EQ(memory->search().Find(request)->groups.size(), 2U);
   NarrowRequest& narrow = request.narrow.emplace();
   narrow.query.times = {{40.0, 60.0}};  // when the tenth happened; it was archived at 900
-  SearchResult found = *memory->Search(request);
+  SearchResult found = *memory->search().Find(request);
   EXPECT_EQ(StreamsOf(found), std::vector<int64_t>{9});
   EXPECT_EQ(found.narrowed_by, graph::NarrowedBy::kTimesAndAllTags);
   EXPECT_EQ(found.narrowed_to, 1);
   narrow.query = {{}, {"red fox", "nobody's"}};
-  found = *memory->Search(request);
+  found = *memory->search().Find(request);
   EXPECT_EQ(StreamsOf(found), std::vector<int64_t>{9});
   EXPECT_EQ(found.narrowed_by, graph::NarrowedBy::kTimesAndSomeTags);
   narrow.query = {{{1e6, 2e6}}, {}};
-  EXPECT_EQ(memory->Search(request)->groups.size(), 2U);  // soft
+  EXPECT_EQ(memory->search().Find(request)->groups.size(), 2U);  // soft
   narrow.soft = false;
-  EXPECT_TRUE(memory->Search(request)->groups.empty());
+  EXPECT_TRUE(memory->search().Find(request)->groups.empty());
   // What is forgotten is of no time any more.
   narrow.query = {{}, {"red fox"}};
-  const int64_t tenth = memory->Pages()[9].block;
-  ASSERT_TRUE(memory->Forget(std::span(&tenth, 1)).ok());
+  const int64_t tenth = memory->blocks().Pages()[9].block;
+  ASSERT_TRUE(memory->blocks().Forget(std::span(&tenth, 1)).ok());
   narrow.soft = true;
-  EXPECT_EQ(memory->Search(request)->narrowed_by, graph::NarrowedBy::kNothing);
-  EXPECT_TRUE(std::ranges::none_of(memory->TagBuckets(), [](const auto& of) { return of.session == 9; }));
+  EXPECT_EQ(memory->search().Find(request)->narrowed_by, graph::NarrowedBy::kNothing);
+  EXPECT_TRUE(std::ranges::none_of(memory->graph().TagBuckets(), [](const auto& of) { return of.session == 9; }));
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ std::vector<Block> MakeSaved(const std::filesystem::path& folder, float keys_tim
     for (float& key : block.keys) key *= keys_times;
     EXPECT_TRUE(Append(*memory, block).ok());
   }
-  EXPECT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
-  EXPECT_TRUE(memory->SaveIndexes().ok());
+  EXPECT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
+  EXPECT_TRUE(memory->index().Save().ok());
   return filled.blocks;
 }
 
@@ -63,13 +63,13 @@ TEST(OsSavedIndexesTest, AListWithNumbersThatCannotBeIsNotUsed) {
   const auto count = static_cast<int64_t>(blocks.size());
   {
     const auto memory = Memory::Open(folder.path(), false).value();
-    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{count}).ok());
+    ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{count}).ok());
   }
   const auto use = [&] {
     const auto memory = Memory::Open(folder.path(), true).value();
-    EXPECT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
-    EXPECT_TRUE(memory->Search(QuestionFor(blocks[0], 0, 1).Request()).ok());
-    return memory->TakeMessages().size();
+    EXPECT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
+    EXPECT_TRUE(memory->search().Find(QuestionFor(blocks[0], 0, 1).Request()).ok());
+    return memory->index().TakeMessages().size();
   };
   EXPECT_EQ(use(), 0U);
   struct Change {
@@ -98,11 +98,11 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
   const auto search = [&](const Memory& memory) {
     SearchRequest request = question.Request();
     request.kinds = {IndexPart::kHeads};
-    return memory.Search(request).value();
+    return memory.search().Find(request).value();
   };
   const auto memory = Memory::Open(folder.path(), true).value();
-  ASSERT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
-  ASSERT_TRUE(memory->TakeMessages().empty());
+  ASSERT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
+  ASSERT_TRUE(memory->index().TakeMessages().empty());
   const SearchResult expected = search(*memory);
   const std::string heads = BytesOf(folder.path() / "index" / "heads");
   for (const int opening : {1, 2, 3}) {
@@ -112,9 +112,9 @@ TEST(OsSavedIndexesTest, AnIndexThatIsReplacedWhileItIsReadIsNotUsed) {
     g_at_opening = opening;
     g_other_heads = newer.c_str();
     const auto reader = Memory::Open(folder.path(), true).value();
-    ASSERT_TRUE(reader->SetRetrievalHeads(kHeads).ok());
+    ASSERT_TRUE(reader->index().SetRetrievalHeads(kHeads).ok());
     ASSERT_EQ(g_other_heads, nullptr);
-    EXPECT_EQ(reader->TakeMessages().size(), opening == 1 ? 0U : 1U) << opening;
+    EXPECT_EQ(reader->index().TakeMessages().size(), opening == 1 ? 0U : 1U) << opening;
     if (opening > 1) ExpectSame(search(*reader), expected);
   }
 }
@@ -129,27 +129,27 @@ TEST(OsSavedIndexesTest, AnOlderPairOfFilesIsRebuiltAndSavedAsOne) {
   MakeOlderPair(index, "heads");
   const auto opened = [&] {
     auto memory = Memory::Open(folder.path(), false).value();
-    EXPECT_TRUE(memory->SetRetrievalHeads(kHeads).ok());
+    EXPECT_TRUE(memory->index().SetRetrievalHeads(kHeads).ok());
     return memory;
   };
   {
     const auto memory = opened();
-    EXPECT_EQ(memory->TakeMessages().size(), 1U);
-    ASSERT_TRUE(memory->SaveIndexes().ok());
+    EXPECT_EQ(memory->index().TakeMessages().size(), 1U);
+    ASSERT_TRUE(memory->index().Save().ok());
     EXPECT_EQ(BytesOf(index / "heads"), whole);
     Block more = blocks[0];
     more.stream = 9;
     ASSERT_TRUE(Append(*memory, more).ok());
-    ASSERT_TRUE(memory->SaveIndexes().ok());
+    ASSERT_TRUE(memory->index().Save().ok());
   }
   EXPECT_FALSE(std::filesystem::exists(index / "heads.blocks"));
-  EXPECT_TRUE(opened()->TakeMessages().empty());
+  EXPECT_TRUE(opened()->index().TakeMessages().empty());
 
   // A crash came between the two of a pair.
   PutBytes(index / "heads", whole);
   MakeOlderPair(index, "heads");
   PutBytes(index / "heads", BytesOf(index / "heads") + "more");
-  EXPECT_EQ(opened()->TakeMessages().size(), 1U);
+  EXPECT_EQ(opened()->index().TakeMessages().size(), 1U);
 }
 
 }  // namespace

@@ -32,11 +32,11 @@ struct Twins {
 Twins MakeTwins(std::unique_ptr<Memory> text, uint64_t seed) {
   Twins twins{FilledInRam(seed, kBlocks), std::move(text)};
   for (const Block& block : twins.whole.blocks) {
-    const auto id = twins.text->Append(DraftOf(block));
+    const auto id = twins.text->blocks().Append(DraftOf(block));
     EXPECT_TRUE(id.ok()) << id.status().ToString();
     EXPECT_EQ(*id, block.id);
   }
-  EXPECT_TRUE(twins.text->Flush().ok());
+  EXPECT_TRUE(twins.text->upkeep().Flush().ok());
   return twins;
 }
 
@@ -49,13 +49,13 @@ SearchRequest ByWords(const std::vector<int32_t>& ids) {
 
 // Pages, tokens and what words find, of every block of `blocks`.
 void ExpectSameText(const Memory& text, const Memory& whole, const std::vector<Block>& blocks) {
-  EXPECT_EQ(text.Pages(), whole.Pages());
+  EXPECT_EQ(text.blocks().Pages(), whole.blocks().Pages());
   for (const Block& block : blocks) {
-    const auto ids = text.TokenIds(block.stream, block.span);
+    const auto ids = text.blocks().TokenIds(block.stream, block.span);
     ASSERT_TRUE(ids.ok()) << ids.status().ToString();
     EXPECT_EQ(*ids, block.ids);
-    const auto found = text.Search(ByWords(block.ids));
-    const auto expected = whole.Search(ByWords(block.ids));
+    const auto found = text.search().Find(ByWords(block.ids));
+    const auto expected = whole.search().Find(ByWords(block.ids));
     ASSERT_TRUE(found.ok() && expected.ok());
     ASSERT_FALSE(found->groups.empty());
     ExpectSame(*found, *expected);
@@ -65,18 +65,18 @@ void ExpectSameText(const Memory& text, const Memory& whole, const std::vector<B
 TEST(OsTextMemoryTest, FindsByWordsWhatAMemoryWithKeysFinds) {
   const Twins twins = MakeTwins(Memory::Create(std::nullopt, TextManifest()).value(), 1);
   ExpectSameText(*twins.text, *twins.whole.memory, twins.whole.blocks);
-  const auto stats = twins.text->Stats();
+  const auto stats = twins.text->upkeep().Stats();
   ASSERT_TRUE(stats.ok());
   EXPECT_EQ(stats->payload_bytes, 0);
   EXPECT_EQ(stats->blocks, kBlocks);
-  EXPECT_EQ(stats->pages, static_cast<int64_t>(twins.text->Pages().size()));
+  EXPECT_EQ(stats->pages, static_cast<int64_t>(twins.text->blocks().Pages().size()));
 }
 
 TEST(OsTextMemoryTest, IsKeptOpenedForkedExportedAndScrubbed) {
   const TemporaryFolder folder;
   Twins twins = MakeTwins(Memory::Create(folder.path() / "memory", TextManifest()).value(), 2);
-  ASSERT_TRUE(twins.text->Fork(folder.path() / "fork").ok());
-  ASSERT_TRUE(twins.text->Export(folder.path() / "file").ok());
+  ASSERT_TRUE(twins.text->upkeep().Fork(folder.path() / "fork").ok());
+  ASSERT_TRUE(twins.text->upkeep().Export(folder.path() / "file").ok());
   twins.text.reset();
   const std::vector<std::function<Result<std::unique_ptr<Memory>>()>> ways = {
       [&] { return Memory::Open(folder.path() / "memory", false); },
@@ -89,7 +89,7 @@ TEST(OsTextMemoryTest, IsKeptOpenedForkedExportedAndScrubbed) {
     const auto memory = open();
     ASSERT_TRUE(memory.ok()) << memory.status().ToString();
     ExpectSameText(**memory, *twins.whole.memory, twins.whole.blocks);
-    const auto report = (*memory)->Verify(false);
+    const auto report = (*memory)->upkeep().Verify(false);
     ASSERT_TRUE(report.ok());
     EXPECT_EQ(report->blocks, kBlocks);
     EXPECT_TRUE(report->damage.empty());
@@ -101,10 +101,10 @@ TEST(OsTextMemoryTest, WhatIsForgottenIsGone) {
   const Twins twins = MakeTwins(Memory::Create(folder.path() / "memory", TextManifest()).value(), 3);
   const Block& gone = twins.whole.blocks[7];
   for (Memory* memory : {twins.text.get(), twins.whole.memory.get()}) {
-    ASSERT_TRUE(memory->Forget(std::vector<int64_t>{gone.id}).ok());
-    ASSERT_TRUE(memory->Compact().ok());
+    ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{gone.id}).ok());
+    ASSERT_TRUE(memory->upkeep().Compact().ok());
   }
-  EXPECT_EQ(twins.text->TokenIds(gone.stream, gone.span).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(twins.text->blocks().TokenIds(gone.stream, gone.span).status().code(), StatusCode::kNotFound);
   std::vector<Block> kept = twins.whole.blocks;
   kept.erase(kept.begin() + 7);
   ExpectSameText(*twins.text, *twins.whole.memory, kept);
@@ -114,21 +114,21 @@ TEST(OsTextMemoryTest, RefusesKeysAndValuesAndWhatNeedsThem) {
   const Twins twins = MakeTwins(Memory::Create(std::nullopt, TextManifest()).value(), 4);
   Memory& memory = *twins.text;
   const Block& block = twins.whole.blocks.front();
-  const std::vector<PageRef> pages = memory.Pages();
+  const std::vector<PageRef> pages = memory.blocks().Pages();
 
   std::mt19937_64 random(5);
   EXPECT_EQ(Append(memory, RandomBlock(random, 9, 0, 6)).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory.SetRetrievalHeads(kHeads).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory.index().SetRetrievalHeads(kHeads).code(), StatusCode::kInvalidArgument);
   for (const IndexPart kind : {IndexPart::kMeanPool, IndexPart::kHnsw}) {
     SearchRequest request = ByWords(block.ids);
     const std::vector<float> query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
     request.kinds = {kind};
     request.mean_query = query;
-    EXPECT_EQ(memory.Search(request).status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(memory.search().Find(request).status().code(), StatusCode::kInvalidArgument);
   }
   std::vector<float> keys(static_cast<size_t>(kKvHeads * pages[0].span.size() * kDim));
-  EXPECT_EQ(memory.ReadKeys(pages[0], 0, keys).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(memory.Pages(), pages);
+  EXPECT_EQ(memory.blocks().ReadKeys(pages[0], 0, keys).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(memory.blocks().Pages(), pages);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::vector<float> VectorOf(int64_t block) {
 void AddVectors(Memory& memory, int64_t first, int64_t last) {
   const std::vector<int32_t> first_page{0};
   for (int64_t block = first; block <= last; ++block) {
-    ASSERT_TRUE(memory.AddPageVectors(block, first_page, VectorOf(block)).ok());
+    ASSERT_TRUE(memory.index().AddPageVectors(block, first_page, VectorOf(block)).ok());
   }
 }
 
@@ -41,12 +41,12 @@ void Work(const std::filesystem::path& folder, bool has_encoder, int pipe) {
   };
   const auto memory = Memory::Open(folder, false).value();
   if (has_encoder) {
-    if (!memory->SetPageVectors(kEncoder).ok()) ::_exit(6);
+    if (!memory->index().SetPageVectors(kEncoder).ok()) ::_exit(6);
     AddVectors(*memory, 4, kBlocks);
-    if (memory->SaveIndexes().ok()) tell('s');
+    if (memory->index().Save().ok()) tell('s');
   }
-  if (memory->Forget(std::vector<int64_t>{kForgotten}).ok()) tell('f');
-  if (memory->Compact().ok()) tell('c');
+  if (memory->blocks().Forget(std::vector<int64_t>{kForgotten}).ok()) tell('f');
+  if (memory->upkeep().Compact().ok()) tell('c');
   ::_exit(0);  // a process that ends without closing its memory
 }
 
@@ -56,9 +56,9 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
   const std::filesystem::path before = root.path() / "before";
   {
     const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 71, kBlocks);
-    ASSERT_TRUE(filled.memory->SetPageVectors(kEncoder).ok());
+    ASSERT_TRUE(filled.memory->index().SetPageVectors(kEncoder).ok());
     AddVectors(*filled.memory, 1, 3);
-    ASSERT_TRUE(filled.memory->SaveIndexes().ok());
+    ASSERT_TRUE(filled.memory->index().Save().ok());
   }
   for (const bool has_encoder : {true, false}) {
     bool died = true;
@@ -83,11 +83,11 @@ TEST(OsVectorsCrash, NoVectorThatWasSavedIsLostAndNoneIsWrong) {
       ASSERT_TRUE(died || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
 
       const auto memory = Memory::Open(folder, false).value();
-      ASSERT_TRUE(memory->SetPageVectors(kEncoder).ok());
-      EXPECT_EQ(memory->TakeMessages(), std::vector<std::string>());
+      ASSERT_TRUE(memory->index().SetPageVectors(kEncoder).ok());
+      EXPECT_EQ(memory->index().TakeMessages(), std::vector<std::string>());
       std::set<int64_t> without;
-      for (const PageRef& page : memory->PagesWithoutVectors()) without.insert(page.block);
-      const bool forgotten = memory->Blocks({})->size() < static_cast<size_t>(kBlocks);
+      for (const PageRef& page : memory->index().PagesWithoutVectors()) without.insert(page.block);
+      const bool forgotten = memory->blocks().Infos({})->size() < static_cast<size_t>(kBlocks);
       EXPECT_TRUE(forgotten || !told.contains('f'));
       for (int64_t block = 1; block <= kBlocks; ++block) {
         if (block == kForgotten && forgotten) continue;

@@ -35,8 +35,8 @@ def new_memory(folder: Path | None, codes: list[Any]) -> _core.Memory:
     )
     memory = _core.Memory.create(None if folder is None else str(folder), manifest)
     for tokens, of_block in zip(LENGTHS, codes, strict=True):
-        begin = memory.stream_end(0)
-        memory.append(
+        begin = memory.blocks.stream_end(0)
+        memory.blocks.append(
             stream=0,
             begin=begin,
             end=begin + tokens,
@@ -48,5 +48,5 @@ def new_memory(folder: Path | None, codes: list[Any]) -> _core.Memory:
             payload=np.zeros(0, dtype=np.uint8),
             tensors={} if of_block is None else {TENSOR: of_block},
         )
-    memory.flush()
+    memory.upkeep.flush()
     return memory

@@ -15,12 +15,14 @@ VECTOR = 6  # dimension of the page vectors
 def turn_on(core: Any) -> None:
     """Turn on every index, and give random vectors to pages that have none."""
     if not core.manifest().text_alone:
-        core.set_retrieval_heads(HEADS)
-    core.set_page_vectors("random", VECTOR)
-    for block in sorted({page.block for page in core.pages_without_vectors()}):
-        pages = np.array([page.page for page in core.pages_without_vectors() if page.block == block], dtype=np.int32)
+        core.index.set_retrieval_heads(HEADS)
+    core.index.set_page_vectors("random", VECTOR)
+    for block in sorted({page.block for page in core.index.pages_without_vectors()}):
+        pages = np.array(
+            [page.page for page in core.index.pages_without_vectors() if page.block == block], dtype=np.int32
+        )
         vectors = np.random.default_rng(block).standard_normal((len(pages), VECTOR)).astype(np.float32)
-        core.add_page_vectors(block, pages, vectors)
+        core.index.add_page_vectors(block, pages, vectors)
 
 
 def queries(head_dim: int, kv_heads: int) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def queries(head_dim: int, kv_heads: int) -> dict[str, Any]:
 
 def found(core: Any, kinds: list[str], asked: dict[str, Any], **filters: Any) -> list[dict[str, Any]]:
     """Return the groups that a search by `kinds` finds."""
-    result = core.search(kinds=kinds, max_groups=3, neighbours=1, token_budget=60, stream=7, **asked, **filters)
+    result = core.search.find(kinds=kinds, max_groups=3, neighbours=1, token_budget=60, stream=7, **asked, **filters)
     return [
         {
             "pages": [[page.block, page.page, page.stream, page.begin, page.end] for page in group.pages],
@@ -51,12 +53,12 @@ def answers(core: Any) -> dict[str, Any]:
     """Return all that `core` answers. Its indexes must be on (see `turn_on`), or it must be of text alone."""
     manifest = core.manifest()
     blocks = []
-    for block in core.blocks():
-        pages = [page for page in core.pages() if page.block == block.id]
+    for block in core.blocks.infos():
+        pages = [page for page in core.blocks.pages() if page.block == block.id]
         payload = np.zeros(0, dtype=np.uint8)
         if not manifest.text_alone:
             payload = np.zeros(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
-            core.read_pages(pages, payload)
+            core.blocks.read_pages(pages, payload)
         blocks.append(
             {
                 "id": block.id,
@@ -67,7 +69,7 @@ def answers(core: Any) -> dict[str, Any]:
                 "created_at": block.created_at,
                 "tags": list(block.tags),
                 "pages": block.pages,
-                "token_ids": core.token_ids(block.stream, block.begin, block.end).tolist(),
+                "token_ids": core.blocks.token_ids(block.stream, block.begin, block.end).tolist(),
                 "payload_bytes": len(payload),
                 "payload_crc32": zlib.crc32(payload.tobytes()),
             }
@@ -81,7 +83,7 @@ def answers(core: Any) -> dict[str, Any]:
     file = core.file("frame")
     return {
         "blocks": blocks,
-        "stream_ends": [core.stream_end(stream) for stream in (0, 1)],
+        "stream_ends": [core.blocks.stream_end(stream) for stream in (0, 1)],
         "attributes": dict(core.manifest().attributes),
         "file_crc32": None if file is None else zlib.crc32(file),
         "searches": {"+".join(names): found(core, names, asked) for names in kinds},

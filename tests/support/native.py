@@ -59,7 +59,7 @@ class Written:
             "token_ids": self.ids,
             "payload": self.payload(),
         }
-        return memory.append(**(fields | changes))
+        return memory.blocks.append(**(fields | changes))
 
 
 def fill(memory: _core.Memory, blocks: int = 8, tokens: int = 10) -> list[Written]:

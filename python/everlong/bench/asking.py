@@ -53,8 +53,8 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     assert profile is not None
     # A question in the words of the middle of the book, so that pages share words with it.
     core = mm.memory.core
-    begin = min(_ASKED_OF, core.stream_end(0) // 2)
-    ids = torch.from_numpy(core.token_ids(0, begin, begin + QUESTION_TOKENS).astype(np.int64))
+    begin = min(_ASKED_OF, core.blocks.stream_end(0) // 2)
+    ids = torch.from_numpy(core.blocks.token_ids(0, begin, begin + QUESTION_TOKENS).astype(np.int64))
     whole = slice(0, len(ids))
     question = median_ms(lambda: mm.searcher.states_of(ids, whole), rounds, device)
     tapped = Tapped(ids.numpy().astype(np.int32), mm.searcher.states_of(ids, whole), profile)

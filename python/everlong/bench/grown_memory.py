@@ -33,17 +33,17 @@ def grow(mm: MemoryModel, tokens: int) -> int:
     whole = [block for block in mm.memory.blocks() if block.source != _COPY and block.span[0] > 0][:-1]
     payloads = []
     for block in whole:
-        pages = core.pages_of(0, *block.span)
+        pages = core.blocks.pages_of(0, *block.span)
         payload = np.empty(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
-        core.read_pages(pages, payload)
+        core.blocks.read_pages(pages, payload)
         payloads.append(payload)
     ids = np.asarray(_book_ids(mm, 300_000), dtype=np.int32)
-    have, at, copies = mm.memory.stats().tokens, core.stream_end(_STREAM), 0
+    have, at, copies = mm.memory.stats().tokens, core.blocks.stream_end(_STREAM), 0
     while have < tokens:
         block, payload = whole[copies % len(whole)], payloads[copies % len(whole)]
         length = block.span[1] - block.span[0]
         first = at % (len(ids) - length)
-        core.append(
+        core.blocks.append(
             stream=_STREAM,
             begin=at,
             end=at + length,

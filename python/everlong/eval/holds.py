@@ -18,6 +18,8 @@ def holds_text(core: _core.Memory, tokenizer: Any, parts: Sequence[Part], tokens
         end = min(part.end, tokens)
         if end <= part.begin:
             break
-        if not np.array_equal(core.token_ids(0, part.begin, end), encode(tokenizer, part.text)[: end - part.begin]):
+        if not np.array_equal(
+            core.blocks.token_ids(0, part.begin, end), encode(tokenizer, part.text)[: end - part.begin]
+        ):
             return False
     return True

@@ -252,6 +252,6 @@ def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: A
     Other books in the same folder, or an earlier release of everlong, plant the same questions elsewhere.
     """
     with Memory.open(folder, read_only=True) as memory:
-        tokens = memory.core.stream_end(0)
+        tokens = memory.core.blocks.stream_end(0)
         if tokens < texts[-1].end or not holds_text(memory.core, tokenizer, texts, tokens):
             raise ValueError(f"{folder} holds another text (books, tasks): name another folder with --out")

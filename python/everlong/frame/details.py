@@ -67,7 +67,7 @@ class DetailTokens:
             details = self._details(block)
             if details is not None:
                 own = details if self._around is not None else torch.cat([self._start, details, self._end])
-                found[block] = SoftBlock(self._core.block(block), own)
+                found[block] = SoftBlock(self._core.blocks.info(block), own)
         if self._around is not None and found:
             first, last = next(iter(found)), next(reversed(found))
             found[first] = SoftBlock(found[first].block, torch.cat([self._around[0], found[first].embeds]))
@@ -76,14 +76,14 @@ class DetailTokens:
 
     def has(self, block: int) -> bool:
         """Return whether that block has some. Raise MemoryNotFoundError where there is no such block, or no more."""
-        dtype, shape = self._core.block_tensor_shapes(block).get(self._tensor, ("", ()))
+        dtype, shape = self._core.blocks.tensor_shapes(block).get(self._tensor, ("", ()))
         return are_details(dtype, shape, self._start.shape[1])
 
     def _details(self, block: int) -> torch.Tensor | None:
         """Return a block's Detail Tokens [n, hidden size] fp32; None where it has none."""
         if not self.has(block):
             return None
-        return torch.from_numpy(self._core.block_tensor(block, self._tensor).astype(np.float32))
+        return torch.from_numpy(self._core.blocks.tensor(block, self._tensor).astype(np.float32))
 
 
 def _bracket(model: Any, mark: Sequence[int]) -> torch.Tensor:

@@ -345,7 +345,7 @@ class Frame(abc.ABC):
             if refusals := self._let_arrive():
                 raise refusals[0]
             with interrupts_between_steps():
-                self.memory.core.flush()
+                self.memory.core.upkeep.flush()
                 keep_checkpoint(self.memory.core, self._due)
             self._due, self._due_after = None, self._due_after + CHECKPOINT_TOKENS
 
@@ -355,7 +355,7 @@ class Frame(abc.ABC):
         if layers := {*self._observed_layers, *self.parts.layers_of_what_is_heard()}:
             HiddenTap(self.served.model, layers)  # layers that cannot be read are refused now
         self.parts.load_state(core)
-        end = core.stream_end(stream)
+        end = core.blocks.stream_end(stream)
         last = load_checkpoint(core)
         # The checkpoint's newest text was forgotten: it must go, before other text gets those places.
         outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
@@ -385,7 +385,7 @@ class Frame(abc.ABC):
         elif last.stream_end == end:
             self._noted = self._progress()
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
-            self._last_id = int(core.token_ids(stream, end - 1, end)[0])
+            self._last_id = int(core.blocks.token_ids(stream, end - 1, end)[0])
 
     def _ids_behind(self, last: Checkpoint, end: int) -> torch.Tensor:
         """Return ids [n] of the archived tokens before `end` that a frame which stood at `last` has to read again.
@@ -400,8 +400,8 @@ class Frame(abc.ABC):
         if not 0 <= rolling_from <= begin < end <= begin + 2 * CHECKPOINT_TOKENS:
             return nothing
         try:
-            core.token_ids(stream, 0, min(begin, self.config.frame.sink_tokens))
-            ids = core.token_ids(stream, rolling_from, end)
+            core.blocks.token_ids(stream, 0, min(begin, self.config.frame.sink_tokens))
+            ids = core.blocks.token_ids(stream, rolling_from, end)
         except MemoryNotFoundError:
             return nothing
         behind = torch.from_numpy(ids[begin - rolling_from :].astype(np.int64))
@@ -425,7 +425,7 @@ class Frame(abc.ABC):
 
     def _own_pages(self) -> list[_core.PageRef]:
         """Return the stream's pages in order of time."""
-        return [page for page in self.memory.core.pages() if page.stream == self.os.stream]
+        return [page for page in self.memory.core.blocks.pages() if page.stream == self.os.stream]
 
     # --- computing
 
@@ -592,7 +592,7 @@ class Frame(abc.ABC):
         self._topics_until = None
         self._decide(lambda: self.os.end_of_text(), None)
         if not self.memory.core.read_only:
-            self.memory.core.flush()
+            self.memory.core.upkeep.flush()
 
     def begin_prompt(self, recall: RecallPages | None) -> None:
         """Tell the Memory OS that a question is about to be read."""
@@ -672,8 +672,8 @@ class Frame(abc.ABC):
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
         """Return the tokens that an earlier process chose of a block; None where they are not known."""
         core = self.memory.core
-        (page, *_) = core.pages_of(self.os.stream, trim.begin, trim.begin + 1)
-        chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
+        (page, *_) = core.blocks.pages_of(self.os.stream, trim.begin, trim.begin + 1)
+        chosen = chosen_in(core.blocks.tensors(page.block), trim.begin, trim.end) or []
         free = {token for run in trim.runs for token in range(*run)}
         return chosen if 0 < len(chosen) <= trim.tokens and free.issuperset(chosen) else None
 
@@ -698,7 +698,7 @@ class Frame(abc.ABC):
         if chosen:
             tensors |= self._chosen_tensors(action, chosen, rolling_begin)
         append = functools.partial(
-            self.memory.core.append,
+            self.memory.core.blocks.append,
             stream=self.os.stream,
             begin=action.begin,
             end=action.end,
@@ -740,7 +740,7 @@ class Frame(abc.ABC):
         """Return ids int64 [n] on the CPU, of a block that was just closed."""
         first = len(self._unarchived_ids) - (self.os.stream_end - begin)
         if first < 0:  # it began before the process that reads it again
-            return torch.from_numpy(self.memory.core.token_ids(self.os.stream, begin, end).astype(np.int64))
+            return torch.from_numpy(self.memory.core.blocks.token_ids(self.os.stream, begin, end).astype(np.int64))
         return torch.tensor(self._unarchived_ids[first : first + end - begin], dtype=torch.int64, device="cpu")
 
     def observe(self, on_block: OnBlock, *, hidden_layers: Sequence[int] = (), background: bool = False) -> Observation:
@@ -812,8 +812,8 @@ class Frame(abc.ABC):
                 out.append(page)
             elif page.block not in named:
                 named.add(page.block)
-                block = core.block(page.block)
-                whole = core.pages_of(block.stream, block.begin, block.end)
+                block = core.blocks.info(page.block)
+                whole = core.blocks.pages_of(block.stream, block.begin, block.end)
                 out += reversed(whole)
                 by_page |= {identity(one): temperature.get(identity(page), 1.0) for one in whole}
         return out[::-1], by_page
@@ -823,7 +823,7 @@ class Frame(abc.ABC):
         begin, end = self.os.conversation
         if begin >= end:
             return []
-        newest = self.memory.core.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
+        newest = self.memory.core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
         return [page for page in newest if page.begin >= begin]
 
     def clear_recalled(self) -> None:
@@ -840,7 +840,7 @@ class Frame(abc.ABC):
         """Return ids [n] int64 of the newest `count` archived tokens; none where they were forgotten or refused."""
         end = self.os.archived_until
         try:
-            ids = self.memory.core.token_ids(self.os.stream, max(0, end - count), end)
+            ids = self.memory.core.blocks.token_ids(self.os.stream, max(0, end - count), end)
         except MemoryNotFoundError:
             return torch.zeros(0, dtype=torch.int64, device="cpu")
         return torch.from_numpy(ids.astype(np.int64))
@@ -849,7 +849,7 @@ class Frame(abc.ABC):
         """Return ids [n] of placed tokens, as the memory has them."""
         core = self.memory.core
         spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
-        ids = [core.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
+        ids = [core.blocks.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
         return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
 
     # --- leaving no trace

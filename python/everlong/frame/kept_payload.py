@@ -62,8 +62,8 @@ def kept_payload(
     `block_bytes` returns the bytes of a number of tokens.
     """
     try:
-        found = core.block(block)
-        tensors = {name: core.block_tensor(block, name) for name in (TOKENS, payload_name(writer))}
+        found = core.blocks.info(block)
+        tensors = {name: core.blocks.tensor(block, name) for name in (TOKENS, payload_name(writer))}
     except MemoryNotFoundError:
         return None
     chosen, payload = chosen_in(tensors, found.begin, found.end), tensors[payload_name(writer)]

@@ -291,8 +291,8 @@ class KvFrame(Frame):
         core, part = self.memory.core, self.parts.keeper
         while part is not None and new:
             try:
-                (page,) = core.pages_of(self.os.stream, new[0], new[0] + 1)
-                block = core.block(page.block)
+                (page,) = core.blocks.pages_of(self.os.stream, new[0], new[0] + 1)
+                block = core.blocks.info(page.block)
             except (MemoryNotFoundError, ValueError):
                 new = new[1:]
                 continue
@@ -498,7 +498,7 @@ class KvFrame(Frame):
             offset += self._page_bytes(run)
         staged = self._transfer.stage(offset)
         pages = [run.page for run in runs]
-        reads = self.memory.core.start_read_pages(pages, 0, self.served.layers, staged.array)
+        reads = self.memory.core.blocks.start_read_pages(pages, 0, self.served.layers, staged.array)
         return _Batch(table, staged, reads)
 
     def _write(self, batch: _Batch, cache: ResidentCache) -> None:
@@ -552,7 +552,7 @@ class KvFrame(Frame):
         end = self.os.stream_end
         if first == end:
             return
-        ids = torch.from_numpy(self.memory.core.token_ids(self.os.stream, first, end).astype(np.int64))
+        ids = torch.from_numpy(self.memory.core.blocks.token_ids(self.os.stream, first, end).astype(np.int64))
         position = self.os.next_position() - len(ids)
         cache.end -= len(ids)
         for chunk in torch.split(ids, self.config.frame.chunk_tokens):

@@ -42,13 +42,13 @@ class OlderBlocks:
                 return
             layers = self._needs().hidden_layers
             try:
-                found = self._core.block(block)
+                found = self._core.blocks.info(block)
                 ids, before = self._ids(found, behind_context=bool(layers))
                 hidden: dict[int, torch.Tensor] = {}
                 if layers:
                     states = shallow_states(self._model, ids, layers)
                     hidden = {layer: rows[before:] for layer, rows in states.items()}
-                self._core.put_tensors(block, self._make(block, (found.begin, found.end), ids[before:], hidden))
+                self._core.blocks.put_tensors(block, self._make(block, (found.begin, found.end), ids[before:], hidden))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
 
@@ -56,8 +56,8 @@ class OlderBlocks:
         """Return ids of the block after those of its context, and how many of these there are."""
         before = min(block.begin, _CONTEXT_TOKENS) if behind_context else 0
         try:
-            ids = self._core.token_ids(block.stream, block.begin - before, block.end)
+            ids = self._core.blocks.token_ids(block.stream, block.begin - before, block.end)
         except MemoryNotFoundError:  # what stood before it was forgotten
             before = 0
-            ids = self._core.token_ids(block.stream, block.begin, block.end)
+            ids = self._core.blocks.token_ids(block.stream, block.begin, block.end)
         return torch.from_numpy(ids.astype(np.int64)), before

@@ -39,13 +39,15 @@ class OlderKept:
 
     def missing(self) -> list[int]:
         """Return the ids of the blocks that have no payload of this writer, in order of archiving."""
-        blocks = [block for block in self._core.blocks() if self._first(block) < block.end and self._lacks(block.id)]
+        blocks = [
+            block for block in self._core.blocks.infos() if self._first(block) < block.end and self._lacks(block.id)
+        ]
         self._chooses = not all(self._chosen(block) for block in blocks)
         return [block.id for block in blocks]
 
     def _lacks(self, block: int) -> bool:
         try:
-            return self._name not in self._core.block_tensor_shapes(block)
+            return self._name not in self._core.blocks.tensor_shapes(block)
         except MemoryNotFoundError:  # forgotten meanwhile: there is nothing to make
             return False
 
@@ -56,7 +58,7 @@ class OlderKept:
     @torch.no_grad()
     def tensors(self, block_id: int, _: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
         """Make a block's tensors, as the hook `block` of a part does."""
-        block = self._core.block(block_id)
+        block = self._core.blocks.info(block_id)
         first = self._first(block)
         ids, hidden = ids[first - block.begin :], {layer: rows[first - block.begin :] for layer, rows in hidden.items()}
         k, v = (rows[:, :, first - block.begin :].float() for rows in self._rows(block))
@@ -70,7 +72,7 @@ class OlderKept:
 
     def _chosen(self, block: _core.BlockInfo) -> list[int] | None:
         try:
-            return chosen_in({TOKENS: self._core.block_tensor(block.id, TOKENS)}, block.begin, block.end)
+            return chosen_in({TOKENS: self._core.blocks.tensor(block.id, TOKENS)}, block.begin, block.end)
         except MemoryNotFoundError:
             return None
 
@@ -82,10 +84,10 @@ class OlderKept:
     def _rows(self, block: _core.BlockInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return k, v [L, Hkv, n, D] fp32, un-rotated, as the archive has them."""
         core, page_tokens = self._core, self._config.archive.page_tokens
-        pages = core.pages_of(block.stream, block.begin, block.end)
+        pages = core.blocks.pages_of(block.stream, block.begin, block.end)
         lengths = [page.end - page.begin for page in pages]
         payload = np.zeros(sum(map(core.page_bytes, lengths)), dtype=np.uint8)
-        core.read_pages(pages, payload)
+        core.blocks.read_pages(pages, payload)
         manifest = core.manifest()
         shape = (manifest.layers, manifest.kv_heads, manifest.head_dim)
         rows = plain_rows(

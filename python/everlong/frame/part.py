@@ -101,7 +101,7 @@ class Vectors:
 class Finds:
     """What a part does for a question."""
 
-    query: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # further arguments of `core.search`
+    query: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # further arguments of `core.search.find`
     vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
     walk: _core.Walk | None = None  # how the search goes on from the pages that it found
     added: Sequence[tuple[_core.PageRef, float]] = ()  # what is added to scores of pages

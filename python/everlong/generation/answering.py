@@ -200,7 +200,7 @@ class Answering:
         pages: list[_core.PageRef] = []
         for named in recall if isinstance(recall, Iterable) else [recall]:
             if isinstance(named, Recall):
-                pages += self._core.pages_of(self._frame.os.stream, *named.span)
+                pages += self._core.blocks.pages_of(self._frame.os.stream, *named.span)
             elif isinstance(named, _core.PageRef):
                 pages.append(named)
             else:

@@ -542,8 +542,10 @@ class MemoryModel:
         a block that does not exist or was forgotten.
         """
         self._turns.require_open()
-        block = self.memory.core.block(block_id)
-        return decode_text(self.tokenizer, self.memory.core.token_ids(block.stream, block.begin, block.end).tolist())
+        block = self.memory.core.blocks.info(block_id)
+        return decode_text(
+            self.tokenizer, self.memory.core.blocks.token_ids(block.stream, block.begin, block.end).tolist()
+        )
 
     @property
     def stream_tokens(self) -> int:

@@ -74,4 +74,4 @@ def _recalled(
     if policy == "prompt":
         return recalled
     os = frame.os
-    return Recalled(frame.memory.core.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))
+    return Recalled(frame.memory.core.search.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))

@@ -76,17 +76,17 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
 
 def _in_order(old: Memory) -> Iterator[_core.BlockInfo]:
     """Yield its blocks, stream after stream, each in order of time."""
-    yield from sorted(old.core.blocks(), key=lambda block: (block.stream, block.begin))
+    yield from sorted(old.core.blocks.infos(), key=lambda block: (block.stream, block.begin))
 
 
 def _ids_of(old: Memory, block: _core.BlockInfo) -> npt.NDArray[Any]:
-    return old.core.token_ids(block.stream, block.begin, block.end)
+    return old.core.blocks.token_ids(block.stream, block.begin, block.end)
 
 
 def _tokens_there(frame: Frame, old: Memory) -> int:
     """Return how many of the tokens of `old` the frame's memory has. ValueError where it has others."""
     core, stream = frame.memory.core, frame.os.stream
-    end = core.stream_end(stream)
+    end = core.blocks.stream_end(stream)
     other = ValueError("the memory holds something else than the beginning of what is to be rebuilt: name a new one")
     compared = 0
     for block in _in_order(old):
@@ -94,7 +94,7 @@ def _tokens_there(frame: Frame, old: Memory) -> int:
             break
         ids = _ids_of(old, block)[: end - compared]
         try:
-            same = np.array_equal(core.token_ids(stream, compared, compared + len(ids)), ids)
+            same = np.array_equal(core.blocks.token_ids(stream, compared, compared + len(ids)), ids)
         except MemoryNotFoundError:  # forgotten in the new one
             raise other from None
         if not same:

@@ -76,12 +76,12 @@ class MemoryGraph:
 
     def __len__(self) -> int:
         """Return how many nodes there are."""
-        stored = self._core.stats().graph_nodes
+        stored = self._core.upkeep.stats().graph_nodes
         return stored and stored + len(self._derived().nodes)
 
     def nodes(self, kind: NodeKind | None = None) -> list[Node]:
         """Return all nodes, or those of a kind, by id."""
-        found = self._core.graph()[0] if kind is None else self._core.graph_nodes(kind)
+        found = self._core.graph.read()[0] if kind is None else self._core.graph.nodes(kind)
         nodes = list(map(_node_of, found))
         if kind in (None, "timeline", "entity"):
             nodes += [_derived_node(node) for node in self._derived().nodes if kind in (None, node.kind)]
@@ -93,11 +93,11 @@ class MemoryGraph:
             for node in self._derived().nodes:
                 if node.id == id:
                     return _derived_node(node)
-        return _node_of(self._core.graph_node(id))
+        return _node_of(self._core.graph.node(id))
 
     def edges(self) -> list[Edge]:
         """Return all edges, by source, target and kind."""
-        edges = [*map(_edge_of, self._core.graph()[1]), *map(_derived_edge, self._derived().edges)]
+        edges = [*map(_edge_of, self._core.graph.read()[1]), *map(_derived_edge, self._derived().edges)]
         return sorted(edges, key=lambda edge: (edge.source, edge.target))
 
     def neighbours(self, id: int, kind: EdgeKind | None = None, *, incoming: bool = False) -> list[int]:
@@ -108,7 +108,7 @@ class MemoryGraph:
         """
         self.node(id)
         near, far = ("target", "source") if incoming else ("source", "target")
-        edges: list[_core.GraphEdge | DerivedEdge] = [*self._core.graph_edges(id)]
+        edges: list[_core.GraphEdge | DerivedEdge] = [*self._core.graph.edges(id)]
         if kind not in _STORED:
             edges += self._derived().edges
         named = (edge for edge in edges if getattr(edge, near) == id and kind in (None, edge.kind))
@@ -119,8 +119,8 @@ class MemoryGraph:
 
         Phrases are what a tagger said (`archive.tagger`). Where none did, it is the source of most of its blocks.
         """
-        nodes, edges = self._core.graph()
-        blocks = {block.id: block for block in self._core.blocks()}
+        nodes, edges = self._core.graph.read()
+        blocks = {block.id: block for block in self._core.blocks.infos()}
         below: dict[int, list[int]] = {}
         for edge in edges:
             if edge.kind == "belongs_to":
@@ -145,7 +145,7 @@ class MemoryGraph:
         node.
         """
         if set(kinds) == set(_STORED):
-            return self._core.graph_path(source, target)
+            return self._core.graph.path(source, target)
         self.node(source), self.node(target)
         beside: dict[int, set[int]] = collections.defaultdict(set)
         for edge in self.edges():
@@ -180,7 +180,7 @@ class MemoryGraph:
         except ImportError:
             raise EverlongError('networkx is not installed: pip install "everlong[graph]"') from None
         graph = networkx.MultiDiGraph()
-        blocks = {block.id: block for block in self._core.blocks()}
+        blocks = {block.id: block for block in self._core.blocks.infos()}
         for node in self.nodes():
             attributes: dict[str, str | int] = {"kind": node.kind, "level": node.level, "count": node.count}
             attributes["name"] = node.name
@@ -205,8 +205,8 @@ class MemoryGraph:
 
     def _derived(self) -> Derived:
         """Derive from the blocks that have a node."""
-        nodes = {node.id for node in self._core.graph_nodes("block")}
-        return derived_from([block for block in self._core.blocks() if block.id in nodes])
+        nodes = {node.id for node in self._core.graph.nodes("block")}
+        return derived_from([block for block in self._core.blocks.infos() if block.id in nodes])
 
 
 def _node_of(core: _core.GraphNode) -> Node:

@@ -192,7 +192,7 @@ class Memory:
                 and (roles is None or block.role in roles)
                 and where.includes(block.happened or block.created_at)
             ]
-        infos = self.core.blocks(source=source, tag=tag, since=seconds(after), before=seconds(before))
+        infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
 
     def forget(
@@ -219,34 +219,34 @@ class Memory:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
         if ids:
-            self.core.forget(ids)
+            self.core.blocks.forget(ids)
         return len(ids)
 
     def flush(self) -> None:
         """Wait until all that was archived is durable. Raise what went wrong with a block since the last flush."""
-        self.core.flush()
+        self.core.upkeep.flush()
 
     def compact(self) -> int:
         """Remove what forgotten blocks left in every file. Return the bytes given back."""
-        return self.core.compact()
+        return self.core.upkeep.compact()
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""
-        return VerifyReport.of(self.core.verify(repair))
+        return VerifyReport.of(self.core.upkeep.verify(repair))
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
         folder = _place(path)
-        self.core.fork(folder)
+        self.core.upkeep.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
-        self.core.export_file(_place(file))
+        self.core.upkeep.export_file(_place(file))
 
     def stats(self) -> MemoryStats:
         """Return how much it holds, from the catalog. No payload is read."""
-        core = self.core.stats()
+        core = self.core.upkeep.stats()
         fields = [field.name for field in dataclasses.fields(MemoryStats)]
         carried = {"detail_bytes": detail_bytes(core.tensor_bytes), "kept_bytes": kept_bytes(core.tensor_bytes)}
         counted = {name: getattr(core, name) for name in fields if name not in carried}
@@ -271,9 +271,9 @@ class Memory:
             return
         try:
             self.log_messages()
-            self.core.flush()  # before the indexes are saved: a block that is lost cannot be made again
+            self.core.upkeep.flush()  # before the indexes are saved: a block that is lost cannot be made again
             try:
-                self.core.save_indexes()
+                self.core.index.save()
             except EverlongError as error:  # they can be made again
                 _LOGGER.warning("indexes were not saved: %s", error)
         finally:
@@ -281,7 +281,7 @@ class Memory:
 
     def log_messages(self) -> None:
         """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
-        for message in self.core.take_messages():
+        for message in self.core.index.take_messages():
             _LOGGER.warning(message)
 
     def __enter__(self) -> Memory:

@@ -52,7 +52,7 @@ class Readings:
         self.already = 0  # the same, for a reading that had read all of it to its end
         open_jobs = [job for job in self._jobs if len(job[-1]) == 1]
         for job in open_jobs:  # the process died while it read; nothing came behind that
-            job[-1].append(core.stream_end(stream))
+            job[-1].append(core.blocks.stream_end(stream))
         if open_jobs and not core.read_only:
             self._keep()
             core.set_attribute(_EARLIER, "")
@@ -138,20 +138,20 @@ class Readings:
         """Return token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
         pieces = [np.zeros(0, dtype=np.int32)]
         spans = [span for span in job if len(span) == 2]
-        for block in self._core.blocks(source=source) if spans else ():
+        for block in self._core.blocks.infos(source=source) if spans else ():
             for first, last in spans:
                 begin, end = max(first, block.begin), min(last, block.end)
                 if block.stream == self._stream and begin < end:
-                    pieces.append(self._core.token_ids(self._stream, begin, end))
+                    pieces.append(self._core.blocks.token_ids(self._stream, begin, end))
         return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
 
     def _held_as(self, text: str) -> torch.Tensor:
         """Return token ids [n] that the memory holds under the tag of a text, in order of the stream."""
         # The index tells at once that no block has a tag. The catalog is only looked through for a tag that some have.
-        if not self._core.recent_pages(self._stream, self._core.stream_end(self._stream), 1, tags=[text]):
+        if not self._core.search.recent_pages(self._stream, self._core.blocks.stream_end(self._stream), 1, tags=[text]):
             return _NOTHING
-        blocks = [block for block in self._core.blocks(tag=text) if block.stream == self._stream]
-        ids = [self._core.token_ids(self._stream, max(block.begin, self._start), block.end) for block in blocks]
+        blocks = [block for block in self._core.blocks.infos(tag=text) if block.stream == self._stream]
+        ids = [self._core.blocks.token_ids(self._stream, max(block.begin, self._start), block.end) for block in blocks]
         return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
 
     def _keep(self) -> None:

@@ -55,7 +55,7 @@ def calibrate(
     gold = sorted(rng.sample(range(len(haystack)), min(quotes, len(haystack) // 2)))
     questions = []
     for index in gold:
-        ids = core.token_ids(haystack[index].stream, haystack[index].begin, haystack[index].end)
+        ids = core.blocks.token_ids(haystack[index].stream, haystack[index].begin, haystack[index].end)
         first = rng.randint(0, max(0, len(ids) - quote_tokens))
         quote = decode(ids[first : first + quote_tokens].tolist()).strip()
         questions.append(ask(QUOTE_QUESTION.format(quote=quote), layers))
@@ -65,9 +65,11 @@ def calibrate(
     shape = (len(questions), served.layers, served.query_heads, len(haystack))
     mass = torch.zeros(shape, dtype=torch.float32, device="cpu")
     for layer in layers:
-        keys = torch.cat([torch.from_numpy(core.read_keys(page, layer)) for page in haystack], dim=1)  # [Hkv, N, D]
+        keys = torch.cat(
+            [torch.from_numpy(core.blocks.read_keys(page, layer)) for page in haystack], dim=1
+        )  # [Hkv, N, D]
         for row, (ids, queries) in enumerate(questions):
-            weights = torch.from_numpy(core.idf(ids))
+            weights = torch.from_numpy(core.search.idf(ids))
             q = rotate_queries(served.table(layer), queries[layer], query_distance)
             mass[row, layer] = _page_mass(q, keys, weights, page_of_key, len(haystack))
 
@@ -95,8 +97,8 @@ def calibrate(
 
 def pages_to_quote(core: _core.Memory) -> list[_core.PageRef]:
     """Return the pages that were read, in order of archiving. Questions and answers repeat themselves and them."""
-    read = {block.id for block in core.blocks() if block.role == "read"}
-    return [page for page in core.pages() if page.block in read]
+    read = {block.id for block in core.blocks.infos() if block.role == "read"}
+    return [page for page in core.blocks.pages() if page.block in read]
 
 
 def _page_mass(

@@ -54,7 +54,7 @@ class Citing:
         )
 
     def _whole(self, one: Offer) -> Recall:
-        info, page = self._core.block(one.page.block), one.page
+        info, page = self._core.blocks.info(one.page.block), one.page
         return self._recall(
             info.id,
             (info.begin, info.end),
@@ -75,7 +75,7 @@ class Citing:
         **said: Any,
     ) -> Recall:
         """`block`: the block that gives source, role and origin."""
-        info = self._core.block(block)
+        info = self._core.blocks.info(block)
         return Recall(
             span=span,
             score=score,
@@ -89,7 +89,7 @@ class Citing:
         )
 
     def _text(self, stream: int, span: tuple[int, int]) -> str:
-        return decode_text(self._tokenizer, self._core.token_ids(stream, *span).tolist())
+        return decode_text(self._tokenizer, self._core.blocks.token_ids(stream, *span).tolist())
 
     def _has_details(self, block: int) -> bool:
         details = self._frame.parts.details

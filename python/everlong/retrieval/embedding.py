@@ -94,7 +94,7 @@ class PageEmbedder:
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder, *, search: str = "flat") -> None:
         self._encoder = encoder
         dimension = self.query("").shape[0]
-        core.set_page_vectors(encoder_name(encoder), dimension, search)
+        core.index.set_page_vectors(encoder_name(encoder), dimension, search)
         # A fast tokenizer is not made for two threads.
         missing = self._missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
         self._background = Background(
@@ -138,7 +138,7 @@ class _MissingVectors:
 
     def encode(self, closed: Callable[[], bool]) -> None:
         """Encode block after block, until the embedder is closed."""
-        missing = self._core.pages_without_vectors()
+        missing = self._core.index.pages_without_vectors()
         for block, pages in itertools.groupby(missing, key=lambda page: page.block):
             if closed():
                 return
@@ -148,7 +148,7 @@ class _MissingVectors:
                 continue
 
     def _encode_block(self, block: int, pages: Sequence[_core.PageRef]) -> None:
-        ids = self._core.token_ids(pages[0].stream, pages[0].begin, pages[-1].end)
+        ids = self._core.blocks.token_ids(pages[0].stream, pages[0].begin, pages[-1].end)
         texts: list[str] = []
         of_page: list[int] = []
         terms: list[list[int]] = []
@@ -160,7 +160,7 @@ class _MissingVectors:
                 of_page.append(page.page)
                 terms.append(sorted({int(token) for token in ids[first:last]}))
         vectors = vectors_of(self._encoder, texts)
-        self._core.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors, terms)
+        self._core.index.add_page_vectors(block, np.asarray(of_page, dtype=np.int32), vectors, terms)
         self.encoded()
 
 

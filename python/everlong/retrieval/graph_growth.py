@@ -23,7 +23,7 @@ class GraphGrowth:
     """
 
     def __init__(self, core: _core.Memory, share: float) -> None:
-        core.set_graph(share=share)
+        core.graph.grow(share=share)
         self._background = Background(
             _Tending(core).tend,
             name="everlong graph",
@@ -55,5 +55,5 @@ class _Tending:
 
     def tend(self, closed: Callable[[], bool]) -> None:
         """Do all there is, until the growth is closed."""
-        while not closed() and self._core.tend_graph(_BLOCKS_AT_ONCE) > 0:
+        while not closed() and self._core.graph.tend(_BLOCKS_AT_ONCE) > 0:
             pass

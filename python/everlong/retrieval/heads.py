@@ -120,7 +120,7 @@ class RetrievalHeads:
     def _search_by(self, profile: IndexProfile) -> None:
         """Let the index search by the profile's heads, on the model's device."""
         search = self.search
-        self._core.set_retrieval_heads(
+        self._core.index.set_retrieval_heads(
             profile.heads,
             keys=search.heads_keys,
             device=gpu_of(self._frame.served, search.heads_device_bytes),

@@ -143,7 +143,7 @@ class NeuralInvertedIndex(VectorIndex):
 
     @classmethod
     def of(cls, core: _core.NeuralInvertedIndex) -> NeuralInvertedIndex:
-        """Return a memory's own: of `memory.core.page_lists()`."""
+        """Return a memory's own: of `memory.core.index.page_lists()`."""
         index = cls.__new__(cls)
         index._own(core)
         return index

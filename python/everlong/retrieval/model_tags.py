@@ -55,7 +55,7 @@ class ModelTags:
 
     def missing(self) -> list[int]:
         """Return the ids of the blocks that the model was not asked about, in order of archiving."""
-        return [block.id for block in self._core.blocks() if TAGGED_BY_MODEL not in block.tags]
+        return [block.id for block in self._core.blocks.infos() if TAGGED_BY_MODEL not in block.tags]
 
     def fill(self, closed: Callable[[], bool]) -> None:
         """Tag batch after batch, until `closed()`."""
@@ -69,8 +69,8 @@ class ModelTags:
         ids: dict[int, torch.Tensor] = {}
         for block in blocks:
             try:
-                info = self._core.block(block)
-                first = self._core.token_ids(info.stream, info.begin, min(info.end, info.begin + FIRST_TOKENS))
+                info = self._core.blocks.info(block)
+                first = self._core.blocks.token_ids(info.stream, info.begin, min(info.end, info.begin + FIRST_TOKENS))
             except MemoryNotFoundError:  # forgotten meanwhile
                 continue
             ids[block] = torch.from_numpy(first.astype(np.int64))
@@ -83,7 +83,7 @@ class ModelTags:
             for block, words in zip(of_length, said, strict=True):
                 tags = [key_tag(tag) for tag in self.tags_in(words)]
                 try:
-                    self._core.add_tags(block, [*tags, TAGGED_BY_MODEL])
+                    self._core.blocks.add_tags(block, [*tags, TAGGED_BY_MODEL])
                 except MemoryNotFoundError:
                     continue
 
@@ -123,4 +123,4 @@ class ModelTags:
 
     def _is_rare(self, word: str) -> bool:
         ids = encode(self._tokenizer, f" {word}").numpy().astype(np.int32)
-        return bool(np.max(self._core.idf(ids), initial=0.0) > np.log1p(_COMMON))
+        return bool(np.max(self._core.search.idf(ids), initial=0.0) > np.log1p(_COMMON))

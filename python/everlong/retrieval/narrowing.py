@@ -28,7 +28,7 @@ def keyphrases_of(core: _core.Memory, tokenizer: Any) -> Keyphrases:
 
     def rarity(words: Sequence[str]) -> list[float]:
         ids = [tokens_of(word) for word in words]
-        idf = iter(core.idf(np.array([token for of in ids for token in of], dtype=np.int32)).tolist())
+        idf = iter(core.search.idf(np.array([token for of in ids for token in of], dtype=np.int32)).tolist())
         return [max((next(idf) for _ in of), default=0.0) for of in ids]
 
     return Keyphrases(rarity)

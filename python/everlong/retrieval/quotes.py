@@ -62,7 +62,7 @@ def nearest_sentences(
     """
     found: list[Sentence] = []
     words = np.unique(asked)
-    rare = core.idf(words)
+    rare = core.search.idf(words)
     for group in groups:
         try:
             begin, ids = _with_what_is_beside(core, group)
@@ -88,7 +88,7 @@ def nearest_sentences(
 
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
     """Return what they say, in their order."""
-    ids = (core.token_ids(one.stream, one.begin, one.end).tolist() for one in sentences)
+    ids = (core.blocks.token_ids(one.stream, one.begin, one.end).tolist() for one in sentences)
     return tuple(decode_text(tokenizer, of_one).strip() for of_one in ids)
 
 
@@ -104,9 +104,9 @@ def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[i
 
     No further: another block may be one that the question was kept from.
     """
-    first, last = core.block(group.pages[0].block), core.block(group.pages[-1].block)
+    first, last = core.blocks.info(group.pages[0].block), core.blocks.info(group.pages[-1].block)
     begin, end = max(first.begin, group.begin - _BEYOND), min(last.end, group.end + _BEYOND)
-    return begin, core.token_ids(group.stream, begin, end)
+    return begin, core.blocks.token_ids(group.stream, begin, end)
 
 
 def _sentences(
@@ -129,7 +129,7 @@ def _vectors(
     """Return unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
     rows, places = [], []
     full = core.manifest().page_tokens
-    by_block = {block: core.block_tensors(block).get(near.tensor) for block in {page.block for page in group.pages}}
+    by_block = {block: core.blocks.tensors(block).get(near.tensor) for block in {page.block for page in group.pages}}
     for page in group.pages:
         kept = by_block[page.block]
         if kept is None:

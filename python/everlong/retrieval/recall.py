@@ -27,7 +27,7 @@ from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
 from everlong.text.prompt import Prompt
 
-# Returns what to add to the scores of a search's first pages; `core.search` takes it as `added`.
+# Returns what to add to the scores of a search's first pages; `core.search.find` takes it as `added`.
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 _NO_BUDGET = 1 << 40  # tokens
@@ -202,7 +202,7 @@ def search(
     if config.answer.recall_mode == "both":
         budget = max(0, budget - len(blocks) * config.detail_slots)
     core = frame.memory.core
-    result = core.search(
+    result = core.search.find(
         **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
     )
     groups = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
@@ -229,7 +229,7 @@ class Asked:
         self._core, self._parts, self._rerank = frame.memory.core, frame.parts, rerank
         self.whole = tapped.states.hidden
         if len(tapped.token_ids) > MOST_QUERY_TOKENS:
-            rarest = np.argsort(-self._core.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
+            rarest = np.argsort(-self._core.search.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
             tapped = tapped.only(np.sort(rarest))
         self.ids, self._hidden = tapped.token_ids, tapped.states.hidden
         self._finders = [one for one in self._parts.having("asked") if needs_of(one).kinds]
@@ -273,7 +273,9 @@ class Asked:
         return self._places(groups, [*self.added, *added])
 
     def _places(self, groups: int, added: Sequence[tuple[_core.PageRef, float]]) -> _core.SearchResult:
-        return self._core.search(**self.request, max_groups=groups, token_budget=_NO_BUDGET, least_share=0, added=added)
+        return self._core.search.find(
+            **self.request, max_groups=groups, token_budget=_NO_BUDGET, least_share=0, added=added
+        )
 
 
 def _with_offers(
@@ -289,14 +291,14 @@ def _with_offers(
         if stream == os.stream:  # what is in the frame does not come back
             end = max(begin, min(end, os.rolling[0]))
         try:
-            block = core.block(offer.page.block)
+            block = core.blocks.info(offer.page.block)
         except MemoryNotFoundError:  # forgotten since
             continue
-        allowed = {page.block for page in core.recent_pages(stream, block.end, 1, **where.core())}
+        allowed = {page.block for page in core.search.recent_pages(stream, block.end, 1, **where.core())}
         if block.id not in (allowed if told_of is None else allowed & told_of):
             continue
         begin, end = max(begin, block.begin), min(end, block.end)
-        of_span = core.pages_of(stream, begin, end) if begin < end else []
+        of_span = core.blocks.pages_of(stream, begin, end) if begin < end else []
         if pages := [page for page in of_span if identity(page) not in there]:
             there |= set(map(identity, pages))
             place = next((at for at, group in enumerate(groups) if group.score < offer.score), len(groups))
@@ -329,7 +331,7 @@ def _search_inputs(
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None,
     parts: Parts,
 ) -> dict[str, Any]:
-    """Return what `core.search` takes of a question, and by which index parts, before parts are asked."""
+    """Return what `core.search.find` takes of a question, and by which index parts, before parts are asked."""
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
     there = {kind for one in parts.having("asked") for kind in needs_of(one).kinds}
     not_there = ({"heads"} if profile is None else set()) | (_BY_A_PART - there)

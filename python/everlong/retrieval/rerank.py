@@ -119,7 +119,7 @@ class Reranker:
     def added_scores(
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
     ) -> list[tuple[_core.PageRef, float]]:
-        """Return what `core.search` is to add to the scores of the first candidates, as many as fit into the time."""
+        """Return what `core.search.find` is to add to the scores of the first candidates, as many as the time allows."""
         return added_by(self.lifts(prompt, places, seconds))
 
     def lifts(self, prompt: Prompt, places: Sequence[Candidate], seconds: float) -> list[tuple[Candidate, float]]:
@@ -214,7 +214,7 @@ class Reranker:
     def _text(self, pages: Sequence[_core.PageRef]) -> Iterator[torch.Tensor]:
         yield torch.tensor(self._start, dtype=torch.int64, device="cpu")
         for page in pages:
-            ids = self._frame.memory.core.token_ids(page.stream, page.begin + page.sink_tokens, page.end)
+            ids = self._frame.memory.core.blocks.token_ids(page.stream, page.begin + page.sink_tokens, page.end)
             yield torch.from_numpy(ids.astype(np.int64))
 
     def _room(self, places: Sequence[Candidate]) -> int:
@@ -250,7 +250,7 @@ class Reranker:
         forgotten: set[Page] = set()
         for block in {page.block for place in places for page in place.window}:
             try:
-                self._frame.memory.core.block(block)
+                self._frame.memory.core.blocks.info(block)
             except MemoryNotFoundError:
                 forgotten |= {identity(page) for place in places for page in place.window if page.block == block}
         for place in places:

@@ -195,7 +195,7 @@ class Searcher:
         return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
-        """Return what `core.search` and `core.rankings` take of a prompt's question, to look at index parts alone."""
+        """Return what `core.search` takes of a prompt's question, to look at index parts alone."""
         tapped = self.tap(prompt)
         asked = Asked(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
         asked.ask_finders()
@@ -210,15 +210,15 @@ class Searcher:
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """Return the pages of the newest blocks outside of the frame."""
         os = self._frame.os
-        return self._core.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+        return self._core.search.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
     def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """Return the archived pages of a span of the frame's stream, in order of time."""
         (begin, end), os = span, self._frame.os
-        pages = self._core.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
+        pages = self._core.search.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
         return [page for page in pages if page.begin < end and page.end > begin]
 
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Return whether there is a page outside of the frame, in any stream, that a search could find."""
         os = self._frame.os
-        return len(self._core.random_pages(os.stream, os.rolling[0], 1, seed=0, **where.core())) > 0
+        return len(self._core.search.random_pages(os.stream, os.rolling[0], 1, seed=0, **where.core())) > 0

@@ -53,7 +53,7 @@ def trace_of(core: _core.Memory, report: _core.WalkReport) -> WalkTrace:
             for page, came_from in zip(step.pages, step.came_from, strict=True)
         )
         steps.append(WalkStep(ways, tuple(np.asarray(step.logits, dtype=float).tolist()), step.taken))
-    return WalkTrace(loads, tuple(steps), report.looked_at, report.stopped, core.stats().pages)
+    return WalkTrace(loads, tuple(steps), report.looked_at, report.stopped, core.upkeep.stats().pages)
 
 
 def place_of(page: _core.PageRef, came_from: int = -1) -> WalkPlace:

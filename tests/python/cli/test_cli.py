@@ -300,7 +300,7 @@ def test_chat_goes_on_after_an_answer_that_was_cut_short(saved_model: Path, tmp_
     first, second = map(json.loads, chat.stdout.splitlines())
     assert (first["question"], second["question"]) == ("hello there", "and then?")
     with Memory.open(memory) as kept:
-        ids = kept.core.token_ids(0, 0, kept.core.stream_end(0)).tolist()
+        ids = kept.core.blocks.token_ids(0, 0, kept.core.blocks.stream_end(0)).tolist()
         assert kept.verify().damage == ()
     tokenizer = byte_tokenizer()
     assert tokenizer.decode(ids[:11]) == "hello there"

@@ -72,37 +72,37 @@ def test_tensors_of_a_block_come_back(in_folder: bool, tmp_path: Path) -> None:
     assert Written(rng, 0, 10, 5, "").append_to(memory) == 2
 
     def expect(memory: _core.Memory) -> None:
-        found = memory.block_tensors(1)
+        found = memory.blocks.tensors(1)
         assert list(found) == sorted(tensors, key=str.encode)
         for name, tensor in tensors.items():
             assert found[name].dtype == tensor.dtype
             np.testing.assert_array_equal(found[name], tensor)
-        assert memory.block_tensors(2) == {}
-        stats = memory.stats()
+        assert memory.blocks.tensors(2) == {}
+        stats = memory.upkeep.stats()
         assert stats.tensor_bytes == {name: tensor.nbytes for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
-            np.testing.assert_array_equal(memory.block_tensor(1, name), found[name])
-            assert memory.block_tensor_shapes(1)[name][1] == tensor.shape
-        assert memory.block_tensor_shapes(2) == {}
+            np.testing.assert_array_equal(memory.blocks.tensor(1, name), found[name])
+            assert memory.blocks.tensor_shapes(1)[name][1] == tensor.shape
+        assert memory.blocks.tensor_shapes(2) == {}
         with pytest.raises(errors.MemoryNotFoundError):
-            memory.block_tensor(2, "ids")
+            memory.blocks.tensor(2, "ids")
         assert (stats.graph_nodes, stats.graph_edges) == (0, 0)
 
     expect(memory)
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.block_tensors(3)
-    memory.export_file(str(tmp_path / "exported"))
+        memory.blocks.tensors(3)
+    memory.upkeep.export_file(str(tmp_path / "exported"))
     expect(_core.Memory.import_file(str(tmp_path / "exported"), None))
-    memory.fork(str(tmp_path / "fork"))
+    memory.upkeep.fork(str(tmp_path / "fork"))
     expect(_core.Memory.open(str(tmp_path / "fork"), read_only=True))
     if folder is not None:
         memory.close()
         memory = _core.Memory.open(folder)
         expect(memory)
-    memory.forget([1])
+    memory.blocks.forget([1])
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.block_tensors(1)
-    assert memory.stats().tensor_bytes == {}
+        memory.blocks.tensors(1)
+    assert memory.upkeep.stats().tensor_bytes == {}
 
 
 def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
@@ -122,19 +122,19 @@ def test_arrays_that_are_no_tensors_are_refused(memory: _core.Memory) -> None:
             block.append_to(memory, tensors={name: array})
     with pytest.raises(ValueError, match="at most 256"):
         block.append_to(memory, tensors={str(i): np.zeros(1) for i in range(257)})
-    assert memory.blocks() == []
+    assert memory.blocks.infos() == []
     assert block.append_to(memory) == 1
 
 
 def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
     block = Written(np.random.default_rng(1), 3, 0, 10, "x")
     block.append_to(memory, sink_tokens=PAGE + 1)
-    pages = memory.pages_of(3, 0, 10)
+    pages = memory.blocks.pages_of(3, 0, 10)
     assert [page.sink_tokens for page in pages] == [PAGE, 1, 0]
     out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
     with pytest.raises(ValueError, match=r"with 0 sinks, expected .* with 1"):
-        memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE)], out)
-    memory.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE, sink_tokens=1)], out)
+        memory.blocks.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE)], out)
+    memory.blocks.read_pages([_core.PageRef(1, 1, 3, PAGE, 2 * PAGE, sink_tokens=1)], out)
 
     # A frame of another stream holds none of them, and gets none.
     os = _core.MemoryOs(os_config())
@@ -145,51 +145,51 @@ def test_a_page_tells_which_of_its_tokens_are_sinks(memory) -> None:
 
 def test_blocks_pages_tokens_and_keys_come_back(memory) -> None:
     written = fill(memory)
-    infos = memory.blocks()
+    infos = memory.blocks.infos()
     assert [(b.id, b.stream, b.begin, b.end, b.source) for b in infos] == [
         (i + 1, w.stream, w.begin, w.end, w.source) for i, w in enumerate(written)
     ]
     assert (infos[0].pages, infos[0].payload_bytes) == (3, len(written[0].payload()))
     assert (infos[0].created_at, infos[0].tags, infos[0].sink_tokens) == (12.5, ["x"], 0)
-    assert memory.stats().tokens == 80
-    assert memory.stats().pages == len(memory.pages()) == 24
+    assert memory.upkeep.stats().tokens == 80
+    assert memory.upkeep.stats().pages == len(memory.blocks.pages()) == 24
     assert memory.page_bytes(PAGE) * 2 + memory.page_bytes(2) == len(written[0].payload())
 
     for stream in (0, 1):
         of_stream = [w for w in written if w.stream == stream]
         ids = np.concatenate([w.ids for w in of_stream])
-        assert memory.stream_end(stream) == len(ids) == 40
-        np.testing.assert_array_equal(memory.token_ids(stream, 7, 33), ids[7:33])
-        pages = memory.pages_of(stream, 0, 40)
+        assert memory.blocks.stream_end(stream) == len(ids) == 40
+        np.testing.assert_array_equal(memory.blocks.token_ids(stream, 7, 33), ids[7:33])
+        pages = memory.blocks.pages_of(stream, 0, 40)
         out = np.empty(sum(memory.page_bytes(p.end - p.begin) for p in pages), dtype=np.uint8)
-        memory.read_pages(pages, out)
+        memory.blocks.read_pages(pages, out)
         np.testing.assert_array_equal(out, np.concatenate([w.payload() for w in of_stream]))
         for page in pages:
             block = written[page.block - 1]
             for layer in range(LAYERS):
                 np.testing.assert_array_equal(
-                    memory.read_keys(page, layer),
+                    memory.blocks.read_keys(page, layer),
                     block.keys[layer, :, page.begin - block.begin : page.end - block.begin],
                 )
-    assert memory.recent_pages(0, 35, 1) == memory.pages_of(0, 20, 30)
-    assert memory.stream_end(9) == 0
+    assert memory.search.recent_pages(0, 35, 1) == memory.blocks.pages_of(0, 20, 30)
+    assert memory.blocks.stream_end(9) == 0
     with pytest.raises(errors.MemoryNotFoundError, match="token 40 of stream 0"):
-        memory.pages_of(0, 39, 41)
+        memory.blocks.pages_of(0, 39, 41)
 
 
 @pytest.mark.parametrize("keys", ["bf16", "int8", "e4m3"])
 def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
     written = fill(memory)
-    memory.set_retrieval_heads(HEADS, keys=keys)
-    assert memory.retrieval_heads() == HEADS
+    memory.index.set_retrieval_heads(HEADS, keys=keys)
+    assert memory.index.retrieval_heads() == HEADS
     for block in written:
         q = np.stack([4 * block.keys[layer, kv_head, 6] for layer, _, kv_head in HEADS])[None]
-        result = memory.search(
+        result = memory.search.find(
             token_ids=block.ids[6:7], head_queries=np.ascontiguousarray(q), kinds=["heads"], max_groups=1, neighbours=0
         )
         (group,) = result.groups
         assert (group.stream, group.begin, group.end) == (block.stream, block.begin + 4, block.begin + 8)
-        assert group.pages == memory.pages_of(block.stream, block.begin + 4, block.begin + 8)
+        assert group.pages == memory.blocks.pages_of(block.stream, block.begin + 4, block.begin + 8)
         assert group.found_by == ["heads"]
         assert group.source == block.source
         assert 0 < result.top_mass <= 1
@@ -202,7 +202,7 @@ def test_search_finds_the_page_of_the_key(memory, keys: str) -> None:
 )
 def test_heads_on_a_gpu_need_a_build_for_one(memory) -> None:
     with pytest.raises(ValueError, match="device is 2; expected None: everlong was built without a GPU"):
-        memory.set_retrieval_heads(HEADS, device=2, device_bytes=1 << 20)
+        memory.index.set_retrieval_heads(HEADS, device=2, device_bytes=1 << 20)
 
 
 def test_many_pages_are_searched_by_two_levels(memory) -> None:
@@ -216,15 +216,15 @@ def test_many_pages_are_searched_by_two_levels(memory) -> None:
 
     def found(block: Written, q: Any, groups: int) -> Any:
         everywhere = {"kinds": ["heads"], "neighbours": 0, "token_budget": 1 << 20, "least_share": 0}
-        return memory.search(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
+        return memory.search.find(token_ids=block.ids[6:7], head_queries=q, max_groups=groups, **everywhere).groups
 
     best = []
     # The first level leaves 64 pages, and of the best of them those beside.
     for coarse_from, least, most in ((1000, 180, 180), (100, 64, 179)):
-        memory.set_retrieval_heads(HEADS, coarse_from)
+        memory.index.set_retrieval_heads(HEADS, coarse_from)
         assert least <= sum(len(group.pages) for group in found(written[0], asked[0], 1000)) <= most
         rankings = [
-            memory.rankings(1, token_ids=block.ids[6:7], head_queries=q, kinds=["heads"])
+            memory.search.rankings(1, token_ids=block.ids[6:7], head_queries=q, kinds=["heads"])
             for block, q in zip(written, asked, strict=True)
         ]
         # Groups that share a page may be as good.
@@ -238,19 +238,19 @@ def test_search_by_word_filter_and_mean(memory) -> None:
     rare = Written(np.random.default_rng(2), 5, 0, 10, "rare")
     rare.ids[9] = 7777
     rare.append_to(memory)
-    (group,) = memory.search(token_ids=written_ids, neighbours=1).groups
+    (group,) = memory.search.find(token_ids=written_ids, neighbours=1).groups
     assert (group.stream, group.begin, group.end, group.found_by) == (
         5,
         0,
         10,
         ["lexical"],
     )  # what its group names, too
-    assert memory.search(token_ids=written_ids, stream=5, resident_from=8).groups == []
-    assert len(memory.search(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, "a part of it has left"
-    assert memory.search(token_ids=written_ids, sources=["odd"]).groups == []
+    assert memory.search.find(token_ids=written_ids, stream=5, resident_from=8).groups == []
+    assert len(memory.search.find(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, "a part of it has left"
+    assert memory.search.find(token_ids=written_ids, sources=["odd"]).groups == []
 
     mean = written[3].keys[-1].mean(axis=1).reshape(-1)
-    (group,) = memory.search(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
+    (group,) = memory.search.find(token_ids=written_ids, mean_query=mean, kinds=["mean_pool"], max_groups=1).groups
     assert {page.block for page in group.pages} & {4}
     assert group.found_by == ["mean_pool"]
     assert group.score == pytest.approx(1, abs=1e-5)
@@ -279,7 +279,7 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
             and (before is None or block < before)
         ):
             kept += [(written.begin + first, written.keys[:, :, first : first + PAGE]) for first in range(0, 10, PAGE)]
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     q = rng.standard_normal((1, len(HEADS), DIM)).astype(np.float32)
     token = np.array([1], dtype=np.int32)
     asked: dict[str, Any] = {
@@ -295,7 +295,7 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
         "since": since,
         "before": before,
     }
-    result = memory.search(**asked)
+    result = memory.search.find(**asked)
     found = {page.begin for group in result.groups for page in group.pages}
     assert found == {begin for begin, _ in kept}
     if kept:
@@ -304,8 +304,8 @@ def test_a_filter_prunes_before_attention(sources, tags, since, before, seed: in
             of_page = [np.exp(keys[layer, kv_head].astype(np.float64) @ q[0, head] / DIM**0.5) for _, keys in kept]
             mass += np.array([scores.sum() for scores in of_page]) / sum(scores.sum() for scores in of_page)
         assert result.top_mass == pytest.approx(mass.max() / len(HEADS), rel=0.03)
-        ranking = memory.rankings(1, **asked)[0]
-        assert ranking.scores[0] == pytest.approx(mass.max() * memory.idf(token)[0], rel=0.03)
+        ranking = memory.search.rankings(1, **asked)[0]
+        assert ranking.scores[0] == pytest.approx(mass.max() * memory.search.idf(token)[0], rel=0.03)
 
 
 @given(
@@ -324,12 +324,12 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
     pages = [Written(rng, 0, i * PAGE, PAGE, f"source {i // 3}") for i in range(count)]
     for page in pages:
         page.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = np.array(asked, dtype=np.int32)
     q = rng.standard_normal((len(ids), len(HEADS), DIM))
     q[0] = [pages[seed % count].keys[layer, kv_head, 1] for layer, _, kv_head in HEADS]
     queries = (sharpness * q).astype(np.float32)
-    whole = {"heads": float(memory.idf(ids).sum()) * len(HEADS), "lexical": 0.0}
+    whole = {"heads": float(memory.search.idf(ids).sum()) * len(HEADS), "lexical": 0.0}
     for token in set(asked):
         holding = sum(token in page.ids for page in pages)
         whole["lexical"] += max(math.log((count - holding + 0.5) / (holding + 0.5)), 1e-6)
@@ -340,7 +340,7 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
         ("lexical", "page"): (1.5, 0.31),
         ("lexical", "group"): (0.0, 14.7),
     }
-    rankings = memory.rankings(256, token_ids=ids, head_queries=queries)
+    rankings = memory.search.rankings(256, token_ids=ids, head_queries=queries)
     assert [(ranking.part, ranking.granularity) for ranking in rankings] == list(weights)
     evidence = np.zeros((count, 2))
     named: set[int] = set()
@@ -355,7 +355,7 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
     chances = np.array([0.58, 0.42]) * np.exp(evidence - np.logaddexp.reduce(evidence, axis=0))
     of_none = np.array([0.58, 0.42]) * np.exp(-np.logaddexp.reduce(evidence, axis=0))
     expected = np.log(chances.sum(axis=1)) - np.log(of_none.sum())
-    found = memory.search(
+    found = memory.search.find(
         token_ids=ids, head_queries=queries, max_groups=256, neighbours=1, token_budget=10_000, least_share=0
     ).groups
     assert [group.score for group in found] == sorted((group.score for group in found), reverse=True)
@@ -377,14 +377,14 @@ def test_a_group_has_the_mass_of_its_pages_and_their_words_as_one_text(seed: int
     pages = [Written(rng, 0, i * PAGE, PAGE, str(rng.choice(["a", "b"]))) for i in range(30)]
     for page in pages:
         page.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = np.array([*pages[7].ids[:3], 3], dtype=np.int32)
     queries = rng.standard_normal((len(ids), len(HEADS), DIM)).astype(np.float32)
     groups = [
         [j for j in (i - 1, i, i + 1) if 0 <= j < len(pages) and pages[j].source == pages[i].source]
         for i in range(len(pages))
     ]
-    every = {(of.part, of.granularity): of for of in memory.rankings(500, token_ids=ids, head_queries=queries)}
+    every = {(of.part, of.granularity): of for of in memory.search.rankings(500, token_ids=ids, head_queries=queries)}
 
     def scores(part: str, granularity: str) -> dict[int, float]:
         ranking = every[part, granularity]
@@ -402,12 +402,12 @@ def test_a_group_has_the_mass_of_its_pages_and_their_words_as_one_text(seed: int
             count = sum(list(pages[page].ids).count(token) for page in group)
             expected += idf * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * len(group) / 3))
         assert words.get(middle, 0.0) == pytest.approx(expected, rel=1e-5)
-    for ranking in memory.rankings(k, token_ids=ids, head_queries=queries):
+    for ranking in memory.search.rankings(k, token_ids=ids, head_queries=queries):
         whole = every[ranking.part, ranking.granularity]
         assert ranking.pages == whole.pages[:k]
         assert ranking.scores == whole.scores[:k]
     with pytest.raises(ValueError, match="k is 0"):
-        memory.rankings(0, token_ids=ids)
+        memory.search.rankings(0, token_ids=ids)
 
 
 def test_idf(memory) -> None:
@@ -415,26 +415,26 @@ def test_idf(memory) -> None:
     pages = [w.ids[i : i + PAGE] for w in written for i in range(0, 10, PAGE)]
     ids = np.arange(50, dtype=np.int32)
     expected = [math.log(1 + len(pages) / max(1, sum(token in page for page in pages))) for token in ids]
-    np.testing.assert_allclose(memory.idf(ids), expected, rtol=1e-6)
+    np.testing.assert_allclose(memory.search.idf(ids), expected, rtol=1e-6)
 
 
 def test_random_pages_are_drawn_by_seed(memory) -> None:
     fill(memory)
-    draw = memory.random_pages(0, 40, 5, 3)
-    assert draw == memory.random_pages(0, 40, 5, 3)
+    draw = memory.search.random_pages(0, 40, 5, 3)
+    assert draw == memory.search.random_pages(0, 40, 5, 3)
     assert len({(p.block, p.page) for p in draw}) == 5
-    assert all(p.stream != 0 or p.begin < 12 for p in memory.random_pages(0, 12, 100, 1))
+    assert all(p.stream != 0 or p.begin < 12 for p in memory.search.random_pages(0, 12, 100, 1))
 
 
 def test_forget(memory) -> None:
     fill(memory)
-    memory.forget([2, 5])
-    assert {page.block for page in memory.pages()} == {1, 3, 4, 6, 7, 8}
-    assert [block.id for block in memory.blocks()] == [1, 3, 4, 6, 7, 8]
+    memory.blocks.forget([2, 5])
+    assert {page.block for page in memory.blocks.pages()} == {1, 3, 4, 6, 7, 8}
+    assert [block.id for block in memory.blocks.infos()] == [1, 3, 4, 6, 7, 8]
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.forget([1, 99])
+        memory.blocks.forget([1, 99])
     with pytest.raises(errors.MemoryNotFoundError):
-        memory.pages_of(1, 0, 5)
+        memory.blocks.pages_of(1, 0, 5)
 
 
 def test_a_folder_comes_back(tmp_path) -> None:
@@ -442,7 +442,7 @@ def test_a_folder_comes_back(tmp_path) -> None:
     memory = _core.Memory.create(folder, manifest(attributes={"a": "b"}))
     fill(memory)
     question = np.array([3, 4], dtype=np.int32)
-    found = [(g.pages, g.score) for g in memory.search(token_ids=question).groups]
+    found = [(g.pages, g.score) for g in memory.search.find(token_ids=question).groups]
     assert found
     memory.set_attribute("c", "d")
     with pytest.raises(errors.MemoryBusyError):
@@ -453,7 +453,7 @@ def test_a_folder_comes_back(tmp_path) -> None:
     reader = _core.Memory.open(folder, read_only=True)
     assert reader.read_only
     assert reader.manifest().attributes == {"a": "b", "c": "d"}
-    assert [(g.pages, g.score) for g in reader.search(token_ids=question).groups] == found
+    assert [(g.pages, g.score) for g in reader.search.find(token_ids=question).groups] == found
     block = Written(np.random.default_rng(2), 3, 0, 4, "")
     with pytest.raises(errors.ReadOnlyMemoryError):
         block.append_to(reader)
@@ -464,7 +464,7 @@ def test_the_host_budget_counts_the_indexes(tmp_path) -> None:
     budget = 1_000_000
     with everlong.Memory.open(tmp_path / "m", create=manifest(), host_bytes=budget) as memory:
         fill(memory.core, blocks=400, tokens=20)
-        memory.core.flush()
+        memory.core.upkeep.flush()
         stats = memory.stats()
         assert stats.payload_bytes > budget > stats.index_bytes > 0
         assert 0 < stats.host_bytes <= max(budget - stats.index_bytes, budget // 8)
@@ -496,7 +496,7 @@ def test_missing_and_damaged_folders(tmp_path) -> None:
     segment.write_bytes(data)
     memory = _core.Memory.open(str(folder))
     with pytest.raises(errors.CorruptMemoryError, match="block 1"):
-        memory.read_keys(memory.pages()[0], 0)
+        memory.blocks.read_keys(memory.blocks.pages()[0], 0)
     memory.close()
 
     text = (folder / "manifest.json").read_text()
@@ -509,15 +509,15 @@ def test_closed_memories_say_so(memory) -> None:
     memory.close()
     memory.close()
     calls = [
-        memory.pages,
-        memory.blocks,
+        memory.blocks.pages,
+        memory.blocks.infos,
         memory.manifest,
-        memory.stats,
-        memory.retrieval_heads,
+        memory.upkeep.stats,
+        memory.index.retrieval_heads,
         lambda: memory.read_only,
-        lambda: memory.search(token_ids=np.array([1], dtype=np.int32)),
+        lambda: memory.search.find(token_ids=np.array([1], dtype=np.int32)),
         lambda: memory.page_bytes(4),
-        lambda: memory.stream_end(0),
+        lambda: memory.blocks.stream_end(0),
     ]
     for call in calls:
         with pytest.raises(errors.ClosedError):
@@ -526,17 +526,17 @@ def test_closed_memories_say_so(memory) -> None:
 
 def test_search_takes_queries_of_their_own_shape_alone(memory) -> None:
     written = fill(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     ids = written[0].ids[: len(HEADS)]
     for shape in ((DIM, len(HEADS), 3), (3, DIM, len(HEADS)), (1, 3 * len(HEADS), DIM), (2, len(HEADS), DIM)):
         with pytest.raises(ValueError, match=r"head_queries: shape \[.*expected \[tokens, heads, D\] = \[3, 3, 8\]"):
-            memory.search(token_ids=ids, head_queries=np.ones(shape, dtype=np.float32), kinds=["heads"])
-    memory.search(token_ids=ids, head_queries=np.ones((3, len(HEADS), DIM), dtype=np.float32), kinds=["heads"])
+            memory.search.find(token_ids=ids, head_queries=np.ones(shape, dtype=np.float32), kinds=["heads"])
+    memory.search.find(token_ids=ids, head_queries=np.ones((3, len(HEADS), DIM), dtype=np.float32), kinds=["heads"])
     for kind in ("mean_pool", "hnsw"):
         for factor in (2, 3):
             query = np.ones(factor * KV_HEADS * DIM, dtype=np.float32)
             with pytest.raises(ValueError, match=rf"mean_query has {16 * factor} numbers, expected 16"):
-                memory.search(token_ids=ids, mean_query=query, kinds=[kind])
+                memory.search.find(token_ids=ids, mean_query=query, kinds=[kind])
 
 
 def test_a_graph_has_no_more_links_than_its_file_may_say() -> None:
@@ -557,8 +557,8 @@ def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None
     """Dropping the last reference writes what is queued; other threads go on meanwhile."""
     memory = _core.Memory.create(str(tmp_path / "m"), manifest())
     fill(memory)
-    out = np.zeros(sum(memory.page_bytes(p.end - p.begin) for p in memory.pages()), dtype=np.uint8)
-    reads = memory.start_read_pages(memory.pages(), 0, LAYERS, out)
+    out = np.zeros(sum(memory.page_bytes(p.end - p.begin) for p in memory.blocks.pages()), dtype=np.uint8)
+    reads = memory.blocks.start_read_pages(memory.blocks.pages(), 0, LAYERS, out)
     del memory
     waiting = [threading.Thread(target=reads.wait) for _ in range(4)]
     for thread in waiting:
@@ -568,17 +568,17 @@ def test_a_memory_that_nobody_closed_is_let_go_without_the_gil(tmp_path) -> None
     assert out.any()
     del reads
     again = _core.Memory.open(str(tmp_path / "m"))
-    assert len(again.blocks()) == 8
+    assert len(again.blocks.infos()) == 8
     again.close()
 
 
 def test_reads_keep_what_they_fill() -> None:
     memory = _core.Memory.create(None, manifest())
     fill(memory)
-    pages = memory.pages()[:1]
+    pages = memory.blocks.pages()[:1]
     out = np.zeros(memory.page_bytes(pages[0].end - pages[0].begin), dtype=np.uint8)
     filled = weakref.ref(out)
-    reads = memory.start_read_pages(pages, 0, LAYERS, out)
+    reads = memory.blocks.start_read_pages(pages, 0, LAYERS, out)
     del out
     assert filled() is not None
     reads.wait()
@@ -598,12 +598,12 @@ def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
 
     def read() -> None:
         started.set()
-        began.append(memory.start_read_pages(last, 0, 4, out))
+        began.append(memory.blocks.start_read_pages(last, 0, 4, out))
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(100)  # the reader goes on until the core lets go of the interpreter
     try:
-        memory.append(
+        memory.blocks.append(
             stream=0,
             begin=0,
             end=tokens,
@@ -614,7 +614,7 @@ def test_reads_that_have_begun_outlive_close(tmp_path) -> None:
             token_ids=np.zeros(tokens, dtype=np.int32),
             payload=payload,
         )
-        last = memory.pages()[-1:]
+        last = memory.blocks.pages()[-1:]
         reader = threading.Thread(target=read)
         reader.start()
         started.wait()
@@ -642,9 +642,9 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
     ]:
         with pytest.raises(error, match=name):
             block.append_to(memory, **{name: value})
-    assert memory.blocks() == []
+    assert memory.blocks.infos() == []
     block.append_to(memory)
-    memory.set_retrieval_heads(HEADS)
+    memory.index.set_retrieval_heads(HEADS)
     q = np.zeros((1, 3, DIM), dtype=np.float32)
     for queries, error in [
         (q.astype(np.float64), TypeError),
@@ -654,26 +654,26 @@ def test_arrays_are_taken_as_they_are_or_refused_by_name(memory) -> None:
         (np.asfortranarray(np.zeros((2, 3, DIM), dtype=np.float32)), ValueError),
     ]:
         with pytest.raises(error):
-            memory.search(token_ids=ids[:1], head_queries=queries)
-    assert memory.device_use("heads") == (0, 0)
+            memory.search.find(token_ids=ids[:1], head_queries=queries)
+    assert memory.index.device_use("heads") == (0, 0)
     with pytest.raises(ValueError, match='keys: "int4", expected "bf16"'):
-        memory.set_retrieval_heads(HEADS, keys="int4")
+        memory.index.set_retrieval_heads(HEADS, keys="int4")
     with pytest.raises(ValueError, match="kinds"):
-        memory.search(token_ids=ids[:1], kinds=["guess"])
+        memory.search.find(token_ids=ids[:1], kinds=["guess"])
     with pytest.raises(ValueError, match="kinds"):
-        memory.search(token_ids=ids[:1], kinds=[])
-    page = memory.pages()[0]
+        memory.search.find(token_ids=ids[:1], kinds=[])
+    page = memory.blocks.pages()[0]
     out = np.empty(memory.page_bytes(PAGE), dtype=np.uint8)
     out.flags.writeable = False
     with pytest.raises(ValueError, match="out"):
-        memory.read_pages([page], out)
+        memory.blocks.read_pages([page], out)
     with pytest.raises(ValueError, match="out"):
-        memory.read_pages([page], np.empty(3, dtype=np.uint8))
+        memory.blocks.read_pages([page], np.empty(3, dtype=np.uint8))
     with pytest.raises(ValueError, match="tokens"):
         memory.page_bytes(PAGE + 1)
     page.end -= 1
     with pytest.raises(ValueError, match="block 1 page 0"):
-        memory.read_keys(page, 0)
+        memory.blocks.read_keys(page, 0)
 
 
 def test_threads_share_a_memory(memory) -> None:
@@ -687,8 +687,8 @@ def test_threads_share_a_memory(memory) -> None:
     def read(number: int) -> None:
         try:
             while not done.is_set():
-                assert memory.search(token_ids=first.ids).groups
-                np.testing.assert_array_equal(memory.token_ids(0, 0, 10), first.ids)
+                assert memory.search.find(token_ids=first.ids).groups
+                np.testing.assert_array_equal(memory.blocks.token_ids(0, 0, 10), first.ids)
                 searches[number] += 1
                 if searches[number] == 1:
                     searched.wait()
@@ -714,7 +714,7 @@ def test_threads_share_a_memory(memory) -> None:
             thread.join()
     assert not failed
     assert min(searches) > 1
-    assert memory.stream_end(0) == 400
+    assert memory.blocks.stream_end(0) == 400
 
 
 # --- MemoryOs

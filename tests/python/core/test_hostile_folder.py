@@ -34,7 +34,7 @@ def manifest(layers: int = LAYERS) -> core.Manifest:
 def append(memory: core.Memory, begin: int, ids: np.ndarray | None = None, layers: int = LAYERS) -> int:
     """Append 64 tokens."""
     payload = np.zeros(memory.page_bytes(PAGE) if layers else 0, np.uint8)
-    return memory.append(
+    return memory.blocks.append(
         stream=0,
         begin=begin,
         end=begin + PAGE,
@@ -53,8 +53,8 @@ def saved(folder: Path, blocks: int = 2, layers: int = LAYERS) -> Path:
     for block in range(blocks):
         append(memory, block * PAGE, layers=layers)
     memory.put_file("note", b"hi")
-    memory.flush()
-    memory.save_indexes()
+    memory.upkeep.flush()
+    memory.index.save()
     memory.close()
     return folder
 
@@ -71,20 +71,20 @@ def opened(folder: Path, read_only: bool = False) -> Iterator[core.Memory]:
 def use(folder: Path, read_only: bool) -> None:
     """Do what a user does; a refusal of a type of everlong's is an answer, too."""
     with contextlib.suppress(EverlongError), opened(folder, read_only) as memory:
-        memory.blocks()
-        memory.verify(False)
-        memory.search(token_ids=np.array([1, 2], np.int32), kinds=["lexical"])
+        memory.blocks.infos()
+        memory.upkeep.verify(False)
+        memory.search.find(token_ids=np.array([1, 2], np.int32), kinds=["lexical"])
         with contextlib.suppress(EverlongError):
-            memory.export_file(str(folder) + f".{read_only}.export")
+            memory.upkeep.export_file(str(folder) + f".{read_only}.export")
         with contextlib.suppress(EverlongError):
-            memory.fork(str(folder) + f".{read_only}.fork")
+            memory.upkeep.fork(str(folder) + f".{read_only}.fork")
         if not read_only:
             append(memory, 10 * PAGE)
             memory.put_file("note", b"new")
-            memory.flush()
-            memory.save_indexes()
-            memory.forget([1])
-            memory.compact()
+            memory.upkeep.flush()
+            memory.index.save()
+            memory.blocks.forget([1])
+            memory.upkeep.compact()
 
 
 NAMES = [
@@ -167,7 +167,7 @@ def test_a_journal_of_somebody_elses_is_not_played_back(tmp_path: Path) -> None:
         victim.write_text("precious")
         hot_journal(folder / "catalog.sqlite", victim)
         with opened(folder, read_only) as memory:
-            assert [block.id for block in memory.blocks()] == [1, 2]
+            assert [block.id for block in memory.blocks.infos()] == [1, 2]
         assert victim.read_text() == "precious"
 
 
@@ -267,8 +267,8 @@ def test_a_topic_of_no_level_leaves_forgetting_as_it_was(tmp_path: Path, level: 
             catalog.execute("insert or replace into nodes values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             catalog.commit()
         with opened(folder) as memory:
-            memory.forget([memory.blocks()[0].id])
-            memory.blocks()
+            memory.blocks.forget([memory.blocks.infos()[0].id])
+            memory.blocks.infos()
 
 
 def test_a_ring_of_edges_is_left(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_ring_of_edges_is_left(tmp_path: Path) -> None:
 
     def forget() -> None:
         with opened(folder) as memory:
-            memory.forget([2, 3])
+            memory.blocks.forget([2, 3])
         done.set()
 
     threading.Thread(target=forget, daemon=True).start()
@@ -318,10 +318,10 @@ def test_a_size_is_believed_no_further_than_the_file(tmp_path: Path, size: int) 
 
     page_row(folder, change)
     with contextlib.suppress(CorruptMemoryError), opened(folder, True) as memory:
-        damage = [found.what for found in memory.verify(False).damage]
+        damage = [found.what for found in memory.upkeep.verify(False).damage]
         assert damage
         with pytest.raises(CorruptMemoryError):
-            memory.read_pages(memory.pages()[:1], np.empty(memory.page_bytes(PAGE), np.uint8))
+            memory.blocks.read_pages(memory.blocks.pages()[:1], np.empty(memory.page_bytes(PAGE), np.uint8))
 
 
 def test_a_record_of_a_later_kind_stays(tmp_path: Path) -> None:
@@ -344,10 +344,10 @@ def test_a_record_of_a_later_kind_stays(tmp_path: Path) -> None:
         catalog.execute("insert into pages values (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, row_crc(*row)))
         catalog.commit()
     with opened(folder) as memory:
-        assert memory.verify(False).damage == []
-        memory.verify(True)
-        memory.compact()
-        assert memory.verify(False).damage == []
+        assert memory.upkeep.verify(False).damage == []
+        memory.upkeep.verify(True)
+        memory.upkeep.compact()
+        assert memory.upkeep.verify(False).damage == []
     with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
         assert catalog.execute("select count(*) from pages where kind = 9").fetchone() == (1,)
 
@@ -359,16 +359,17 @@ def test_an_index_of_another_memory_is_rebuilt(tmp_path: Path, kind: str) -> Non
     for number, folder in enumerate(folders):
         with contextlib.closing(core.Memory.create(str(folder), manifest(0), 0)) as memory:
             append(memory, 0, np.arange(PAGE, dtype=np.int32) + 5000 * number, layers=0)
-            memory.flush()
-            memory.save_indexes()
+            memory.upkeep.flush()
+            memory.index.save()
     (folders[1] / "index" / kind).write_bytes((folders[0] / "index" / kind).read_bytes())
     with opened(folders[1]) as memory:
         found = [
-            len(memory.search(token_ids=np.array(ids, np.int32), kinds=[kind]).groups) for ids in ([5001, 5002], [1, 2])
+            len(memory.search.find(token_ids=np.array(ids, np.int32), kinds=[kind]).groups)
+            for ids in ([5001, 5002], [1, 2])
         ]
         assert found == [1, 0]
-        assert len(memory.take_messages()) == 1
-        memory.forget([1])
+        assert len(memory.index.take_messages()) == 1
+        memory.blocks.forget([1])
 
 
 def test_an_index_that_is_cut_is_rebuilt(tmp_path: Path) -> None:
@@ -377,7 +378,7 @@ def test_an_index_that_is_cut_is_rebuilt(tmp_path: Path) -> None:
     for size in (0, 3, 40, len(whole) // 2, len(whole) - 1):
         (folder / "index" / "lexical").write_bytes(whole[:size])
         with opened(folder, True) as memory:
-            assert len(memory.search(token_ids=np.array([1, 2], np.int32), kinds=["lexical"]).groups) == 1
+            assert len(memory.search.find(token_ids=np.array([1, 2], np.int32), kinds=["lexical"]).groups) == 1
 
 
 def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
@@ -390,7 +391,7 @@ def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
     try:
         lost = [append(memory, PAGE), append(memory, 2 * PAGE)]
         with pytest.raises(MemoryIOError):
-            memory.flush()
+            memory.upkeep.flush()
     except MemoryIOError:
         lost = [2]
     finally:
@@ -409,7 +410,7 @@ def test_a_folder_that_moved_gets_no_byte(tmp_path: Path) -> None:
     with pytest.raises(MemoryIOError, match="removed"):
         append(memory, PAGE)
     with contextlib.suppress(EverlongError):
-        memory.save_indexes()
+        memory.index.save()
     memory.close()
     assert {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()} == before
 
@@ -421,23 +422,23 @@ def test_a_segment_of_the_last_number_ends_appends_and_no_more(tmp_path: Path) -
     with opened(folder) as memory:
         with pytest.raises(CapacityError, match="number"):
             append_and_flush(memory)
-        assert [block.id for block in memory.blocks()] == [1, 2]
+        assert [block.id for block in memory.blocks.infos()] == [1, 2]
 
 
 def append_and_flush(memory: core.Memory) -> None:
     append(memory, 2 * PAGE)
-    memory.flush()
+    memory.upkeep.flush()
 
 
 def test_more_pages_than_there_are_may_be_asked_for() -> None:
     memory = core.Memory.create(None, manifest(0), 1 << 28)
     append(memory, 0, layers=0)
-    memory.set_page_vectors("e", 4)
-    memory.add_page_vectors(1, np.array([0, 0], np.int32), np.eye(4, dtype=np.float32)[:2])
+    memory.index.set_page_vectors("e", 4)
+    memory.index.add_page_vectors(1, np.array([0, 0], np.int32), np.eye(4, dtype=np.float32)[:2])
     asked = {"token_ids": np.array([1], np.int32), "page_query": np.ones(4, np.float32), "kinds": ["embedding"]}
     for k in (1, 2, 1 << 30, 2**31 - 1):
-        assert len(memory.rankings(k, **asked)[0].scores) == 1
-        assert len(memory.search(**asked, max_groups=k).groups) == 1
+        assert len(memory.search.rankings(k, **asked)[0].scores) == 1
+        assert len(memory.search.find(**asked, max_groups=k).groups) == 1
 
 
 def test_a_gardener_takes_threads() -> None:
@@ -469,15 +470,15 @@ def test_reads_that_nobody_waits_for_are_given_up(tmp_path: Path) -> None:
     """Dropping them leaves the buffer to its owner, and costs no more than what is under way."""
     folder = saved(tmp_path / "memory", blocks=40)
     with opened(folder, True) as memory:
-        pages = memory.pages()
+        pages = memory.blocks.pages()
         out = np.empty(memory.page_bytes(PAGE) * len(pages), np.uint8)
         for _ in range(50):
-            reads = memory.start_read_pages(pages, 0, LAYERS, out)
+            reads = memory.blocks.start_read_pages(pages, 0, LAYERS, out)
             del reads
         out[:] = 7
         time.sleep(0.05)
         assert (out == 7).all()  # no thread writes on
-        memory.start_read_pages(pages, 0, LAYERS, out).wait()
+        memory.blocks.start_read_pages(pages, 0, LAYERS, out).wait()
         assert (out == 0).all()
 
 
@@ -488,7 +489,7 @@ def test_too_little_memory_is_said(tmp_path: Path) -> None:
     def fill() -> None:
         for block in range(100):
             append(memory, block * PAGE)
-            memory.flush()
+            memory.upkeep.flush()
 
     with pytest.raises(CapacityError):
         fill()

@@ -32,7 +32,7 @@ def pages_by_numpy(codes: list[Any], rows: Any) -> list[tuple[float, int]]:
 
 
 def found(memory: _core.Memory, rows: Any) -> list[int]:
-    result = memory.search(
+    result = memory.search.find(
         token_ids=NO_TOKENS,
         meaning_query=rows,
         kinds=["meaning"],
@@ -50,20 +50,20 @@ def test_finds_what_numpy_finds(tmp_path: Path) -> None:
     codes: list[Any] = [codes_for(tokens, rng) for tokens in LENGTHS]
     codes[3] = None
     memory = new_memory(tmp_path / "m", codes)
-    assert memory.blocks_without_meaning() == []
-    memory.set_meaning(PACK, DIM, GROUP)
-    assert memory.blocks_without_meaning() == [4]
+    assert memory.index.blocks_without_meaning() == []
+    memory.index.set_meaning(PACK, DIM, GROUP)
+    assert memory.index.blocks_without_meaning() == [4]
     for of_block in (codes[0], codes[4], codes[6]):
         # What a page says itself, and a little more: it is best alone and with its neighbours.
         rows = of_block[-4:].astype(np.float32) * rng.uniform(0.5, 2, (4, 1)).astype(np.float32)
         expected = pages_by_numpy(codes, rows)
         got = found(memory, rows)
         assert set(got) == {begin for _, begin in expected}
-        best = memory.search(token_ids=NO_TOKENS, meaning_query=rows, kinds=["meaning"], neighbours=0).groups[0]
+        best = memory.search.find(token_ids=NO_TOKENS, meaning_query=rows, kinds=["meaning"], neighbours=0).groups[0]
         assert expected[0][1] in [page.begin for page in best.pages]
     memory.close()
     with pytest.raises(everlong.errors.ClosedError):
-        memory.blocks_without_meaning()
+        memory.index.blocks_without_meaning()
 
 
 def test_vectors_come_later_and_are_kept(tmp_path: Path) -> None:
@@ -71,30 +71,30 @@ def test_vectors_come_later_and_are_kept(tmp_path: Path) -> None:
     codes = [codes_for(tokens, rng) for tokens in LENGTHS]
     memory = new_memory(tmp_path / "m", [None] * len(LENGTHS))
     rows = codes[4][:3].astype(np.float32)
-    memory.set_meaning(PACK, DIM, GROUP)
-    assert memory.blocks_without_meaning() == list(range(1, len(LENGTHS) + 1))
+    memory.index.set_meaning(PACK, DIM, GROUP)
+    assert memory.index.blocks_without_meaning() == list(range(1, len(LENGTHS) + 1))
     assert found(memory, rows) == []
     for block, of_block in enumerate(codes, start=1):
-        memory.put_tensors(block, {TENSOR: of_block, "other": np.ones(3, dtype=np.float32)})
-    assert memory.blocks_without_meaning() == []
+        memory.blocks.put_tensors(block, {TENSOR: of_block, "other": np.ones(3, dtype=np.float32)})
+    assert memory.index.blocks_without_meaning() == []
     pages = set(found(memory, rows))
     assert pages == {begin for _, begin in pages_by_numpy(codes, rows)}
-    assert set(memory.block_tensors(2)) == {TENSOR, "other"}
-    memory.forget([5])
+    assert set(memory.blocks.tensors(2)) == {TENSOR, "other"}
+    memory.blocks.forget([5])
     assert len(found(memory, rows)) == len(pages) - 3
     memory.close()
 
     memory = _core.Memory.open(str(tmp_path / "m"))
-    memory.set_meaning(PACK, DIM, GROUP)
-    assert memory.blocks_without_meaning() == []
+    memory.index.set_meaning(PACK, DIM, GROUP)
+    assert memory.index.blocks_without_meaning() == []
     assert len(found(memory, rows)) == len(pages) - 3
-    memory.set_meaning("another", DIM, GROUP)
-    assert len(memory.blocks_without_meaning()) == len(LENGTHS) - 1
+    memory.index.set_meaning("another", DIM, GROUP)
+    assert len(memory.index.blocks_without_meaning()) == len(LENGTHS) - 1
     assert found(memory, rows) == []
     for none in (None, ""):
-        memory.set_meaning(PACK, DIM, GROUP)
-        memory.set_meaning(none)
-        assert memory.blocks_without_meaning() == []
+        memory.index.set_meaning(PACK, DIM, GROUP)
+        memory.index.set_meaning(none)
+        assert memory.index.blocks_without_meaning() == []
         with pytest.raises(ValueError, match="no vectors of meaning"):
             found(memory, rows)
     memory.close()
@@ -106,8 +106,8 @@ def test_nonsense_is_refused() -> None:
     memory = new_memory(None, codes)
     for wrong in (("x" * 121, DIM, GROUP), (PACK, 0, GROUP), (PACK, DIM, 0), (PACK, 1 << 20, GROUP)):
         with pytest.raises(ValueError, match="expected 1 to"):
-            memory.set_meaning(*wrong)
-    memory.set_meaning(PACK, DIM, GROUP)
+            memory.index.set_meaning(*wrong)
+    memory.index.set_meaning(PACK, DIM, GROUP)
     rows = np.ones((2, DIM), dtype=np.float32)
     for query in (rows * np.nan, rows[:, 1:].copy(), np.ones((DIM, 2), dtype=np.float32)):
         with pytest.raises(ValueError, match="meaning_query"):
@@ -116,8 +116,8 @@ def test_nonsense_is_refused() -> None:
         found(memory, rows.reshape(-1))
     for tensor in (codes[0][1:], codes[0].astype(np.float32), codes[0].reshape(-1)):
         with pytest.raises(ValueError, match=TENSOR):
-            memory.put_tensors(1, {TENSOR: np.ascontiguousarray(tensor)})
-    assert (memory.block_tensors(1)[TENSOR] == codes[0]).all()
+            memory.blocks.put_tensors(1, {TENSOR: np.ascontiguousarray(tensor)})
+    assert (memory.blocks.tensors(1)[TENSOR] == codes[0]).all()
     with pytest.raises(everlong.errors.EverlongError):
-        memory.put_tensors(99, {TENSOR: codes[0]})
+        memory.blocks.put_tensors(99, {TENSOR: codes[0]})
     memory.close()

@@ -42,11 +42,13 @@ def expect_same(memory: everlong.Memory, model: Model) -> None:
         written, created, tags = model.blocks[block.id]
         assert block.span == (written.begin, written.end)
         assert (block.source, list(block.tags), block.created_at.timestamp()) == (written.source, tags, created)
-        pages = [page for page in memory.core.pages() if page.block == block.id]
+        pages = [page for page in memory.core.blocks.pages() if page.block == block.id]
         out = np.zeros(sum(memory.core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
-        memory.core.read_pages(pages, out)
+        memory.core.blocks.read_pages(pages, out)
         np.testing.assert_array_equal(out, written.payload())
-        np.testing.assert_array_equal(memory.core.token_ids(written.stream, written.begin, written.end), written.ids)
+        np.testing.assert_array_equal(
+            memory.core.blocks.token_ids(written.stream, written.begin, written.end), written.ids
+        )
     frequency: dict[int, int] = {}
     pages = 0
     for written, _, _ in model.blocks.values():
@@ -56,7 +58,7 @@ def expect_same(memory: everlong.Memory, model: Model) -> None:
                 frequency[token] = frequency.get(token, 0) + 1
     ids = np.arange(50, dtype=np.int32)
     expected_idf = np.log1p(pages / np.maximum(1, [frequency.get(int(token), 0) for token in ids]))
-    np.testing.assert_allclose(memory.core.idf(ids), expected_idf, rtol=1e-6)
+    np.testing.assert_allclose(memory.core.search.idf(ids), expected_idf, rtol=1e-6)
 
 
 class MemoryStates(RuleBasedStateMachine):

@@ -56,13 +56,13 @@ def expect_same(core: Any, name: str, *, rebuilt: bool | None = None) -> None:
             # Format 1 ranked by lone pages alone: what it said of a page is what is said of it now.
             filters: dict[str, Any] = {"tags": ["a"], "sources": ["letters"]} if kinds == "filtered" else {}
             part = "lexical" if kinds == "filtered" else kinds
-            ranking = core.rankings(64, **asked, **filters, kinds=[part], stream=7)[0]
+            ranking = core.search.rankings(64, **asked, **filters, kinds=[part], stream=7)[0]
             scores = {(page.block, page.page): score for page, score in zip(ranking.pages, ranking.scores, strict=True)}
             best = [max(scores.get((page[0], page[1]), 0.0) for page in group["pages"]) for group in old]
             np.testing.assert_allclose(best, [group["score"] for group in old], rtol=1e-5)
             assert best[0] == ranking.scores[0]
         assert bool(now[kinds]) == bool(old)
-    messages = core.take_messages()
+    messages = core.index.take_messages()
     assert all("an earlier release saved it" in message and "embedding" not in message for message in messages)
     assert bool(messages) == bool(rebuilt)
 
@@ -93,11 +93,11 @@ def test_tensors_of_its_kinds_are_called_after_them(tmp_path: Path) -> None:
         tar.extractall(tmp_path, filter="data")
     for read_only in (True, False):
         with everlong.Memory.open(tmp_path / "kv", read_only=read_only) as memory:
-            tensors = memory.core.block_tensors(1)
+            tensors = memory.core.blocks.tensors(1)
             assert list(tensors) == ["detail/layer.0", "detail/layer.1", "detail/none", "text/ids"]
             np.testing.assert_array_equal(tensors["text/ids"], np.arange(100, 118, dtype=np.int32))
             np.testing.assert_array_equal(
                 tensors["detail/layer.1"], np.arange(30.5, 36, dtype=np.float32).reshape(2, 3)
             )
             assert (tensors["detail/none"].dtype, tensors["detail/none"].shape) == (np.uint16, (0, 4))
-            assert memory.core.block_tensors(2) == {}
+            assert memory.core.blocks.tensors(2) == {}

@@ -30,13 +30,13 @@ def append(memory: everlong.Memory, blocks: int, seed: int = 0) -> list[int]:
     rng = np.random.default_rng([seed, memory.stats().blocks])
     ids = []
     for _ in range(blocks):
-        begin = memory.core.stream_end(0)
+        begin = memory.core.blocks.stream_end(0)
         pages = []
         for first in range(0, BLOCK, PAGE):
             shape = (LAYERS, 2, KV_HEADS, min(PAGE, BLOCK - first), DIM)  # K and V of every layer
             pages.append(torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)).bfloat16().view(torch.uint8))
         ids.append(
-            memory.core.append(
+            memory.core.blocks.append(
                 stream=0,
                 begin=begin,
                 end=begin + BLOCK,
@@ -55,15 +55,15 @@ def append(memory: everlong.Memory, blocks: int, seed: int = 0) -> list[int]:
 def index(memory: everlong.Memory, *, vectors: bool = True) -> int:
     """Turn on every index; give the blocks without vectors theirs, and return how many those were."""
     core = memory.core
-    core.set_retrieval_heads(HEADS)
-    core.set_page_vectors("random", VECTOR)
+    core.index.set_retrieval_heads(HEADS)
+    core.index.set_page_vectors("random", VECTOR)
     search(memory, "mean_pool")
     search(memory, "hnsw")
-    missing = sorted({page.block for page in core.pages_without_vectors()})
+    missing = sorted({page.block for page in core.index.pages_without_vectors()})
     for block in missing if vectors else ():
         rng = np.random.default_rng(block)
         pages = np.repeat(np.arange((BLOCK + PAGE - 1) // PAGE, dtype=np.int32), 2)
-        core.add_page_vectors(block, pages, rng.standard_normal((len(pages), VECTOR)).astype(np.float32))
+        core.index.add_page_vectors(block, pages, rng.standard_normal((len(pages), VECTOR)).astype(np.float32))
     return len(missing)
 
 
@@ -75,7 +75,7 @@ def search(memory: everlong.Memory, kind: str) -> list[tuple[int, int, float]]:
         "page_query": rng.standard_normal(VECTOR).astype(np.float32),
     }
     name = {"heads": "head_queries", "embedding": "page_query"}.get(kind, "mean_query")
-    found = memory.core.search(
+    found = memory.core.search.find(
         token_ids=np.arange(4, dtype=np.int32),
         kinds=[kind],
         max_groups=50,
@@ -116,7 +116,7 @@ def test_every_index_is_saved_and_taken_up(folder: Path, tmp_path: Path) -> None
     stood = {file: (file.stat().st_mtime_ns, file.stat().st_ino) for file in (folder / "index").iterdir()}
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 0
-        assert memory.core.take_messages() == []
+        assert memory.core.index.take_messages() == []
         hits = all_hits(memory)
         assert all(hits.values())
     assert hits == rebuilt(folder, tmp_path)
@@ -163,7 +163,7 @@ def test_every_flipped_byte_is_seen_or_harmless(folder: Path, tmp_path: Path) ->
             with everlong.Memory.open(folder, read_only=True) as memory:
                 index(memory)
                 assert all_hits(memory) == expected, (file.name, at)
-                assert len(memory.core.take_messages()) == 1
+                assert len(memory.core.index.take_messages()) == 1
         file.write_bytes(data)
 
 
@@ -172,7 +172,7 @@ def test_nothing_saved_is_no_reason_for_a_message(folder: Path, tmp_path: Path) 
     shutil.rmtree(folder / "index")
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 12
-        assert memory.core.take_messages() == []
+        assert memory.core.index.take_messages() == []
         assert all_hits(memory) == expected
 
 
@@ -186,7 +186,7 @@ def test_blocks_that_came_later_are_added(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "old", folder / "index")
     with everlong.Memory.open(folder) as memory:
         assert index(memory) == 3
-        assert memory.core.take_messages() == []
+        assert memory.core.index.take_messages() == []
         hits = all_hits(memory)
     assert hits == rebuilt(folder, tmp_path)
 
@@ -204,7 +204,7 @@ def test_blocks_that_were_forgotten_later_are_dropped(folder: Path, tmp_path: Pa
             shutil.copytree(saved, folder / "index")
         with everlong.Memory.open(folder) as memory:
             index(memory)
-            assert memory.core.take_messages() == []
+            assert memory.core.index.take_messages() == []
             hits = all_hits(memory)
         assert hits == rebuilt(folder, tmp_path)
         assert hits != before
@@ -250,7 +250,7 @@ def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> 
     shutil.copytree(tmp_path / "other" / "index", folder / "index")
     with everlong.Memory.open(folder) as memory:
         index(memory)
-        assert len(memory.core.take_messages()) == len(KINDS)
+        assert len(memory.core.index.take_messages()) == len(KINDS)
         hits = all_hits(memory)
     assert hits == rebuilt(folder, tmp_path)
 
@@ -259,8 +259,8 @@ def test_files_of_another_memory_are_not_taken(folder: Path, tmp_path: Path) -> 
 def test_keys_kept_otherwise_make_their_own(folder: Path, tmp_path: Path, keys: str) -> None:
     def heads(kind: str) -> list[tuple[int, int, float]]:
         with everlong.Memory.open(folder) as memory:
-            memory.core.set_retrieval_heads(HEADS, keys=kind)
-            assert memory.core.take_messages() == []
+            memory.core.index.set_retrieval_heads(HEADS, keys=kind)
+            assert memory.core.index.take_messages() == []
             return search(memory, "heads")
 
     def stands() -> list[tuple[str, int, bytes]]:
@@ -282,20 +282,20 @@ def test_keys_kept_otherwise_make_their_own(folder: Path, tmp_path: Path, keys: 
     begins = [int.from_bytes(data[-32:-24], "little") for data in (index_of, list_of)]
     (folder / "index" / "heads").write_bytes(index_of[: begins[0]] + list_of[begins[1] :])
     with everlong.Memory.open(folder) as memory:
-        memory.core.set_retrieval_heads(HEADS)
-        (message,) = memory.core.take_messages()
+        memory.core.index.set_retrieval_heads(HEADS)
+        (message,) = memory.core.index.take_messages()
         assert '"heads"' in message
         assert search(memory, "heads") == in_bf16
 
 
 def test_other_heads_and_another_encoder_make_their_own(folder: Path) -> None:
     with everlong.Memory.open(folder) as memory:
-        memory.core.set_retrieval_heads(HEADS[:1])
-        memory.core.set_page_vectors("another", VECTOR)
-        assert len(memory.core.pages_without_vectors()) == memory.stats().pages
-        memory.core.set_page_vectors("random", VECTOR + 1)
-        assert len(memory.core.pages_without_vectors()) == memory.stats().pages
-        assert memory.core.take_messages() == []
+        memory.core.index.set_retrieval_heads(HEADS[:1])
+        memory.core.index.set_page_vectors("another", VECTOR)
+        assert len(memory.core.index.pages_without_vectors()) == memory.stats().pages
+        memory.core.index.set_page_vectors("random", VECTOR + 1)
+        assert len(memory.core.index.pages_without_vectors()) == memory.stats().pages
+        assert memory.core.index.take_messages() == []
 
 
 def test_a_reader_takes_them_and_writes_nothing(folder: Path, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_fork_has_them_as_they_are(folder: Path, tmp_path: Path) -> None:
     for branch in ("branch", "of reader"):
         with everlong.Memory.open(tmp_path / branch) as memory:
             assert index(memory) == 0
-            assert memory.core.take_messages() == []
+            assert memory.core.index.take_messages() == []
             assert all_hits(memory) == hits
     assert hits == rebuilt(tmp_path / "branch", tmp_path)
 

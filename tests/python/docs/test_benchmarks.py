@@ -81,19 +81,19 @@ def test_a_script_prints_what_the_package_measures(
 
 def exact_masses(asked: Any) -> np.ndarray[Any, Any]:
     """The mass of every page for every question, over the archived keys in fp64; all there is adds up to 1."""
-    pages = asked.core.pages()
+    pages = asked.core.blocks.pages()
     keys = []
     for page in pages:
         tokens = page.end - page.begin
         payload = np.zeros(asked.core.page_bytes(tokens), dtype=np.uint8)
-        asked.core.read_pages([page], payload)
+        asked.core.blocks.read_pages([page], payload)
         k, _ = ops.decode_kv(
             torch.from_numpy(payload), LAYERS, KV_HEADS, tokens, DIM, PAGE, CONFIG.archive.codec, torch.float
         )
         keys.append(k[:, :, max(0, CONFIG.frame.sink_tokens - page.begin) :].double().numpy())
     rows = []
     for ids, queries in asked.questions:
-        weights = asked.core.idf(ids).astype(np.float64)
+        weights = asked.core.search.idf(ids).astype(np.float64)
         mass = np.zeros(len(pages))
         for head, (layer, _, kv_head) in enumerate(asked.heads):
             scores = [np.exp(queries[:, head] @ of_page[layer, kv_head].T / DIM**0.5).sum(1) for of_page in keys]
@@ -119,10 +119,10 @@ def test_a_memory_is_asked_by_its_heads(folder: Path, monkeypatch: pytest.Monkey
         assert keys[in_bytes]["mass"] < 2e-3
     # bf16, which these are compared with, against the definition.
     with two_levels.asked_memory(folder, 60) as asked:
-        asked.core.set_retrieval_heads(asked.heads, two_levels.NEVER, "bf16")
+        asked.core.index.set_retrieval_heads(asked.heads, two_levels.NEVER, "bf16")
         exact = exact_masses(asked)
         np.testing.assert_allclose(heads_keys.masses(asked), exact.max(1), rtol=1e-3)
-        begins = np.array([page.begin for page in asked.core.pages()])
+        begins = np.array([page.begin for page in asked.core.blocks.pages()])
         there = []
         for mass, question in zip(exact, asked.questions, strict=True):
             best = two_levels.rank(asked.core, asked.pages, *question).best
@@ -220,7 +220,7 @@ def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.M
     found: Any = {}
     back: dict[str, list[int]] = {}
     with bench.opened_arms(model, tmp_path / "m", arms, pack) as memories:
-        chosen = {arm: mm.memory.core.block_tensor(2, "kept.tokens").tolist() for arm, mm in memories.items()}
+        chosen = {arm: mm.memory.core.blocks.tensor(2, "kept.tokens").tolist() for arm, mm in memories.items()}
         for arm, mm in memories.items():
             bench.ask(mm, arm, question, found, back)
             begin, end = mm.memory.blocks()[1].span
@@ -274,7 +274,7 @@ def test_every_method_ranks_a_question(folder: Path) -> None:
         begin = len("".join(f"The number of {number:04d} is 0000. " for number in range(22)))
         question = index_recall.Question("What is the number of 0022?", False, (begin, begin + 29))
         (row,) = index_recall.ask(mm, [question], None)
-        pages = len(mm.memory.core.pages())
+        pages = len(mm.memory.core.blocks.pages())
     assert set(row["ranks"]) == {"heads + lexical", "heads", "lexical", "mean_pool", "random"}
     assert row["ranks"]["lexical"] > 0
     assert len(row["candidates"]["heads"]) == min(index_recall.CANDIDATES, pages)
@@ -284,12 +284,12 @@ def test_groups_of_a_ranking_are_those_of_the_index(folder: Path) -> None:
     import index_recall
 
     with everlong.Memory.open(folder) as memory:
-        core, pages = memory.core, memory.core.pages()
+        core, pages = memory.core, memory.core.blocks.pages()
         place = {page.begin: number for number, page in enumerate(pages)}
         for number in range(0, 280, 7):
-            ids = core.token_ids(0, number * 29, number * 29 + 26)
+            ids = core.blocks.token_ids(0, number * 29, number * 29 + 26)
             asked: dict[str, Any] = {"token_ids": ids, "kinds": ["lexical"]}
-            hits = core.search(**asked, max_groups=256, neighbours=1, least_share=0, token_budget=1 << 40).groups
+            hits = core.search.find(**asked, max_groups=256, neighbours=1, least_share=0, token_budget=1 << 40).groups
             scored = [
                 (score, place[page.begin])
                 for group in hits
@@ -298,5 +298,5 @@ def test_groups_of_a_ranking_are_those_of_the_index(folder: Path) -> None:
             ]
             scored.sort(key=lambda hit: (-hit[0], hit[1]))
             expected = index_recall.groups_of(pages, [page for _, page in scored], [score for score, _ in scored])
-            found = core.search(**asked, max_groups=4, neighbours=1, token_budget=1 << 40).groups
+            found = core.search.find(**asked, max_groups=4, neighbours=1, token_budget=1 << 40).groups
             assert [(group.begin, group.end) for group in found] == expected

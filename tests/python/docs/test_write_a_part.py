@@ -71,12 +71,12 @@ def opened(path: Path | None, config: everlong.MemoryConfig) -> everlong.MemoryM
 def by_surprise(mm: everlong.MemoryModel) -> list[Any]:
     """Blocks, the most surprising first."""
     core = mm.memory.core
-    return sorted(core.blocks(), key=lambda block: -float(core.block_tensor(block.id, NATS)[0]))
+    return sorted(core.blocks.infos(), key=lambda block: -float(core.blocks.tensor(block.id, NATS)[0]))
 
 
 def place_of(mm: everlong.MemoryModel, block: Any) -> tuple[int, int]:
     """Of its sentence in the stream, as far as it has left the frame; that may be nothing."""
-    begin, end = (block.begin + int(offset) for offset in mm.memory.core.block_tensor(block.id, SENTENCE))
+    begin, end = (block.begin + int(offset) for offset in mm.memory.core.blocks.tensor(block.id, SENTENCE))
     return begin, min(end, mm.frame.os.rolling[0])
 
 
@@ -87,7 +87,7 @@ def outside(mm: everlong.MemoryModel, block: Any) -> bool:
 
 def has_sentence(mm: everlong.MemoryModel, recall: everlong.Recall, block: Any) -> bool:
     begin, end = place_of(mm, block)
-    said = byte_tokenizer().decode(mm.memory.core.token_ids(block.stream, begin, end).tolist())
+    said = byte_tokenizer().decode(mm.memory.core.blocks.token_ids(block.stream, begin, end).tolist())
     return recall.span[0] <= begin and end <= recall.span[1] and said in recall.text
 
 
@@ -120,14 +120,14 @@ def test_what_is_stored_is_what_plain_transformers_is_surprised_by(kind: str, ro
     with everlong.MemoryModel(model, tokenizer, None, config) as mm:
         mm.read(text_of(30, seed=1))
         core = mm.memory.core
-        ids = core.token_ids(0, 0, core.stream_end(0))
+        ids = core.blocks.token_ids(0, 0, core.blocks.stream_end(0))
         with torch.no_grad():
             logits = model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0].double().numpy()
         shifted = logits - logits.max(axis=1, keepdims=True)
         odds = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         (full_stop,) = tokenizer(".").input_ids
-        assert len(core.blocks()) >= 5
-        for block in core.blocks():
+        assert len(core.blocks.infos()) >= 5
+        for block in core.blocks.infos():
             own = ids[block.begin : block.end]
             losses = np.zeros(len(own))
             for token in range(1, len(own)):
@@ -138,9 +138,9 @@ def test_what_is_stored_is_what_plain_transformers_is_surprised_by(kind: str, ro
                 (losses[begin:end].mean(), begin, end) for begin, end in itertools.pairwise(cuts) if end - begin >= 4
             ]
             mean, *expected = max(means)
-            assert core.block_tensor(block.id, SENTENCE).tolist() == expected
-            assert core.block_tensor(block.id, SENTENCE).dtype == np.int32
-            assert core.block_tensor(block.id, NATS)[0] == pytest.approx(mean, abs=1e-3)
+            assert core.blocks.tensor(block.id, SENTENCE).tolist() == expected
+            assert core.blocks.tensor(block.id, SENTENCE).dtype == np.int32
+            assert core.blocks.tensor(block.id, NATS)[0] == pytest.approx(mean, abs=1e-3)
 
 
 @pytest.mark.usefixtures("installed")
@@ -209,12 +209,12 @@ def test_its_state_comes_back(tmp_path: Path) -> None:
         assert [has_sentence(mm, recall, third) for recall in recalled] == [True] * outside(mm, third)
         mm.memory.fork(tmp_path / "branch").close()
         mm.memory.export(tmp_path / "export")
-        stored = {block.id: mm.memory.core.block_tensor(block.id, NATS)[0] for block in mm.memory.core.blocks()}
+        stored = {block.id: mm.memory.core.blocks.tensor(block.id, NATS)[0] for block in mm.memory.core.blocks.infos()}
     everlong.Memory.import_file(tmp_path / "export", tmp_path / "imported").close()
     for name in ("branch", "imported"):
         with opened(tmp_path / name, memory_config()) as mm:
             core = mm.memory.core
-            assert {block.id: core.block_tensor(block.id, NATS)[0] for block in core.blocks()} == stored
+            assert {block.id: core.blocks.tensor(block.id, NATS)[0] for block in core.blocks.infos()} == stored
             assert mm.frame.parts.get("surprise").questions == 2  # as the memory had it
 
 
@@ -222,7 +222,7 @@ def test_its_state_comes_back(tmp_path: Path) -> None:
 def test_older_blocks_get_theirs_in_the_background(tmp_path: Path) -> None:
     with opened(tmp_path / "m", TINY_MEMORY.changed(parts=())) as mm:
         mm.read(text_of(40, seed=1))
-        assert not any(NATS in mm.memory.core.block_tensor_shapes(block.id) for block in mm.memory.core.blocks())
+        assert not any(NATS in mm.memory.core.blocks.tensor_shapes(block.id) for block in mm.memory.core.blocks.infos())
     with opened(tmp_path / "m", memory_config()) as mm:
         mm.searcher.settle()
         blocks = by_surprise(mm)
@@ -230,11 +230,13 @@ def test_older_blocks_get_theirs_in_the_background(tmp_path: Path) -> None:
         recalled = mm.recall(ODD)
         assert [has_sentence(mm, recall, blocks[0]) for recall in recalled] == [True] * outside(mm, blocks[0])
         # The first block is read again behind nothing, as it was read.
-        first, whole = mm.memory.core.blocks()[0], text_of(40, seed=1)
-        stored = mm.memory.core.block_tensor(first.id, NATS)[0]
+        first, whole = mm.memory.core.blocks.infos()[0], text_of(40, seed=1)
+        stored = mm.memory.core.blocks.tensor(first.id, NATS)[0]
     with opened(None, memory_config()) as mm:
         mm.read(whole)
-        assert mm.memory.core.block_tensor(mm.memory.core.blocks()[0].id, NATS)[0] == pytest.approx(stored, abs=1e-3)
+        assert mm.memory.core.blocks.tensor(mm.memory.core.blocks.infos()[0].id, NATS)[0] == pytest.approx(
+            stored, abs=1e-3
+        )
 
 
 @pytest.mark.usefixtures("installed")
@@ -242,11 +244,11 @@ def test_what_is_forgotten_is_offered_no_more(tmp_path: Path) -> None:
     with opened(tmp_path / "m", memory_config()) as mm:
         mm.read(text_of(20, seed=1), source="book")
         mm.read(text_of(20, seed=2), source="letters")
-        gone = [block.id for block in mm.memory.core.blocks() if block.source == "book"]
+        gone = [block.id for block in mm.memory.core.blocks.infos() if block.source == "book"]
         mm.memory.forget(source="book")
         for block in gone:
             with pytest.raises(everlong.EverlongError):
-                mm.memory.core.block_tensor(block, SENTENCE)
+                mm.memory.core.blocks.tensor(block, SENTENCE)
         for _ in range(2 * len(by_surprise(mm))):
             assert all(recall.source == "letters" for recall in mm.recall(ODD))
         assert any(mm.recall(ODD) for _ in by_surprise(mm))
@@ -276,9 +278,9 @@ def test_an_object_with_hooks_is_a_part_itself(tmp_path: Path) -> None:
 
     with opened(tmp_path / "m", TINY_MEMORY.with_part(Counting())) as mm:
         mm.read(text_of(20, seed=1))
-        for block in mm.memory.core.blocks():
+        for block in mm.memory.core.blocks.infos():
             tokens = block.end - block.begin
-            assert mm.memory.core.block_tensor(block.id, "counting.tokens").tolist() == [tokens, tokens]
+            assert mm.memory.core.blocks.tensor(block.id, "counting.tokens").tolist() == [tokens, tokens]
         blocks = len(mm.memory.blocks())
     again = Counting()
     with opened(tmp_path / "m", TINY_MEMORY.with_part(again)):

@@ -233,9 +233,9 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
     assert spans == baseline.answer(asked()).recalled
     assert len(set(spans)) == len(spans) == 2 * 3
     core, rolling = reading.mm.memory.core, reading.mm.frame.os.rolling[0]
-    assert set(spans) <= {(page.begin, page.end) for page in core.pages() if page.end <= rolling}
+    assert set(spans) <= {(page.begin, page.end) for page in core.blocks.pages() if page.end <= rolling}
     left = [block.span for block in reading.mm.memory.blocks() if block.span[1] <= rolling]
-    newest = sorted((page.begin, page.end) for span in left for page in core.pages_of(0, *span))[-len(spans) :]
+    newest = sorted((page.begin, page.end) for span in left for page in core.blocks.pages_of(0, *span))[-len(spans) :]
     assert (sorted(spans) == newest) == (name == "recent")
 
 
@@ -278,7 +278,7 @@ def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
     with configured(mm, quotes=0):
         own = mm.generate(question, 8, remember=False)
     spans = [recall.span for recall in reversed(own.recalled)]
-    pages = [page for begin, end in spans for page in mm.memory.core.pages_of(0, begin, end)]
+    pages = [page for begin, end in spans for page in mm.memory.core.blocks.pages_of(0, begin, end)]
     assert mm.generate(question, 8, recall=pages, remember=False).text == own.text
     nothing = mm.generate(question, 8, recall=[], remember=False)
     assert nothing.recalled == ()

@@ -147,7 +147,7 @@ class SplicedByHand:
 def pages_with_anchors(mm: everlong.MemoryModel) -> list[_core.PageRef]:
     pages: list[_core.PageRef] = []
     for begin, end in mm.frame.os.anchor_zone["anchors"]:
-        pages += [page for page in mm.memory.core.pages_of(0, begin, end) if page not in pages]
+        pages += [page for page in mm.memory.core.blocks.pages_of(0, begin, end) if page not in pages]
     return pages
 
 
@@ -167,7 +167,7 @@ def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
                 mm.frame.end_of_text()
                 by_hand.begin_topic()
             if first == 800:
-                pages = mm.memory.core.pages_of(0, 100, 230)
+                pages = mm.memory.core.blocks.pages_of(0, 100, 230)
                 mm.frame.recall(pages)
                 by_hand.recall(pages)
             if first == 864:  # of which the first tokens stand in the zone
@@ -194,7 +194,7 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for part in range(3):
             mm.read(random_text(300, seed=part))
-        pages_of, resident = mm.memory.core.pages_of, mm.frame.resident_tokens
+        pages_of, resident = mm.memory.core.blocks.pages_of, mm.frame.resident_tokens
         for span, fits in (((250, 340), True), ((280, 660), False)):
             pages = pages_of(0, *span)
             mm.generate("abc", max_new_tokens=2, recall=pages)
@@ -229,7 +229,7 @@ def test_a_piece_with_an_anchor_in_it_is_one_piece() -> None:
             for part in range(3):
                 mm.read(random_text(300, seed=part))
             cache = mm.frame.cache
-            mm.frame.recall(mm.memory.core.pages_of(0, 250, 340))
+            mm.frame.recall(mm.memory.core.blocks.pages_of(0, 250, 340))
             assert (300, 306) in mm.frame.os.anchor_zone["anchors"]
             keys.append(cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone())
     assert torch.equal(keys[0], keys[1])

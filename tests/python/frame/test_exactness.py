@@ -107,7 +107,7 @@ def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Ten
     small = all_resident.changed(frame={"rolling_tokens": rolling, "recalled_tokens": gone})
     with everlong.MemoryModel(model, tokenizer, folder, config=small) as mm:
         assert mm.frame.os.rolling == (600 - kept, 600)
-        mm.frame.recall(mm.memory.core.pages_of(0, 0, 600))
+        mm.frame.recall(mm.memory.core.blocks.pages_of(0, 0, 600))
         assert mm.frame.os.recalled_tokens == gone
         return mm.frame.extend(mm._encode(rest), "read", logits=True), ids
 
@@ -125,7 +125,7 @@ def test_longer_pages_come_back_as_exactly(kind: str, rope: str, tmp_path: Path)
     logits, ids = restored_logits(model, tmp_path / "m", page_tokens=128)
     assert (logits - plain_logits(model, ids)[-40:]).abs().max() <= TOLERANCE
     with everlong.Memory.open(tmp_path / "m") as memory:
-        assert {page.end - page.begin for page in memory.core.pages()} == {128, 600 % 128, 40}
+        assert {page.end - page.begin for page in memory.core.blocks.pages()} == {128, 600 % 128, 40}
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_the_embeddings_of_a_text_are_read_as_its_ids(kind: str, rope: str) -> N
         assert by_embeds.frame.os.evicted
         blocks = by_ids.memory.blocks()
         assert [block.span for block in by_embeds.memory.blocks()] == [block.span for block in blocks]
-        for page in by_ids.memory.core.pages():
-            (same,) = by_embeds.memory.core.pages_of(page.stream, page.begin, page.end)
-            k = [mm.memory.core.read_keys(one, 0) for mm, one in ((by_ids, page), (by_embeds, same))]
+        for page in by_ids.memory.core.blocks.pages():
+            (same,) = by_embeds.memory.core.blocks.pages_of(page.stream, page.begin, page.end)
+            k = [mm.memory.core.blocks.read_keys(one, 0) for mm, one in ((by_ids, page), (by_embeds, same))]
             torch.testing.assert_close(*map(torch.from_numpy, k), atol=TOLERANCE, rtol=0)
         assert by_embeds.text(blocks[0].id) == by_ids.text(blocks[0].id)
 
@@ -91,7 +91,7 @@ def test_vectors_that_are_no_tokens_are_computed_and_stand_as_a_special_token() 
             whole = torch.cat([embedded(model, ids), soft])
             expected = model(inputs_embeds=whole[None]).logits[0, len(ids) :]
         torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
-        kept = mm.memory.core.token_ids(0, len(ids), len(ids) + len(soft))
+        kept = mm.memory.core.blocks.token_ids(0, len(ids), len(ids) + len(soft))
         assert set(kept.tolist()) == {tokenizer.eos_token_id}
 
 
@@ -184,7 +184,7 @@ def test_observers_get_every_block_with_ids_and_states(background: bool) -> None
         mm.frame.observers.settle()
         blocks = mm.memory.blocks()
         assert [(block, span) for block, span, _, _ in told] == [(one.id, one.span) for one in blocks]
-        ids = torch.from_numpy(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).long()
+        ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens)).long()
         expected = every_hidden_state(model, ids)
         assert not mm.frame.os.evicted
         for _, (begin, end), of_block, hidden in told:

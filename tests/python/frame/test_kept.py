@@ -185,7 +185,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
             assert mm.frame.os.kept_held == masked.kept(), first
             assert mm.frame.resident_tokens == len(masked.positions())
             if first == 960:
-                pages = mm.memory.core.pages_of(0, 700, 830)
+                pages = mm.memory.core.blocks.pages_of(0, 700, 830)
                 held = set(masked.kept())
                 mm.frame.recall(pages)
                 masked.recalled = [
@@ -230,7 +230,7 @@ def test_a_recall_brings_no_token_twice_and_its_pages_whole(mode: str) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         read_parts(mm)
         os, before = mm.frame.os, kept_slots(mm)
-        pages = mm.memory.core.pages_of(0, os.kept_held[0] - 10, os.kept_held[0] + 150)
+        pages = mm.memory.core.blocks.pages_of(0, os.kept_held[0] - 10, os.kept_held[0] + 150)
         assert set(os.kept_held) & {token for page in pages for token in range(page.begin, page.end)}
         mm.frame.recall(pages)
         *_, restore = (event for event in mm.trace() if event["what"] == "restore")
@@ -451,7 +451,7 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
             masked.leave()
             if first in (912, 1008):
                 # A page of a block of which the zone holds some, and one of a block that has left it.
-                pages = [mm.memory.core.pages_of(0, at, at + 1)[0] for at in (mm.frame.os.kept_held[-1], 40)]
+                pages = [mm.memory.core.blocks.pages_of(0, at, at + 1)[0] for at in (mm.frame.os.kept_held[-1], 40)]
                 mm.frame.recall(pages)
                 held = masked.kept()
                 blocks = [page.begin // 128 for page in pages]
@@ -463,7 +463,7 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
                 assert mm.frame.resident_tokens == len(masked.positions())
                 assert len(masked.recalled) > 60
         for block in mm.memory.blocks():
-            tensors = mm.memory.core.block_tensors(block.id)
+            tensors = mm.memory.core.blocks.tensors(block.id)
             begin, end = block.span
             assert (tensors["kept.tokens"] + begin).tolist() == chosen[begin // 128]
             assert len(tensors["kept.kv"]) * 2 == mm.frame._block_bytes(end - begin)
@@ -475,11 +475,11 @@ def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
     monkeypatch.setattr(OlderKept, "missing", lambda older: [])  # it is not made yet
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT) as mm:
         read_parts(mm)
-        assert mm.memory.core.block_tensors(1).keys() == {"kept.tokens"}
+        assert mm.memory.core.blocks.tensors(1).keys() == {"kept.tokens"}
     config = KEPT.changed(answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         read_parts(mm, 3, 4)
-        pages = [mm.memory.core.pages_of(0, at, at + 1)[0] for at in (10, 1300)]
+        pages = [mm.memory.core.blocks.pages_of(0, at, at + 1)[0] for at in (10, 1300)]
         mm.frame.recall(pages)
         *_, restore = (event for event in mm.trace() if event["what"] == "restore")
         first = [run for run in restore["restored"] if run["block"] == pages[0].block]

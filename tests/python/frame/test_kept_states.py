@@ -72,10 +72,10 @@ class KeptStates(RuleBasedStateMachine):
     def end_of_text(self) -> None:
         self.mm.frame.end_of_text()
 
-    @precondition(lambda self: self.mm.memory.core.pages())
+    @precondition(lambda self: self.mm.memory.core.blocks.pages())
     @rule(data=st.data(), asked=st.booleans())
     def recall(self, data: st.DataObject, asked: bool) -> None:
-        pages = self.mm.memory.core.pages()
+        pages = self.mm.memory.core.blocks.pages()
         found = data.draw(st.lists(st.sampled_from(range(len(pages))), max_size=4, unique=True))
         if asked:
             self.mm.frame.begin_prompt(None)
@@ -99,7 +99,7 @@ class KeptStates(RuleBasedStateMachine):
         with self.mm.frame.branch():
             self.extend(tokens, seed, "generated")
             self.require_once(self.recalled)
-            self.mm.frame.recall(self.mm.memory.core.pages()[-3:])
+            self.mm.frame.recall(self.mm.memory.core.blocks.pages()[-3:])
             self.require_once(self.newest_recall())
         assert self.mm.frame.os.kept == zone
         assert torch.equal(cache.k[:, :, cache.begin : cache.end], before)
@@ -160,10 +160,10 @@ class KeptStates(RuleBasedStateMachine):
     def decoded(self, token: int) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
         """Of the page that has this token."""
         core: _core.Memory = self.mm.memory.core
-        (page,) = core.pages_of(0, token, token + 1)
+        (page,) = core.blocks.pages_of(0, token, token + 1)
         count = page.end - page.begin
         out = np.zeros(core.page_bytes(count), dtype=np.uint8)
-        core.read_pages([page], out)
+        core.blocks.read_pages([page], out)
         served = self.mm.frame.served
         shape = (
             served.layers,

@@ -106,7 +106,7 @@ def test_logits_are_those_of_a_plain_forward_over_the_same_text(kind: str) -> No
         found = mm.recall(QUESTION, chat=False)
         assert FACT.strip() in found[0].text
         first, last = found[0].span
-        pages = mm.memory.core.pages_of(0, first, last)
+        pages = mm.memory.core.blocks.pages_of(0, first, last)
         ids = torch.tensor(ids_of(QUESTION))
         with mm.frame.branch():
             mm.frame.begin_prompt(None)
@@ -300,7 +300,7 @@ def test_sinks_that_were_forgotten_are_not_filled_again(tmp_path: Path) -> None:
         assert (mm.frame.os.sinks, mm.frame.os.rolling) == (0, (4, 14))  # the fourth sink went with the others
         assert text_of(mm) == ids_of("efghijklmn")
         core = mm.memory.core
-        assert core.token_ids(0, 3, core.stream_end(0)).tolist() == ids_of("defghijklmn")
+        assert core.blocks.token_ids(0, 3, core.blocks.stream_end(0)).tolist() == ids_of("defghijklmn")
 
 
 def test_settings_go_with_a_memory_of_text_alone_and_a_model_that_names_no_window() -> None:

@@ -144,7 +144,7 @@ def test_what_is_archived_is_written_from_its_buffer_which_then_serves_again(tmp
             staged.array[:] = payload
             payload = staged
         blocks.append(
-            memory.append(
+            memory.blocks.append(
                 stream=0,
                 begin=64 * index,
                 end=64 * index + 64,
@@ -157,12 +157,12 @@ def test_what_is_archived_is_written_from_its_buffer_which_then_serves_again(tmp
             )
         )
         del staged, payload
-    memory.flush()
+    memory.upkeep.flush()
     assert copied < 40
     assert engine.try_acquire(4 * size) is not None, "every buffer is back in the pool"
     out = np.zeros(size, dtype=np.uint8)
-    for index, page in enumerate(memory.pages()):
-        memory.read_pages([page], out)
+    for index, page in enumerate(memory.blocks.pages()):
+        memory.blocks.read_pages([page], out)
         assert (torch.from_numpy(out).view(torch.bfloat16) == index + 1).all()
     memory.close()
 
@@ -177,7 +177,7 @@ def test_recall_is_the_same_however_pages_travel(
     def recalled() -> tuple[torch.Tensor, ...]:
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
             mm.read(random_text(900))
-            mm.frame.recall(mm.memory.core.pages()[1:4])
+            mm.frame.recall(mm.memory.core.blocks.pages()[1:4])
             cache = mm.frame.cache
             return tuple(t.clone() for t in (cache.k, cache.v, cache.cos, cache.sin))
 
@@ -208,10 +208,10 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
         told: list[object] = []
         with mm.frame.observe(lambda block, span, ids, hidden: told.append((block, span, ids.tolist()))):
             mm.read(random_text(1500))
-        pages = mm.memory.core.pages()
+        pages = mm.memory.core.blocks.pages()
         for page in pages:
             out = np.zeros(mm.memory.core.page_bytes(page.end - page.begin), dtype=np.uint8)
-            mm.memory.core.read_pages([page], out)
+            mm.memory.core.blocks.read_pages([page], out)
             told.append(out.tobytes())
         return told
 
@@ -219,13 +219,13 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
         expected = read(mm)
     store_beside(monkeypatch)
     forwards, overtaken = threading.Semaphore(0), []
-    append, compute = _core.Memory.append, KvFrame._compute
+    append, compute = _core.Blocks.append, KvFrame._compute
 
-    def append_late(core: _core.Memory, **block: Any) -> int:
+    def append_late(blocks: _core.Blocks, **block: Any) -> int:
         if threading.current_thread() is not threading.main_thread():
             forwards.acquire(timeout=60)  # the next chunk's
             overtaken.append(block["begin"])
-        return append(core, **block)
+        return append(blocks, **block)
 
     def compute_and_tell(frame: KvFrame, *given: Any, **named: Any) -> torch.Tensor:
         logits = compute(frame, *given, **named)
@@ -233,7 +233,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
             forwards.release()
         return logits
 
-    monkeypatch.setattr(_core.Memory, "append", append_late)
+    monkeypatch.setattr(_core.Blocks, "append", append_late)
     monkeypatch.setattr(KvFrame, "_compute", compute_and_tell)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         assert read(mm) == expected

@@ -35,18 +35,18 @@ def open_model(folder: Path | None = None, kind: str = "llama", **config: Any) -
 
 def on_append(monkeypatch: pytest.MonkeyPatch, number: int, do: Callable[[], None], *, before: bool) -> None:
     """Have `do` run before or after the block of that number, counted from 0, is archived."""
-    append, seen = _core.Memory.append, []
+    append, seen = _core.Blocks.append, []
 
-    def append_and(core: _core.Memory, **block: Any) -> int:
+    def append_and(blocks: _core.Blocks, **block: Any) -> int:
         seen.append(block["begin"])
         if before and len(seen) - 1 == number:
             do()
-        made = append(core, **block)
+        made = append(blocks, **block)
         if not before and len(seen) - 1 == number:
             do()
         return made
 
-    monkeypatch.setattr(_core.Memory, "append", append_and)
+    monkeypatch.setattr(_core.Blocks, "append", append_and)
 
 
 def refuse() -> None:
@@ -58,10 +58,10 @@ def stored(mm: everlong.MemoryModel, first: int = 0) -> dict[tuple[int, int], tu
     core = mm.memory.core
     return {
         (page.begin, page.end): (
-            decode_text(mm.tokenizer, core.token_ids(0, page.begin, page.end).tolist()),
-            [core.read_keys(page, layer) for layer in range(mm.frame.served.layers)],
+            decode_text(mm.tokenizer, core.blocks.token_ids(0, page.begin, page.end).tolist()),
+            [core.blocks.read_keys(page, layer) for layer in range(mm.frame.served.layers)],
         )
-        for page in core.pages()
+        for page in core.blocks.pages()
         if page.begin >= first
     }
 

@@ -23,7 +23,7 @@ FIRST_TURN = 3000 + 3 + ANSWER  # where it ends
 
 def stream_ids(mm: everlong.MemoryModel) -> list[int]:
     """Of what is archived."""
-    return mm.memory.core.token_ids(0, 0, mm.memory.core.stream_end(0)).tolist()
+    return mm.memory.core.blocks.token_ids(0, 0, mm.memory.core.blocks.stream_end(0)).tolist()
 
 
 def answers(mm: everlong.MemoryModel) -> list[str]:
@@ -123,7 +123,7 @@ def talk_and_wait(folder: Path, tokens: int, pipe: Connection) -> None:
 
     def told(said: list[int]) -> None:
         mm.memory.flush()
-        tell_and_wait(pipe, (said, mm.memory.core.stream_end(0)))
+        tell_and_wait(pipe, (said, mm.memory.core.blocks.stream_end(0)))
 
     talk(mm, tokens, told)
 

@@ -84,7 +84,7 @@ def test_recalled_pages_change_the_answer_and_enter_no_block(mm) -> None:
     mm.generate(FACT, max_new_tokens=20, remember=True)
     assert mm.stream_tokens == 3016 + len(FACT) + 20
     mm.frame.end_of_text()
-    archived = mm.memory.core.token_ids(0, 3016, mm.stream_tokens)
+    archived = mm.memory.core.blocks.token_ids(0, 3016, mm.stream_tokens)
     assert mm.tokenizer.decode(archived.tolist()[: len(FACT)]) == FACT
     assert mm.memory.stats().tokens == mm.stream_tokens
 
@@ -303,7 +303,7 @@ def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.stream_tokens == 2000
         mm.read(text[2000:])
-        assert mm.memory.core.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
+        assert mm.memory.core.blocks.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
 
 
 @pytest.mark.slow
@@ -447,7 +447,8 @@ def test_heads_are_searched_where_the_model_computes(
     mm, monkeypatch: pytest.MonkeyPatch, computes_on: str, most: int, searched_on: int | None
 ) -> None:
     told: list[dict[str, object]] = []
-    core = types.SimpleNamespace(set_retrieval_heads=lambda heads, **options: told.append({"heads": heads} | options))
+    index = types.SimpleNamespace(set_retrieval_heads=lambda heads, **options: told.append({"heads": heads} | options))
+    core = types.SimpleNamespace(index=index)
     profile = everlong.IndexProfile(((0, 1, 0),), query_distance=0, reciprocal_rank=1.0, pages=1, quotes=1, seed=0)
     with monkeypatch.context() as patched:
         patched.setattr(mm.searcher.heads, "_core", core)

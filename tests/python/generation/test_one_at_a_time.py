@@ -397,6 +397,6 @@ def blocks_of(memory: everlong.Memory) -> list[tuple[tuple[int, int], str]]:
 def ids_of(memory: everlong.Memory) -> list[int]:
     """All of the stream, without a gap."""
     tokens = memory.stats().tokens
-    assert tokens == memory.core.stream_end(0)
-    ids: list[int] = memory.core.token_ids(0, 0, tokens).tolist()
+    assert tokens == memory.core.blocks.stream_end(0)
+    ids: list[int] = memory.core.blocks.token_ids(0, 0, tokens).tolist()
     return ids

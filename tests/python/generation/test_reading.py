@@ -22,12 +22,12 @@ TEXT = random_text(3000)
 
 
 def archived(mm: everlong.MemoryModel) -> str:
-    return decode_text(mm.tokenizer, mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist())
+    return decode_text(mm.tokenizer, mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens).tolist())
 
 
 def text_of(mm: everlong.MemoryModel, source: str) -> str:
     return "".join(
-        decode_text(mm.tokenizer, mm.memory.core.token_ids(0, *block.span).tolist())
+        decode_text(mm.tokenizer, mm.memory.core.blocks.token_ids(0, *block.span).tolist())
         for block in mm.memory.blocks(source)
     )
 

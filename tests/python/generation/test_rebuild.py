@@ -33,14 +33,14 @@ def made(folder: Path, *, begins: bool = False) -> None:
 
 def held(memory: Memory) -> list[tuple[Any, ...]]:
     """Of every block what a rebuilding keeps; spans begin anew where something was forgotten."""
-    blocks = sorted(memory.core.blocks(), key=lambda block: block.begin)
+    blocks = sorted(memory.core.blocks.infos(), key=lambda block: block.begin)
     return [
         (
             block.source,
             tuple(block.tags),
             block.role,
             block.created_at,
-            memory.core.token_ids(block.stream, block.begin, block.end).tolist(),
+            memory.core.blocks.token_ids(block.stream, block.begin, block.end).tolist(),
         )
         for block in blocks
     ]
@@ -86,7 +86,9 @@ def keys(mm: everlong.MemoryModel) -> np.ndarray[Any, Any]:
     """The keys of all pages and layers."""
     core = mm.memory.core
     layers = range(core.manifest().layers)
-    return np.concatenate([core.read_keys(page, layer).reshape(-1) for page in core.pages() for layer in layers])
+    return np.concatenate(
+        [core.blocks.read_keys(page, layer).reshape(-1) for page in core.blocks.pages() for layer in layers]
+    )
 
 
 def test_what_was_forgotten_is_left_out(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def before_the_question(mm: everlong.MemoryModel, question: str, **how: Any) -> 
     ids: list[int] = []
     for run in newest:
         if roles[run["block"]] in ("asked", "said"):
-            ids += core.token_ids(run["stream"], run["begin"], run["end"]).tolist()
+            ids += core.blocks.token_ids(run["stream"], run["begin"], run["end"]).tolist()
     rest = [roles[run["block"]] for run in newest]
     assert rest == sorted(rest, key=lambda role: role == "read"), "turns, then what was recalled"
     return mm.tokenizer.decode(ids), rest.count("read")
@@ -186,7 +186,7 @@ def test_a_conversation_stands_before_what_a_question_recalls(tmp_path: Path, mo
         # In a later process, and where the pages are named.
     with open_model(tmp_path / "memory", **open_it) as mm:
         assert before_the_question(mm, "what of it")[0].startswith("my name is Q!Z%")
-        assert before_the_question(mm, "what of it", recall=mm.memory.core.pages()[1:3])[0].startswith(
+        assert before_the_question(mm, "what of it", recall=mm.memory.core.blocks.pages()[1:3])[0].startswith(
             "my name is Q!Z%"
         )
         assert mm.last_recalled == ()

@@ -43,7 +43,7 @@ def open_model(folder: Path | None = None, **config: Any) -> everlong.MemoryMode
 
 def stream(mm: everlong.MemoryModel) -> list[int]:
     mm.frame.end_of_text()
-    return mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist()
+    return mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens).tolist()
 
 
 def test_what_a_tokenizer_begins_a_text_with() -> None:
@@ -156,7 +156,7 @@ def test_a_haystacks_spans_are_those_of_the_stream() -> None:
             mm.read(part.text, source=part.source)
             assert mm.stream_tokens == part.end
         for needle in haystack.needles:
-            ids = mm.memory.core.token_ids(0, needle.begin, needle.end)
+            ids = mm.memory.core.blocks.token_ids(0, needle.begin, needle.end)
             assert tokenizer.decode(ids) == needle.fact.statement
 
 
@@ -199,8 +199,8 @@ def test_a_stream_that_was_closed_before_its_sinks_were_full_goes_on(first: int,
     def stored(mm: everlong.MemoryModel) -> list[np.ndarray]:
         core = mm.memory.core
         served = mm.frame.served
-        pages = [page for page in core.pages() if page.end > first]
-        keys = [[core.read_keys(page, layer) for layer in range(served.layers)] for page in pages]
+        pages = [page for page in core.blocks.pages() if page.end > first]
+        keys = [[core.blocks.read_keys(page, layer) for layer in range(served.layers)] for page in pages]
         return [np.concatenate([page[layer] for page in keys], axis=1)[:, -200:] for layer in range(served.layers)]
 
     text = random_text(300)

@@ -59,7 +59,7 @@ def check(memory: everlong.Memory) -> None:
         members = graph.neighbours(topic.id, "belongs_to", incoming=True)
         assert all(graph.neighbours(member, "belongs_to") == [topic.id] for member in members)
         below[topic.id] = members if topic.level == 0 else [block for member in members for block in below[member]]
-        core = memory.core.graph_node(topic.id)
+        core = memory.core.graph.node(topic.id)
         vectors = np.array([graph.node(block).vector for block in below[topic.id]], dtype=np.float64)
         sums = np.rint(vectors * 2**22).sum(0)
         assert topic.count == core.count == len(vectors)
@@ -73,8 +73,8 @@ def test_reading_grows_it(memory: everlong.Memory) -> None:
     check(memory)
     for block in memory.blocks():
         keys = [
-            memory.core.read_keys(page, memory.core.manifest().layers - 1)
-            for page in memory.core.pages()
+            memory.core.blocks.read_keys(page, memory.core.manifest().layers - 1)
+            for page in memory.core.blocks.pages()
             if page.block == block.id
         ]
         summed = sum(of_page.astype(np.float64).sum(1).reshape(-1) for of_page in keys)

@@ -183,17 +183,17 @@ def test_what_happened_when_lasts_and_is_searched_by(tmp_path: Path) -> None:
         assert {recall.source for recall in found} == {"may"}
         assert mm.recall("Jonas", where=Where(happened_before=datetime.datetime(2000, 1, 1))) == ()
         assert {block.source for block in mm.memory.blocks(where=Where(happened_after=JUNE))} == {"june", "now"}
-        days = [bucket[:3] for bucket in mm.memory.core.tag_buckets()]
+        days = [bucket[:3] for bucket in mm.memory.core.graph.tag_buckets()]
         assert (2024, 5, 3) in days
         assert mm.memory.forget(source="may") > 0
-        assert (2024, 5, 3) not in [bucket[:3] for bucket in mm.memory.core.tag_buckets()]
+        assert (2024, 5, 3) not in [bucket[:3] for bucket in mm.memory.core.graph.tag_buckets()]
         ids = np.array(byte_tokenizer()("harvest")["input_ids"], dtype=np.int32)
         narrow = _core.Narrow([(MAY.timestamp() - DAY, MAY.timestamp() + DAY)])
-        soft = mm.memory.core.search(token_ids=ids, kinds=["lexical"], narrow=narrow)
+        soft = mm.memory.core.search.find(token_ids=ids, kinds=["lexical"], narrow=narrow)
         assert soft.narrowed_by == "nothing"
         assert soft.groups
         hard = _core.Narrow([(MAY.timestamp() - DAY, MAY.timestamp() + DAY)], soft=False)
-        assert not mm.memory.core.search(token_ids=ids, kinds=["lexical"], narrow=hard).groups
+        assert not mm.memory.core.search.find(token_ids=ids, kinds=["lexical"], narrow=hard).groups
 
 
 def test_a_question_is_narrowed_by_its_own_tags() -> None:

@@ -52,9 +52,9 @@ import numpy as np
 import everlong
 
 memory = everlong.Memory.open(sys.argv[1], host_bytes=0)
-pages = memory.core.pages()
+pages = memory.core.blocks.pages()
 out = np.empty(sum(memory.core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
-memory.core.read_pages(pages, out)  # by threads, which wait for more
+memory.core.blocks.read_pages(pages, out)  # by threads, which wait for more
 child = os.fork()
 if child == 0:
     try:
@@ -95,9 +95,9 @@ def test_a_memory_that_does_not_open_any_more_is_repaired(folder: Path) -> None:
     # Whose words are saved are not read; but they are when they are asked for.
     with everlong.Memory.open(folder, read_only=True) as memory:
         assert [damage.block for damage in memory.verify().damage] == [3]
-        third = next(block for block in memory.core.blocks() if block.id == 3)
+        third = next(block for block in memory.core.blocks.infos() if block.id == 3)
         with pytest.raises(everlong.CorruptMemoryError, match="block 3"):
-            memory.core.token_ids(third.stream, third.begin, third.end)
+            memory.core.blocks.token_ids(third.stream, third.begin, third.end)
     shutil.rmtree(folder / "index")
     with pytest.raises(everlong.CorruptMemoryError, match="block 3"):
         everlong.Memory.open(folder)

@@ -36,7 +36,7 @@ def test_blocks_of_a_where_are_those_that_a_question_may_be_answered_from(mm, na
     where = WHERES[name]
     found = {block.id for block in mm.memory.blocks(where=where)}
     core = mm.memory.core
-    assert found == {page.block for page in core.recent_pages(0, mm.stream_tokens, 1000, **where.core())}
+    assert found == {page.block for page in core.search.recent_pages(0, mm.stream_tokens, 1000, **where.core())}
     before = {block.id for block in mm.memory.blocks()}
     assert mm.memory.forget(where=where) == len(found)
     assert {block.id for block in mm.memory.blocks()} == before - found

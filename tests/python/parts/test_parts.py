@@ -89,7 +89,7 @@ def test_all_are_asked_in_the_order_given() -> None:
         blocks = mm.memory.blocks()
         assert told == [("one", "block"), ("four", "block")] * len(blocks)
         for block in blocks:
-            tensors = mm.memory.core.block_tensors(block.id)
+            tensors = mm.memory.core.blocks.tensors(block.id)
             assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
                 "own.one": [3, 3],
                 "own.four": [4, 4],
@@ -256,7 +256,7 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
 def test_older_blocks_get_what_a_part_stores_in_the_background(tmp_path: Path) -> None:
     class Late(Tells):
         def lacks(self, core: _core.Memory) -> Sequence[int]:
-            return [block.id for block in core.blocks() if "shared" not in core.block_tensor_shapes(block.id)]
+            return [block.id for block in core.blocks.infos() if "shared" not in core.blocks.tensor_shapes(block.id)]
 
         def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
             filled.append((block, span))
@@ -269,10 +269,10 @@ def test_older_blocks_get_what_a_part_stores_in_the_background(tmp_path: Path) -
     with open_model(tmp_path / "m", Late("late", [], (1, 2))) as mm:
         mm.searcher.settle()
         assert filled == blocks
-        assert all("shared" in mm.memory.core.block_tensors(block) for block, _ in blocks)
+        assert all("shared" in mm.memory.core.blocks.tensors(block) for block, _ in blocks)
         mm.read(TEXT[700:])
         assert {block for block, _ in filled[len(blocks) :]} == {None}  # it is about to get its id
-        assert all("shared" in mm.memory.core.block_tensors(block.id) for block in mm.memory.blocks())
+        assert all("shared" in mm.memory.core.blocks.tensors(block.id) for block in mm.memory.blocks())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +300,7 @@ class Pointing:
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         assert hidden == {}
-        (page,) = self._core.pages_of(0, self.settings.at, self.settings.at + 1)
+        (page,) = self._core.blocks.pages_of(0, self.settings.at, self.settings.at + 1)
         return Finds(offers=[Offer(self.settings.score, page, (self.settings.by,))])
 
 
@@ -480,7 +480,7 @@ def test_objects_and_settings_stand_beside_each_other() -> None:
     assert config.with_part(Writer(tokens=4)).parts == (one, other, Writer(tokens=4))
     with open_model(None, one, other) as mm:
         mm.read(TEXT)
-        assert all("nameless" in mm.memory.core.block_tensors(block.id) for block in mm.memory.blocks())
+        assert all("nameless" in mm.memory.core.blocks.tensors(block.id) for block in mm.memory.blocks())
         assert mm.frame.parts.get("Nameless") is one
         assert isinstance(mm.frame.parts.get("points"), Pointing)
         mm.config = mm.config.changed(search={"groups": 1})

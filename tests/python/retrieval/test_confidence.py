@@ -74,7 +74,7 @@ def test_the_group_that_comes_alone_has_its_own_confidence(mm: everlong.MemoryMo
 
 def test_without_a_search_there_is_none(mm: everlong.MemoryModel) -> None:
     how: dict[str, Any] = {"max_new_tokens": 1, "remember": False, "chat": False}
-    pages = mm.memory.core.pages()[:2]
+    pages = mm.memory.core.blocks.pages()[:2]
     nowhere = everlong.Where(source="nowhere")
     for answer in (
         mm.generate("Zq7#Kx9", recall=False, **how),
@@ -91,7 +91,7 @@ def test_without_a_search_there_is_none(mm: everlong.MemoryModel) -> None:
 
 def test_an_empty_memory_says_zero() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
-        found = mm.memory.core.search(token_ids=np.array([5, 6], dtype=np.int32))
+        found = mm.memory.core.search.find(token_ids=np.array([5, 6], dtype=np.int32))
         assert found.groups == []
         assert found.confidence == 0
 
@@ -99,7 +99,7 @@ def test_an_empty_memory_says_zero() -> None:
 def test_what_the_core_says_is_the_sum_of_its_groups(mm: everlong.MemoryModel) -> None:
     ids = np.array(byte_tokenizer()("the fox has Zq7#Kx9", add_special_tokens=False)["input_ids"], dtype=np.int32)
     for groups in (1, 2, 4):
-        found = mm.memory.core.search(token_ids=ids, kinds=["lexical"], max_groups=groups, neighbours=1)
+        found = mm.memory.core.search.find(token_ids=ids, kinds=["lexical"], max_groups=groups, neighbours=1)
         assert sum(group.confidence for group in found.groups) == pytest.approx(found.confidence, rel=1e-5)
         assert set(found.signs) == {"odds", "lexical, page", "lexical, group"}
         assert all(found.signs[f"lexical, {unit}"] >= 0 for unit in ("page", "group"))
@@ -143,9 +143,9 @@ def test_figures_are_those_of_scikit_learn() -> None:
 def a_report(mm: everlong.MemoryModel) -> Any:
     """Of a memory of two sources: a question to each, and one to neither."""
     core = mm.memory.core
-    pages = core.pages()
+    pages = core.blocks.pages()
     begin, end = pages[0].begin, pages[-1].end
-    ids = core.token_ids(0, begin, end).tolist()
+    ids = core.blocks.token_ids(0, begin, end).tolist()
     questions = []
     for words in ("Zq7#Kx9", "Vw4%Jy8"):
         asked = byte_tokenizer()(words, add_special_tokens=False)["input_ids"]

@@ -36,8 +36,8 @@ def cosines(mm: everlong.MemoryModel, encoder: CountingEncoder, question: str) -
     """(begin, end) of every page -> the cosine of its best window, in fp64."""
     query = encoder.encode([question])[0].astype(np.float64)
     best = {}
-    for page in mm.memory.core.pages():
-        ids = mm.memory.core.token_ids(page.stream, page.begin, page.end).tolist()
+    for page in mm.memory.core.blocks.pages():
+        ids = mm.memory.core.blocks.token_ids(page.stream, page.begin, page.end).tolist()
         windows = [ids[first : first + TOKENS_A_VECTOR] for first in range(0, len(ids), TOKENS_A_VECTOR)]
         texts = [mm.tokenizer.decode(window, skip_special_tokens=True) for window in windows]
         vectors = encoder.encode(texts).astype(np.float64)
@@ -50,7 +50,7 @@ def cosines(mm: everlong.MemoryModel, encoder: CountingEncoder, question: str) -
 def ranking(mm: everlong.MemoryModel, question: str, **arguments) -> list[tuple[int, int, float]]:
     """Pages in the order in which the core finds them by their vectors alone."""
     mm.searcher.embedder.settle()
-    found = mm.memory.core.search(
+    found = mm.memory.core.search.find(
         token_ids=np.zeros(0, dtype=np.int32),
         page_query=mm.searcher.embedder.query(question),
         kinds=["embedding"],
@@ -86,7 +86,7 @@ def test_pages_are_ranked_by_the_cosine_of_their_best_window(kind) -> None:
         mm.read(text)
         for first in (200, 1500, 2700):
             check_ranking(mm, text[first : first + 24], encoder)
-        assert mm.memory.core.pages_without_vectors() == []
+        assert mm.memory.core.index.pages_without_vectors() == []
 
 
 def test_it_is_one_part_of_the_fusion_and_of_a_search() -> None:
@@ -136,8 +136,8 @@ def test_another_encoder_makes_its_own_vectors() -> None:
         assert encoder_name(other) != encoder_name(config.search.encoder) == encoder_name(CountingEncoder())
         embedder = PageEmbedder(mm.memory.core, mm.tokenizer, other)
         embedder.settle()
-        assert other.texts > len(mm.memory.core.pages())
-        assert mm.memory.core.pages_without_vectors() == []
+        assert other.texts > len(mm.memory.core.blocks.pages())
+        assert mm.memory.core.index.pages_without_vectors() == []
         embedder.close()
 
 
@@ -162,7 +162,7 @@ def test_reading_does_not_wait_for_the_encoder() -> None:
         text = random_text(1500)
         report = mm.read(text)
         assert report.blocks > 1
-        assert len(mm.memory.core.pages_without_vectors()) == len(mm.memory.core.pages())
+        assert len(mm.memory.core.index.pages_without_vectors()) == len(mm.memory.core.blocks.pages())
         encoder.go_on.set()
         check_ranking(mm, text[700:730], config.search.encoder)
 
@@ -187,25 +187,25 @@ def test_nonsense_is_refused() -> None:
         mm.read(random_text(1500))
         mm.searcher.embedder.settle()
         core = mm.memory.core
-        block = core.pages()[0].block
+        block = core.blocks.pages()[0].block
         one = np.ones((1, DIMENSION), dtype=np.float32)
         page = np.zeros(1, dtype=np.int32)
         for wrong in [
-            lambda: core.add_page_vectors(block, page, one),  # has them
-            lambda: core.add_page_vectors(10**6, page, one),
-            lambda: core.search(token_ids=page, page_query=one[0, 1:], kinds=["embedding"]),
-            lambda: core.search(token_ids=page, page_query=one[0] * np.nan, kinds=["embedding"]),
-            lambda: core.set_page_vectors("x", 0),
+            lambda: core.index.add_page_vectors(block, page, one),  # has them
+            lambda: core.index.add_page_vectors(10**6, page, one),
+            lambda: core.search.find(token_ids=page, page_query=one[0, 1:], kinds=["embedding"]),
+            lambda: core.search.find(token_ids=page, page_query=one[0] * np.nan, kinds=["embedding"]),
+            lambda: core.index.set_page_vectors("x", 0),
         ]:
             with pytest.raises((ValueError, everlong.EverlongError)):
                 wrong()
-        core.set_page_vectors("another", DIMENSION)
+        core.index.set_page_vectors("another", DIMENSION)
         for pages in ([10**6], [-1], [1, 0], [0] * 17):
             with pytest.raises(ValueError, match="ascending"):
-                core.add_page_vectors(block, np.asarray(pages, dtype=np.int32), one.repeat(len(pages), axis=0))
+                core.index.add_page_vectors(block, np.asarray(pages, dtype=np.int32), one.repeat(len(pages), axis=0))
         with pytest.raises(ValueError, match="vectors"):
-            core.add_page_vectors(block, page, one * np.nan)
-        assert core.search(token_ids=page, page_query=one[0], kinds=["embedding"]).groups == []
+            core.index.add_page_vectors(block, page, one * np.nan)
+        assert core.search.find(token_ids=page, page_query=one[0], kinds=["embedding"]).groups == []
 
 
 def test_no_vectors_no_query() -> None:
@@ -213,10 +213,10 @@ def test_no_vectors_no_query() -> None:
         core: _core.Memory = mm.memory.core
         vector = np.ones(4, dtype=np.float32)
         with pytest.raises(ValueError, match="no vectors"):
-            core.search(token_ids=np.zeros(1, dtype=np.int32), page_query=vector, kinds=["embedding"])
+            core.search.find(token_ids=np.zeros(1, dtype=np.int32), page_query=vector, kinds=["embedding"])
         with pytest.raises(ValueError, match="no encoder"):
-            core.add_page_vectors(1, np.zeros(1, dtype=np.int32), vector[None])
-        assert core.pages_without_vectors() == []
+            core.index.add_page_vectors(1, np.zeros(1, dtype=np.int32), vector[None])
+        assert core.index.pages_without_vectors() == []
 
 
 def test_a_missing_encoder_says_how_to_get_it(monkeypatch) -> None:

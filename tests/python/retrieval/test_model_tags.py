@@ -24,7 +24,7 @@ def open_model(folder: Path | None, config: everlong.MemoryConfig = TAGGING) -> 
 
 
 def tags_of(memory: everlong.Memory) -> dict[int, list[str]]:
-    return {block.id: list(block.tags) for block in memory.core.blocks()}
+    return {block.id: list(block.tags) for block in memory.core.blocks.infos()}
 
 
 def says(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
@@ -111,19 +111,19 @@ def test_a_question_is_narrowed_by_what_the_model_said(monkeypatch: pytest.Monke
         mm.read(TEXT)
         mm.searcher.settle()
         narrow = _core.Narrow([], ["copper"])
-        ids = mm.memory.core.token_ids(0, 0, 64)
+        ids = mm.memory.core.blocks.token_ids(0, 0, 64)
         search: Any = {"token_ids": ids, "kinds": ["lexical"], "neighbours": 0, "narrow": narrow}
-        assert mm.memory.core.search(**search).narrowed_to == 0  # the tree is made, and nothing is tagged so
-        third, block = mm.memory.core.blocks()[2:4]
+        assert mm.memory.core.search.find(**search).narrowed_to == 0  # the tree is made, and nothing is tagged so
+        third, block = mm.memory.core.blocks.infos()[2:4]
         for one in (block, third):  # in any order
-            mm.memory.core.add_tags(one.id, [key_tag("copper"), key_tag("copper")])
-        found = mm.memory.core.search(**search)
+            mm.memory.core.blocks.add_tags(one.id, [key_tag("copper"), key_tag("copper")])
+        found = mm.memory.core.search.find(**search)
         assert found.narrowed_to == 2
         assert {page.block for group in found.groups for page in group.pages} <= {third.id, block.id}
         mm.memory.forget([block.id])
-        assert mm.memory.core.search(**search).narrowed_to == 1
+        assert mm.memory.core.search.find(**search).narrowed_to == 1
         with pytest.raises(everlong.errors.MemoryNotFoundError):
-            mm.memory.core.add_tags(block.id, ["x"])
+            mm.memory.core.blocks.add_tags(block.id, ["x"])
 
 
 def test_of_what_is_said_phrases_and_rare_words_are_kept() -> None:

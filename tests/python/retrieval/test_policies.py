@@ -18,7 +18,7 @@ def test_named_pages_come_back_whatever_the_policy(policy: Policy) -> None:
     config = WORDS.changed(answer={"policy": policy, "recent_every": 4, "periodic_every": 4, "protect_tokens": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
-        pages = mm.memory.core.pages_of(0, 200, 260)
+        pages = mm.memory.core.blocks.pages_of(0, 200, 260)
         answer = mm.generate("and then", max_new_tokens=12, recall=pages)
         restored = [event for event in mm.trace() if event["what"] == "restore" and event["tokens"] > 0]
         assert [blocks_of(event) for event in restored] == [sorted({page.block for page in pages})]

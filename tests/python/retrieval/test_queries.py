@@ -67,7 +67,9 @@ def test_a_rotated_query_scores_a_key_as_the_model_does(kind: str, rope: str, mo
             model(input_ids=mm._encode(text)[None])
         assert sorted(attended) == list(range(served.layers))
         for layer, its in attended.items():
-            keys = np.concatenate([core.read_keys(page, layer) for page in core.pages()], axis=1).astype(np.float64)
+            keys = np.concatenate([core.blocks.read_keys(page, layer) for page in core.blocks.pages()], axis=1).astype(
+                np.float64
+            )
             for query, key in ((299, 0), (299, 17), (299, 299), (150, 140), (40, 39)):
                 turned = rotate_queries(served.table(layer), tap.queries(layer)[query : query + 1], query - key)
                 q = turned[0].double().numpy()
@@ -106,9 +108,9 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
             return decode_text(mm.tokenizer, ids)
 
         profile = calibrate(mm.frame, ask, decode, heads=5, query_distance=distance, pages=newest, quotes=6)
-        pages = [page for page in core.pages() if page.begin >= mm.frame.os.sinks][-newest:]
+        pages = [page for page in core.blocks.pages() if page.begin >= mm.frame.os.sinks][-newest:]
         assert (profile.pages, profile.quotes, len(quoted)) == (len(pages), 6, 6)
-        text_of = [decode_text(mm.tokenizer, core.token_ids(0, page.begin, page.end).tolist()) for page in pages]
+        text_of = [decode_text(mm.tokenizer, core.blocks.token_ids(0, page.begin, page.end).tolist()) for page in pages]
         (gold,) = zip(
             *([i for i, text in enumerate(text_of) if decode_text(mm.tokenizer, ids) in text] for ids in quoted),
             strict=True,
@@ -119,10 +121,10 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
         mass = np.zeros(shape)
         for layer in range(served.layers):
             table = served.table(layer)
-            keys = [core.read_keys(page, layer).astype(np.float64) for page in pages]
+            keys = [core.blocks.read_keys(page, layer).astype(np.float64) for page in pages]
             for row, (ids, queries) in enumerate(questions):
                 q = rotated(queries[layer], table, torch.tensor(distance), table.attention_scaling**2).numpy()
-                for token, weight in enumerate(core.idf(ids)):
+                for token, weight in enumerate(core.search.idf(ids)):
                     for head in range(served.query_heads):
                         kv_head = head * served.kv_heads // served.query_heads
                         scores = [of_page[kv_head] @ q[token, head] / np.sqrt(served.head_dim) for of_page in keys]

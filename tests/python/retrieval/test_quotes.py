@@ -64,7 +64,7 @@ def test_the_model_reads_it_before_the_question(mm: everlong.MemoryModel, monkey
     got = mm.generate(question, **greedy)
     assert prompts == [f"{got.quoted[0]}\n\n{question}"]
     mm.config = mm.config.changed(answer={"quotes": 0})
-    pages = [page for one in reversed(got.recalled) for page in mm.memory.core.pages_of(0, *one.span)]
+    pages = [page for one in reversed(got.recalled) for page in mm.memory.core.blocks.pages_of(0, *one.span)]
     assert mm.generate(prompts[0], recall=pages, **greedy).token_ids == got.token_ids
     assert mm.generate(question, **greedy).quoted == ()
     assert prompts[1:] == [prompts[0], question]
@@ -91,7 +91,7 @@ def test_a_turn_is_remembered_without_quotes(mm: everlong.MemoryModel, streamed:
         said = "".join(mm.stream(question, max_new_tokens=9, min_new_tokens=9))
     else:
         said = mm.generate(question, max_new_tokens=9, min_new_tokens=9).text
-    ids = mm.memory.core.token_ids(0, before, mm.stream_tokens).tolist()
+    ids = mm.memory.core.blocks.token_ids(0, before, mm.stream_tokens).tolist()
     assert mm.tokenizer.decode(ids) == question + said
     assert [block.role for block in mm.memory.blocks()][-2:] == ["asked", "said"]
     keys = last_keys(mm)
@@ -105,7 +105,7 @@ def test_a_turn_is_remembered_without_quotes(mm: everlong.MemoryModel, streamed:
 
 def last_keys(mm: everlong.MemoryModel) -> np.ndarray[Any, Any]:
     core = mm.memory.core
-    return np.concatenate([core.read_keys(page, 1).reshape(-1) for page in core.pages()[-2:]])
+    return np.concatenate([core.blocks.read_keys(page, 1).reshape(-1) for page in core.blocks.pages()[-2:]])
 
 
 def test_an_answer_that_was_not_taken_to_its_end_is_remembered_as_far_as_it_was_said(mm: everlong.MemoryModel) -> None:
@@ -114,7 +114,7 @@ def test_an_answer_that_was_not_taken_to_its_end_is_remembered_as_far_as_it_was_
     answer = mm.stream(question, max_new_tokens=9, min_new_tokens=9)
     said = next(answer) + next(answer)
     answer.close()
-    ids = mm.memory.core.token_ids(0, before, mm.stream_tokens).tolist()
+    ids = mm.memory.core.blocks.token_ids(0, before, mm.stream_tokens).tolist()
     assert (question + said).startswith(mm.tokenizer.decode(ids))
     assert len(ids) > len(question)
 
@@ -165,16 +165,16 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         assert [one.score for one in chosen] == sorted((one.score for one in chosen), reverse=True)
         for one, other in itertools.pairwise(chosen):
             assert one.end <= other.begin or other.end <= one.begin
-        rare = dict(zip(tapped.token_ids.tolist(), core.idf(tapped.token_ids).tolist(), strict=True))
+        rare = dict(zip(tapped.token_ids.tolist(), core.search.idf(tapped.token_ids).tolist(), strict=True))
         page_tokens = config.archive.page_tokens
         for one in chosen[:12]:
             rows = []
-            for page in core.pages():
+            for page in core.blocks.pages():
                 if not any(
                     page.block == kept.block and page.page == kept.page for g in found.groups for kept in g.pages
                 ):
                     continue
-                whole = core.block_tensors(page.block)[f"meaning.{meaning.id}"].astype(np.float64)
+                whole = core.blocks.tensors(page.block)[f"meaning.{meaning.id}"].astype(np.float64)
                 first = page.page * page_tokens // settings.group_tokens
                 for row in range(-(-(page.end - page.begin) // settings.group_tokens)):
                     middle = page.begin + row * settings.group_tokens + settings.group_tokens // 2
@@ -182,7 +182,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
                         rows.append(whole[first + row] / np.linalg.norm(whole[first + row]))
             asked = query.astype(np.float64)
             cosine = (asked @ np.array(rows).T).max(1).sum() / np.linalg.norm(asked, axis=1).sum()
-            ids = set(core.token_ids(0, one.begin, one.end).tolist())
+            ids = set(core.blocks.token_ids(0, one.begin, one.end).tolist())
             share = sum(value for token, value in rare.items() if token in ids) / sum(rare.values())
             assert one.score == pytest.approx(cosine + WORDS_WEIGHT * share, abs=1e-4)
 

@@ -38,11 +38,11 @@ def recalled_then_read(
         core, frame = mm.memory.core, mm.frame
         with frame.branch():
             frame.begin_prompt(None)
-            pages = [page for span in spans for page in core.pages_of(0, *span)]
-            last = len(core.pages_of(0, *spans[-1]))
+            pages = [page for span in spans for page in core.blocks.pages_of(0, *span)]
+            last = len(core.blocks.pages_of(0, *spans[-1]))
             frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
             held = [(0, SMALL.frame.sink_tokens), *((page.begin, page.end) for page in pages)]
-            ids = torch.cat([torch.from_numpy(core.token_ids(0, *span)).long() for span in held])
+            ids = torch.cat([torch.from_numpy(core.blocks.token_ids(0, *span)).long() for span in held])
             rest_ids = mm._encode(rest)
             logits = frame.extend(rest_ids, "prompt", logits=True)
     return logits, torch.cat([ids, rest_ids])
@@ -87,12 +87,14 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
             frame.begin_prompt(None)
-            first, last = (core.pages_of(0, *span) for span in spans)
+            first, last = (core.blocks.pages_of(0, *span) for span in spans)
             frame.recall([*first, *last])
             sinks = SMALL.frame.sink_tokens
             before = sinks + sum(page.end - page.begin for page in first)
             k, v = (x[:, None, :, cache.begin : cache.begin + before].clone() for x in (cache.k, cache.v))
-            read_again = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in last])
+            read_again = torch.cat(
+                [torch.from_numpy(core.blocks.token_ids(0, page.begin, page.end)).long() for page in last]
+            )
             rest_ids = mm._encode(rest)
     spliced = DynamicCache()
     for layer in range(len(k)):
@@ -122,11 +124,11 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
         with frame.branch():
             frame.begin_prompt(None)
             own = cache.own.tensors()
-            pages = [*core.pages_of(0, 700, 760), *core.pages_of(0, 200, 260)]
+            pages = [*core.blocks.pages_of(0, 700, 760), *core.blocks.pages_of(0, 200, 260)]
             frame.recall(pages)
             sinks, after = SMALL.frame.sink_tokens, cache.own.tensors()
             k, v = (x[:, None, :, cache.begin : cache.rolling_slot].clone() for x in (cache.k, cache.v))
-            ids = torch.cat([torch.from_numpy(core.token_ids(0, page.begin, page.end)).long() for page in pages])
+            ids = torch.cat([torch.from_numpy(core.blocks.token_ids(0, page.begin, page.end)).long() for page in pages])
         served = frame.served
     assert own.keys() == after.keys()
     assert all(torch.equal(own[name], after[name]) for name in own)
@@ -151,7 +153,7 @@ def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
             core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
             with frame.branch():
                 frame.begin_prompt(None)
-                pages = [*core.pages_of(0, 200, 260), *core.pages_of(0, 700, 760)]
+                pages = [*core.blocks.pages_of(0, 200, 260), *core.blocks.pages_of(0, 700, 760)]
                 frame.recall(pages, best=pages[best])
                 return cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone()
 
@@ -210,7 +212,9 @@ def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             mm.read(text)
             if "recall" in asked:
-                asked["recall"] = mm.memory.core.pages_of(0, 128, 192) + mm.memory.core.pages_of(0, 640, 704)
+                asked["recall"] = mm.memory.core.blocks.pages_of(0, 128, 192) + mm.memory.core.blocks.pages_of(
+                    0, 640, 704
+                )
             answer = mm.generate(f"{rare}{rarer}kfke", max_new_tokens=1, **asked)
             cache = mm.frame.cache
             first = cache.rolling_slot - cache.recalled
@@ -260,7 +264,7 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         core, frame = mm.memory.core, mm.frame
         frame._transfer.batch_bytes = 1  # every page is a batch of its own
-        whole, torn = core.pages_of(0, 64, 192), core.pages_of(0, 704, 768)
+        whole, torn = core.blocks.pages_of(0, 64, 192), core.blocks.pages_of(0, 704, 768)
         nothing = next_logits(mm, "rest")
         for repeat in range(2):
             frame.recall(whole)

@@ -56,7 +56,7 @@ def test_the_beginning_of_a_text_is_a_plain_forward(kind: str, rope: str, sinks:
         mm.read(random_text(600))
         ids, question = mm._encode(random_text(600)), question_ids()
         served, lengths = mm.frame.served, (64, 192, 128, 0)
-        groups = [mm.memory.core.pages_of(0, 0, length) for length in lengths[:3]]
+        groups = [mm.memory.core.blocks.pages_of(0, 0, length) for length in lengths[:3]]
         asked = Asked.of(Prompt(question, QUESTION))
         found = Reranker(mm.frame, []).log_likelihoods(asked, [*groups, []])
         by_archive = rerank.is_archived_whole(served)
@@ -82,7 +82,7 @@ def test_pages_that_saw_earlier_text_are_those_keys_moved(kind: str, rope: str, 
         ids, question = mm._encode(random_text(600)), question_ids()
         asked = Asked.of(Prompt(question, QUESTION))
         reranker = Reranker(mm.frame, [])
-        pages = mm.memory.core.pages_of(0, 256, 448)
+        pages = mm.memory.core.blocks.pages_of(0, 256, 448)
         (found,) = reranker.log_likelihoods(asked, [pages]).tolist()
     table, past = rope_table(model.config), DynamicCache()
     with torch.no_grad():
@@ -105,7 +105,7 @@ def test_a_batch_of_unlike_lengths_changes_nothing(kind: str, rope: str) -> None
         mm.read(random_text(600))
         core, reranker = mm.memory.core, Reranker(mm.frame, [])
         asked = Asked.of(Prompt(question_ids(), QUESTION))
-        groups = [core.pages_of(0, *span) for span in ((64, 128), (128, 320), (0, 0), (500, 600), (0, 64))]
+        groups = [core.blocks.pages_of(0, *span) for span in ((64, 128), (128, 320), (0, 0), (500, 600), (0, 64))]
         alone = torch.cat([reranker.log_likelihoods(asked, [group]) for group in groups])
         together = reranker.log_likelihoods(asked, groups)
     assert len({round(value, 3) for value in alone.tolist()}) == len(groups)
@@ -153,14 +153,14 @@ def test_candidates_are_places_of_their_own(mm: everlong.MemoryModel) -> None:
     prompt, places = first_places(mm)
     inputs = mm.searcher.inputs(prompt)
     everything = {"token_budget": 1 << 30, "least_share": 0, "resident_from": os.rolling[0]}
-    hits = core.search(**inputs, **everything, max_groups=1000, neighbours=1)
+    hits = core.search.find(**inputs, **everything, max_groups=1000, neighbours=1)
     scores = {
         page.begin: score
         for group in hits.groups
         for page, score in zip(group.pages, group.page_scores, strict=True)
         if np.isfinite(score)  # a neighbour that nothing named
     }
-    every = [page.begin for page in core.pages() if page.begin < os.rolling[0]]
+    every = [page.begin for page in core.blocks.pages() if page.begin < os.rolling[0]]
     assert 8 < len(places) <= MOST_CANDIDATES
     assert places[0].page.begin == max(scores, key=lambda begin: scores[begin])
     assert [scores[place.page.begin] for place in places] == sorted(
@@ -186,7 +186,7 @@ def test_the_order_is_what_scores_and_lifts_make_it(mm: everlong.MemoryModel) ->
     reranked = mm.recall(ASKED)
     reranker = Reranker(mm.frame, [])
     lifts = reranker.log_likelihoods(Asked.of(prompt), [place.window for place in places]).tolist()
-    hits = core.search(
+    hits = core.search.find(
         **mm.searcher.inputs(prompt),
         max_groups=1000,
         neighbours=1,
@@ -205,7 +205,7 @@ def test_the_order_is_what_scores_and_lifts_make_it(mm: everlong.MemoryModel) ->
             scores[page.begin] += LIFT_WEIGHT * (lift - min(lifts)) * share
     best = max(scores, key=lambda begin: scores[begin])
     assert reranked[0].span[0] <= best < reranked[0].span[1]
-    assert reranked[0].passage == mm.tokenizer.decode(core.token_ids(0, best, best + 64).tolist())
+    assert reranked[0].passage == mm.tokenizer.decode(core.blocks.token_ids(0, best, best + 64).tolist())
     assert reranked[0].score == pytest.approx(scores[best], abs=1e-4)
     assert reranked[0].found_by == ("lexical",)
     assert not plain[0].span[0] <= best < plain[0].span[1], "the lift says nothing here"
@@ -305,11 +305,11 @@ def test_what_is_forgotten_meanwhile_is_passed_over(mm: everlong.MemoryModel, mo
     look: Callable[..., Any] = Reranker.added_scores
 
     def forget_first(self: Reranker, *how: Any) -> Any:
-        if mm.memory.core.stats().blocks == blocks:
-            mm.memory.core.forget([gone])
+        if mm.memory.core.upkeep.stats().blocks == blocks:
+            mm.memory.core.blocks.forget([gone])
         return look(self, *how)
 
-    blocks = mm.memory.core.stats().blocks
+    blocks = mm.memory.core.upkeep.stats().blocks
     monkeypatch.setattr(Reranker, "added_scores", forget_first)
     use(mm, 1000)
     with mm.frame.branch():
@@ -336,7 +336,7 @@ def test_what_is_forgotten_while_it_is_looked_at_is_passed_over(
     def forgetful(self: Reranker, asked: Asked, groups: Any) -> torch.Tensor:
         calls.append(len(groups))
         if len(calls) == 2:  # the first one asks without any pages
-            mm.memory.core.forget([gone])
+            mm.memory.core.blocks.forget([gone])
         return compute(self, asked, groups)
 
     monkeypatch.setattr(Reranker, "log_likelihoods", forgetful)
@@ -356,7 +356,7 @@ def test_layers_of_their_own_read_the_candidates_behind_a_beginning() -> None:
         reranked = mm.recall(ASKED)
         (found,) = Reranker(mm.frame, [257]).log_likelihoods(Asked.of(prompt), [places[1].window]).tolist()
         window = places[1].window
-        ids = torch.from_numpy(mm.memory.core.token_ids(0, window[0].begin, window[-1].end)).long()
+        ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, window[0].begin, window[-1].end)).long()
     whole = torch.cat([torch.tensor([257]), ids, prompt.ids[: prompt.question.stop]])
     with torch.no_grad():
         logits = model(input_ids=whole[None]).logits[0]

@@ -27,10 +27,16 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
         mm.calibrate()
         core = mm.memory.core
 
-        class Spy:
-            def search(self, **request: Any) -> Any:
+        class Searches:
+            def find(self, **request: Any) -> Any:
                 asked.append(request)
-                return core.search(**request)
+                return core.search.find(**request)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(core.search, name)
+
+        class Spy:
+            search = Searches()
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(core, name)
@@ -41,7 +47,7 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
             prompt = Prompt(question, slice(0, length))
             tapped = mm.searcher.tap(prompt)
             search(mm.frame, prompt, tapped, mm.config)
-            idf = core.idf(tapped.token_ids)
+            idf = core.search.idf(tapped.token_ids)
             rows = sorted(sorted(range(length), key=lambda row: -idf[row])[:MOST_QUERY_TOKENS])
             assert asked[-1]["token_ids"].tolist() == tapped.token_ids[rows].tolist()
             assert mm.profile is not None
@@ -92,8 +98,8 @@ def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: s
             asked = q.reshape(30, served.kv_heads, -1, served.head_dim).mean(axis=(0, 2)).reshape(-1)
             cosines: dict[int, float] = {}
             for block in mm.memory.blocks(source):
-                pages = [page for page in core.pages() if page.block == block.id]
-                keys = np.concatenate([core.read_keys(page, last).astype(np.float64) for page in pages], axis=1)
+                pages = [page for page in core.blocks.pages() if page.block == block.id]
+                keys = np.concatenate([core.blocks.read_keys(page, last).astype(np.float64) for page in pages], axis=1)
                 mean = keys.mean(axis=1).reshape(-1)
                 cosines[block.id] = float(asked @ mean / np.linalg.norm(asked) / np.linalg.norm(mean))
             best = max(cosines, key=cosines.__getitem__)
@@ -140,7 +146,7 @@ def test_pages_of_128_tokens_are_what_is_found(tmp_path: Path) -> None:
     config = SMALL.changed(archive={"page_tokens": 128}, search={"index": ("lexical",), "groups": 1, "neighbours": 0})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         mm.read(text)
-        assert {page.end - page.begin for page in mm.memory.core.pages()} == {128, len(text) % 128}
+        assert {page.end - page.begin for page in mm.memory.core.blocks.pages()} == {128, len(text) % 128}
         first = mm.generate(fact, max_new_tokens=12, remember=False)
         (found,) = first.recalled
         assert found.span == (1200 // 128 * 128, 1200 // 128 * 128 + 128)

@@ -52,7 +52,7 @@ def test_a_template_s_own_variables_reach_it() -> None:
         mm.generate("first", max_new_tokens=1, chat_template_kwargs=thinking)
         "".join(mm.stream("second", max_new_tokens=1, chat_template_kwargs=thinking))
         mm.recall("third", chat_template_kwargs=thinking)
-        assert tokenizer.decode(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).count("<think/>") == 2
+        assert tokenizer.decode(mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens)).count("<think/>") == 2
 
 
 def test_a_tokenizer_that_has_the_variables_once_needs_no_telling() -> None:
@@ -99,7 +99,7 @@ def test_a_conversation_is_what_the_template_makes_of_it(ends: bool, reopened: b
         mm = everlong.MemoryModel(tiny_model(), tokenizer, tmp_path / "m", config)
     with mm:
         mm.generate("second", max_new_tokens=1)
-        ids = mm.memory.core.token_ids(0, 0, mm.stream_tokens).tolist()
+        ids = mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens).tolist()
     turns = [
         {"role": "user", "content": "first"},
         {"role": "assistant", "content": answer.text},
@@ -170,7 +170,9 @@ def opened(template: str) -> everlong.MemoryModel:
 
 
 def said(mm: everlong.MemoryModel) -> str:
-    return mm.tokenizer.decode(mm.memory.core.token_ids(0, 0, mm.stream_tokens)).encode("ascii", "replace").decode()
+    return (
+        mm.tokenizer.decode(mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens)).encode("ascii", "replace").decode()
+    )
 
 
 @pytest.mark.parametrize("ask", ["generate", "stream"])

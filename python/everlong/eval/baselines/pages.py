@@ -27,8 +27,8 @@ class RandomPages(Baseline):
         mm, os = self._reading.mm, self._reading.mm.frame.os
         seed, budget = self.seed + zlib.crc32(asked.id.encode()), page_budget(self._reading)
         if not asked.question.sources:
-            return mm.memory.core.random_pages(os.stream, os.rolling[0], budget, seed)
-        there = mm.memory.core.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(asked.question).core())
+            return mm.memory.core.search.random_pages(os.stream, os.rolling[0], budget, seed)
+        there = mm.memory.core.search.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(asked.question).core())
         return random.Random(seed).sample(there, min(budget, len(there)))
 
     def answer(self, asked: Asked) -> Reply:
@@ -51,7 +51,7 @@ class RecentPages(RandomPages):
         mm, os = self._reading.mm, self._reading.mm.frame.os
         budget = page_budget(self._reading)
         where = where_of(asked.question).core()
-        return mm.memory.core.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
+        return mm.memory.core.search.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
 
 
 def page_budget(reading: Reading) -> int:

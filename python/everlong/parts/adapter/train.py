@@ -201,7 +201,7 @@ class AdapterTrainer:
             return some.recalled(config.answer.order, config.answer.recalled_temperature)
         beside = _PAGES_BESIDE * config.archive.page_tokens
         core, stream = self.mm.memory.core, self._frame.os.stream
-        own = core.pages_of(stream, max(begin - beside, 0), min(end + beside, self.mm.stream_tokens))
+        own = core.blocks.pages_of(stream, max(begin - beside, 0), min(end + beside, self.mm.stream_tokens))
         groups = [list(group.pages) for group in others[: count - 1]]
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
         return Recalled([page for group in groups for page in group], best=own)

@@ -171,13 +171,13 @@ def train_router_of(
     with Memory.open(memory) as opened:
         lists = _lists_of(opened, encoder)
         router, learned = train_router(lists, vectors, training or RouterTraining(), progress=progress)
-        opened.core.set_page_router(router.lists, router.vectors, router.biases)
+        opened.core.index.set_page_router(router.lists, router.vectors, router.biases)
     return router, learned
 
 
 def _lists_of(memory: Memory, encoder: Encoder) -> NeuralInvertedIndex:
-    memory.core.set_page_vectors(encoder_name(encoder), vectors_of(encoder, [""]).shape[1], "dnii")
-    lists = memory.core.page_lists()
+    memory.core.index.set_page_vectors(encoder_name(encoder), vectors_of(encoder, [""]).shape[1], "dnii")
+    lists = memory.core.index.page_lists()
     if lists is None or lists.size == 0:
         raise ValueError(
             f"{memory.path}: its pages have no vectors of this encoder in learned lists; open it once with "

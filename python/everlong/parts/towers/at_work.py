@@ -48,7 +48,7 @@ class Meaning:
     def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
         """Let the memory search by vectors of these towers, on that GPU with at most `gpu_bytes` of its memory."""
         settings = self.towers.settings
-        core.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
+        core.index.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
 
     @torch.no_grad()
     def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
@@ -57,7 +57,7 @@ class Meaning:
         return {self.tensor: as_int8(vectors).numpy()}
 
     def lacks(self, core: _core.Memory) -> Sequence[int]:
-        return core.blocks_without_meaning()
+        return core.index.blocks_without_meaning()
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         query = whole = self.query(hidden)

@@ -291,14 +291,14 @@ def ask_all(
     core, frame = mm.memory.core, mm.frame
     place: dict[str, Any] = {"stream": frame.os.stream, "resident_from": frame.os.rolling[0]}
     sources: dict[str, list[Span]] = {}
-    for block in core.blocks():
+    for block in core.blocks.infos():
         sources.setdefault(block.source, []).append((block.begin, block.end))
     rows = []
     for question in questions:
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, question.words))
         ranks: dict[str, int] = {}
         kept: list[dict[str, Any]] = []
-        for ranking in core.rankings(**inputs, k=_KEPT, **place):
+        for ranking in core.search.rankings(**inputs, k=_KEPT, **place):
             spans = _groups_of([(page.begin, page.end) for page in ranking.pages])
             ranks[f"{ranking.part}, {ranking.granularity}"] = _rank(question, spans, mm.config.archive.page_tokens)
             if keep_rankings:
@@ -314,7 +314,7 @@ def ask_all(
         name=name,
         made_with=made_with(mm.model),
         tokens=mm.stream_tokens,
-        pages=[(page.begin, page.end) for page in core.pages()],
+        pages=[(page.begin, page.end) for page in core.blocks.pages()],
         towers=meaning.id if meaning is not None else "",
         questions=rows,
     )
@@ -340,7 +340,7 @@ def _searches(
     subsets = [some for size in range(1, len(there) + 1) for some in itertools.combinations(there, size)]
     for kinds in subsets if every else _fusions(there):
         for left_out in (False, True) if question.spans and others else (False,):
-            found = mm.memory.core.search(
+            found = mm.memory.core.search.find(
                 **{**inputs, "kinds": kinds},
                 max_groups=_GROUPS,
                 neighbours=_NEIGHBOURS,

@@ -68,7 +68,9 @@ def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]
         most = _NEW_TOKENS if question.fact is None else question.fact.max_new_tokens
         answer = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED)
         stream = mm.frame.os.stream
-        passage = "\n".join(mm.tokenizer.decode(mm.memory.core.token_ids(stream, *span)) for span in question.spans)
+        passage = "\n".join(
+            mm.tokenizer.decode(mm.memory.core.blocks.token_ids(stream, *span)) for span in question.spans
+        )
         replies = {
             MEMORY: answer.text,
             GOLD: answer_from_passage(mm.model, mm.tokenizer, passage, question.words, most),

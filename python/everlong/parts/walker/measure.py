@@ -261,7 +261,7 @@ def _pages(groups: Sequence[_core.FoundGroup]) -> set[Page]:
 
 
 def _search(memory: WalkMemory, request: Mapping[str, Any], loads: int) -> list[_core.FoundGroup]:
-    return memory.core.search(**request, max_groups=loads, token_budget=loads * GROUP_TOKENS).groups
+    return memory.core.search.find(**request, max_groups=loads, token_budget=loads * GROUP_TOKENS).groups
 
 
 def _flat(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
@@ -279,7 +279,7 @@ def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
     pages = _pages(groups)
     best = groups[0].pages[int(np.argmax(groups[0].page_scores))]
     request = question.request()
-    request["token_ids"] = np.concatenate([question.token_ids, memory.core.token_ids(0, best.begin, best.end)])
+    request["token_ids"] = np.concatenate([question.token_ids, memory.core.blocks.token_ids(0, best.begin, best.end)])
     if question.meaning is not None:
         vectors = _vectors_of(memory, best)
         request["meaning_query"] = np.concatenate([question.meaning / 2, vectors / (2 * max(1, len(vectors)))])
@@ -293,8 +293,8 @@ def _twice(memory: WalkMemory, question: WalkQuestion, loads: int) -> set[Page]:
 
 def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float32]:
     """Return unit vectors [n, dimension] of a page."""
-    (tensor,) = memory.core.block_tensors(page.block).values()
-    block = memory.core.block(page.block)
+    (tensor,) = memory.core.blocks.tensors(page.block).values()
+    block = memory.core.blocks.info(page.block)
     a_page = len(tensor) // -(-(block.end - block.begin) // PAGE_TOKENS)
     rows = tensor[page.page * a_page : (page.page + 1) * a_page].astype(np.float32)
     unit: npt.NDArray[np.float32] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
@@ -318,7 +318,7 @@ def _page_graph(memory: WalkMemory) -> Any:
         import networkx
     except ImportError:
         raise EverlongError('networkx is not installed: pip install "everlong[graph]"') from None
-    pages = memory.core.pages_of(0, 0, len(memory.text.ids))
+    pages = memory.core.blocks.pages_of(0, 0, len(memory.text.ids))
     ids = memory.text.ids.numpy()
     having: dict[int, list[Page]] = collections.defaultdict(list)
     for page in pages:
@@ -341,13 +341,13 @@ def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, 
     import networkx
 
     request = {**question.request(), "neighbours": 0}
-    flat = memory.core.search(**request, max_groups=_SEEDS, token_budget=1 << 30, least_share=0).groups
+    flat = memory.core.search.find(**request, max_groups=_SEEDS, token_budget=1 << 30, least_share=0).groups
     seeds: dict[Any, float] = {}
     for place, group in enumerate(flat):
         for page in group.pages:
             seeds[(page.block, page.page)] = 1 / (1 + place)
     ids = np.unique(question.token_ids)
-    for token, rarity in zip(ids.tolist(), memory.core.idf(ids).tolist(), strict=True):
+    for token, rarity in zip(ids.tolist(), memory.core.search.idf(ids).tolist(), strict=True):
         if token in graph:
             seeds[token] = rarity / math.log1p(graph.number_of_nodes())
     if not seeds:
@@ -358,7 +358,7 @@ def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, 
 
 def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
     """Return the first `loads` pages with their neighbours, without pages that came with an earlier one."""
-    listed = [(page.block, page.page) for page in memory.core.pages_of(0, 0, len(memory.text.ids))]
+    listed = [(page.block, page.page) for page in memory.core.blocks.pages_of(0, 0, len(memory.text.ids))]
     order = {page: at for at, page in enumerate(listed)}
     loaded: set[Page] = set()
     count = 0

@@ -43,7 +43,7 @@ class WalkQuestion:
     gold: tuple[_core.PageRef, ...]  # for each statement the page that has most of it
 
     def request(self) -> dict[str, Any]:
-        """Return its arguments for `core.search`."""
+        """Return its arguments for `core.search.find`."""
         by_meaning = {} if self.meaning is None else {"meaning_query": self.meaning}
         kinds = ["lexical", *(["meaning"] if by_meaning else [])]
         return {"token_ids": self.token_ids, **by_meaning, "kinds": kinds, "neighbours": NEIGHBOURS}
@@ -147,7 +147,7 @@ def _memory_of(
     )
     core = _core.Memory.create(None, manifest)
     if towers is not None:
-        core.set_meaning(towers[0], towers[1].settings.dimension, towers[1].settings.group_tokens)
+        core.index.set_meaning(towers[0], towers[1].settings.dimension, towers[1].settings.group_tokens)
     a_group = 1 if towers is None else towers[1].settings.group_tokens
     ids = text.ids.numpy().astype(np.int32)
     nothing = np.zeros(0, dtype=np.uint8)
@@ -157,7 +157,7 @@ def _memory_of(
         if towers is not None and vectors is not None:
             rows = vectors[begin // a_group : begin // a_group + -(-len(block) // a_group)]
             tensors = {f"meaning.{towers[0]}": np.ascontiguousarray(rows)}
-        core.append(
+        core.blocks.append(
             stream=0,
             begin=begin,
             end=begin + len(block),
@@ -169,11 +169,11 @@ def _memory_of(
             payload=nothing,
             tensors=tensors,
         )
-    core.flush()
+    core.upkeep.flush()
     return core
 
 
 def _page_of(core: _core.Memory, span: tuple[int, int]) -> _core.PageRef:
     """Return the page that has most of a statement."""
-    pages = core.pages_of(0, *span)
+    pages = core.blocks.pages_of(0, *span)
     return max(pages, key=lambda page: min(page.end, span[1]) - max(page.begin, span[0]))

@@ -44,7 +44,7 @@ class Prefetch:
 @dataclasses.dataclass(frozen=True)
 class _Wanted:
     told: Prefetch
-    request: Mapping[str, Any]  # for `core.search`
+    request: Mapping[str, Any]  # for `core.search.find`
     groups: Sequence[_core.PageRef] | None  # pages to read without a walk; None: those that the walk names
 
 
@@ -74,7 +74,7 @@ class Prefetcher:
     ) -> None:
         """Read what a walk by these words reaches. A request that still waits is dropped, as the newest words say more.
 
-        `where` has the other arguments of `core.search`, such as which text is in the frame.
+        `where` has the other arguments of `core.search.find`, such as which text is in the frame.
         """
         self._reading.want(_Wanted(told, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None))
         self._background.wake()
@@ -138,13 +138,13 @@ class _Reading:
 
     def _walked(self, wanted: _Wanted) -> list[_core.PageRef]:
         """Return each load of a walk with its neighbours, in its order; then what the search beside it found."""
-        found = self._core.search(**wanted.request, token_budget=_NO_BUDGET)
+        found = self._core.search.find(**wanted.request, token_budget=_NO_BUDGET)
         loads = [] if found.walk is None else found.walk.loads
         beside = int(wanted.request.get("neighbours", 1))
         pages: list[_core.PageRef] = []
         for load in loads:
-            block = self._core.block(load.block)
-            of_block = self._core.pages_of(block.stream, block.begin, block.end)
+            block = self._core.blocks.info(load.block)
+            of_block = self._core.blocks.pages_of(block.stream, block.begin, block.end)
             pages += of_block[max(0, load.page - beside) : load.page + beside + 1]
         pages += [page for group in found.groups for page in group.pages]
         return list({(page.block, page.page): page for page in pages}.values())
@@ -153,7 +153,7 @@ class _Reading:
         """Read the page, so that the store keeps it; return whether that was possible."""
         out = np.empty(self._core.page_bytes(page.end - page.begin), dtype=np.uint8)
         try:
-            self._core.read_pages([page], out)
+            self._core.blocks.read_pages([page], out)
         # Forgotten meanwhile, or corrupt: the recall that needs it reports it
         except (MemoryNotFoundError, CorruptMemoryError):
             return False

@@ -218,7 +218,7 @@ def walk_for(
     """Return what a search that walks finds; with `learn`, also all ways of every step and which were right."""
     gold = list(question.gold) if learn else []
     walk = _core.Walk(policy, loads=loads, by=by, seed=seed, gold=gold, keep_all=learn)
-    return memory.core.search(**question.request(), max_groups=loads, token_budget=loads * GROUP_TOKENS, walk=walk)
+    return memory.core.search.find(**question.request(), max_groups=loads, token_budget=loads * GROUP_TOKENS, walk=walk)
 
 
 def gold_found(result: _core.SearchResult, question: WalkQuestion) -> list[bool]:

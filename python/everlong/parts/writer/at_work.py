@@ -155,7 +155,7 @@ class BlockDetails:
         return {self.tensor: self._writer.details(states, embeddings).half().cpu().numpy()}
 
     def lacks(self, core: _core.Memory) -> list[int]:
-        return [block.id for block in core.blocks() if not self._has(core, block.id)]
+        return [block.id for block in core.blocks.infos() if not self._has(core, block.id)]
 
     def _has(self, core: _core.Memory, block: int) -> bool:
         try:
@@ -225,8 +225,8 @@ class BlockDetails:
 
     def _details_of(self, block: int) -> torch.Tensor | None:
         try:
-            if self.tensor not in self._core.block_tensor_shapes(block):
+            if self.tensor not in self._core.blocks.tensor_shapes(block):
                 return None
-            return torch.from_numpy(self._core.block_tensor(block, self.tensor).astype(np.float32))
+            return torch.from_numpy(self._core.blocks.tensor(block, self.tensor).astype(np.float32))
         except MemoryNotFoundError:  # forgotten since the search
             return None

@@ -57,7 +57,9 @@ def merged(model: Any, adapter: LowRankMaps) -> Any:
 def keys_of(mm: everlong.MemoryModel) -> np.ndarray[Any, Any]:
     core = mm.memory.core
     layers = range(core.manifest().layers)
-    return np.concatenate([core.read_keys(page, layer).reshape(-1) for page in core.pages() for layer in layers])
+    return np.concatenate(
+        [core.blocks.read_keys(page, layer).reshape(-1) for page in core.blocks.pages() for layer in layers]
+    )
 
 
 def test_it_adds_what_merged_weights_would() -> None:
@@ -117,7 +119,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
 
 
 def pages(mm: everlong.MemoryModel, recall: Any) -> Any:
-    return mm.memory.core.pages_of(0, *recall.span)
+    return mm.memory.core.blocks.pages_of(0, *recall.span)
 
 
 def everlong_pack(folder: Path) -> Any:
@@ -139,7 +141,7 @@ def test_what_is_remembered_is_the_models_own(pack: Path, streamed: bool) -> Non
             answer = mm.generate(QUESTION, max_new_tokens=12, chat=False).text
         assert mm.stream_tokens == before + len(QUESTION) + 12
         assert [block.role for block in mm.memory.blocks()][-2:] == ["asked", "said"]
-        ids = torch.from_numpy(mm.memory.core.token_ids(0, before, mm.stream_tokens).astype(np.int64))
+        ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, before, mm.stream_tokens).astype(np.int64))
         assert mm.tokenizer.decode(ids.tolist()) == QUESTION + answer
         got = keys_of(mm)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL, pack=None) as plain:

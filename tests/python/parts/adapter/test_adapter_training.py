@@ -66,7 +66,7 @@ def test_passages_stand_where_examples_say(mm: everlong.MemoryModel, tmp_path: P
     assert planted
     assert len(planted) < len(examples)
     for one in examples:
-        ids = mm.memory.core.token_ids(0, *one.span).tolist()
+        ids = mm.memory.core.blocks.token_ids(0, *one.span).tolist()
         assert mm.tokenizer.decode(ids) == f"{one.passage}\n\n"
         assert one.words.removesuffix("?") in one.passage
         assert not one.passage.startswith(words(900, 30)[:20])

@@ -56,11 +56,11 @@ class Plain:
 def stored(mm: Any, block: Any, name: str) -> tuple[list[int], torch.Tensor, torch.Tensor]:
     """Which tokens were chosen, in order of time, and their keys and values as the memory has them."""
     core, page = mm.memory.core, mm.config.archive.page_tokens
-    tokens = sorted((core.block_tensor(block.id, "kept.tokens") + block.span[0]).tolist())
+    tokens = sorted((core.blocks.tensor(block.id, "kept.tokens") + block.span[0]).tolist())
     lengths = [min(page, len(tokens) - first) for first in range(0, len(tokens), page)]
     served = mm.frame.served
     rows = plain_rows(
-        core.block_tensor(block.id, name),
+        core.blocks.tensor(block.id, name),
         lengths,
         (served.layers, served.kv_heads, served.head_dim),
         core.page_bytes,
@@ -86,7 +86,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         # The first block of a stream was read behind nothing, so a plain forward has its keys; sinks are not its own.
         begin, end = frame.os.sinks, first.span[1]
         tokens, k, v = stored(mm, first, name)
-        assert "kept.kv" not in mm.memory.core.block_tensors(first.id)
+        assert "kept.kv" not in mm.memory.core.blocks.tensors(first.id)
         expected = plain.written(begin, end, tokens)
         own = plain.k[:, :, tokens]
         assert (expected[0] - own).abs().max() > 0.1
@@ -100,7 +100,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         for found, wanted in ((rows.k, k), (rows.v, v)):
             assert torch.equal(found[:, :, at], wanted[:, :, [tokens.index(held[one]) for one in at]])
         # Recalled: the same, at frame positions.
-        frame.bring_back(Recalled(mm.memory.core.pages_of(0, *first.span)))
+        frame.bring_back(Recalled(mm.memory.core.blocks.pages_of(0, *first.span)))
         shown = [token for token in tokens if token not in frame.os.kept_shown]
         slot = frame.cache.rolling_slot - frame.cache.recalled
         back = frame.cache.unrotated(slot, frame.cache.recalled)
@@ -111,7 +111,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         assert mm.memory.stats().kept_bytes == sum(
             tensor.nbytes
             for block in mm.memory.blocks()
-            for one, tensor in mm.memory.core.block_tensors(block.id).items()
+            for one, tensor in mm.memory.core.blocks.tensors(block.id).items()
             if one.startswith("kept.")
         )
 
@@ -126,7 +126,7 @@ def test_an_untrained_writer_stores_the_tokens_own(tmp_path: Path) -> None:
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
             name = f"kept.kv.{writer.part({}).id}" if config is WRITTEN else "kept.kv"
-            payloads.append([mm.memory.core.block_tensor(block.id, name) for block in mm.memory.blocks()])
+            payloads.append([mm.memory.core.blocks.tensor(block.id, name) for block in mm.memory.blocks()])
     assert len(payloads[0]) > 2
     for one, other in zip(*payloads, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -167,7 +167,7 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=WRITTEN, pack=pack) as mm:
         mm.searcher.settle()
         blocks = mm.memory.blocks()
-        assert all({"kept.tokens", name} <= mm.memory.core.block_tensors(block.id).keys() for block in blocks)
+        assert all({"kept.tokens", name} <= mm.memory.core.blocks.tensors(block.id).keys() for block in blocks)
         late = stored(mm, blocks[0], name)
         plain = Plain(model, ids[:256], writer)
         begin, end = WRITTEN.frame.sink_tokens, blocks[0].span[1]
@@ -176,11 +176,11 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
         for found, wanted in zip(late[1:], plain.written(begin, end, late[0]), strict=True):
             assert (found - wanted).abs().max() < 1e-3
         raw = WRITTEN.changed(parts=())
-        chosen = {block.id: mm.memory.core.block_tensor(block.id, "kept.tokens") for block in blocks}
+        chosen = {block.id: mm.memory.core.blocks.tensor(block.id, "kept.tokens") for block in blocks}
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=raw, pack=pack) as mm:
         mm.searcher.settle()
         for block, tokens in chosen.items():
-            np.testing.assert_array_equal(mm.memory.core.block_tensor(block, "kept.tokens"), tokens)
+            np.testing.assert_array_equal(mm.memory.core.blocks.tensor(block, "kept.tokens"), tokens)
         tokens, k, v = stored(mm, blocks[0], "kept.kv")
         assert (k - plain.k[:, :, tokens]).abs().max() < 1e-3
         assert (v - plain.v[:, :, tokens]).abs().max() < 1e-3
@@ -194,12 +194,12 @@ def test_it_goes_with_its_block_and_its_memory(tmp_path: Path) -> None:
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=WRITTEN, pack=pack) as mm:
         mm.read(random_text(500), source="one")
         mm.read(random_text(500, seed=2), source="two")
-        kept = {block.id: mm.memory.core.block_tensor(block.id, name) for block in mm.memory.blocks(source="two")}
+        kept = {block.id: mm.memory.core.blocks.tensor(block.id, name) for block in mm.memory.blocks(source="two")}
         before = mm.memory.stats().kept_bytes
         mm.memory.forget(source="one")
         assert 0 < mm.memory.stats().kept_bytes < before
         with pytest.raises(everlong.MemoryNotFoundError):
-            mm.memory.core.block_tensor(1, name)
+            mm.memory.core.blocks.tensor(1, name)
         mm.memory.compact()
         mm.memory.export(tmp_path / "file")
     everlong.Memory.import_file(tmp_path / "file", tmp_path / "imported").close()
@@ -207,7 +207,7 @@ def test_it_goes_with_its_block_and_its_memory(tmp_path: Path) -> None:
         with everlong.Memory.open(tmp_path / folder, read_only=True) as memory:
             assert memory.verify().damage == ()
             for block, payload in kept.items():
-                np.testing.assert_array_equal(memory.core.block_tensor(block, name), payload)
+                np.testing.assert_array_equal(memory.core.blocks.tensor(block, name), payload)
 
 
 @pytest.mark.parametrize(("kind", "rope"), SHAPES)

@@ -94,7 +94,7 @@ def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypat
     with everlong.MemoryModel(*model, folder, config) as mm:
         mm.read(". ".join(words))
         mm.searcher.settle()
-        lists = mm.memory.core.page_lists()
+        lists = mm.memory.core.index.page_lists()
         assert lists is not None
         assert lists.size > 400
     questions = tmp_path / "questions.txt"
@@ -117,17 +117,17 @@ def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypat
     said = json.loads(result.stdout)
     assert said["questions"] == 120
     with everlong.MemoryModel(*model, folder, config) as mm:
-        again = mm.memory.core.page_lists()
+        again = mm.memory.core.index.page_lists()
         assert again is not None
         ids, vectors, biases = again.router()
         if said["log"][-1]["held out"] > said["log"][0]["held out"]:
             assert not np.array_equal(vectors, again.lists()[1])
         assert len(ids) == said["lists"]
         # What is written into it is kept with the memory.
-        mm.memory.core.set_page_router(ids, vectors, biases + 1)
+        mm.memory.core.index.set_page_router(ids, vectors, biases + 1)
     with everlong.Memory.open(folder, read_only=True) as memory:
-        memory.core.set_page_vectors(embedding.encoder_name(CountingEncoder()), vectors.shape[1], "dnii")
-        kept = memory.core.page_lists()
+        memory.core.index.set_page_vectors(embedding.encoder_name(CountingEncoder()), vectors.shape[1], "dnii")
+        kept = memory.core.index.page_lists()
         assert kept is not None
         np.testing.assert_array_equal(kept.router()[2], biases + 1)
 
@@ -137,4 +137,4 @@ def test_a_memory_s_lists_learn_from_a_command(tmp_path: pathlib.Path, monkeypat
     with pytest.raises(ValueError, match=r"search\.embedding_index=dnii"):
         train_router_of(flat, CountingEncoder(), ["a question"] * 30)
     with everlong.MemoryModel(*model, flat, config.changed(search={"embedding_index": "flat"})) as mm:
-        assert mm.memory.core.pages_without_vectors() == [], "what it has is not lost by the refusal"
+        assert mm.memory.core.index.pages_without_vectors() == [], "what it has is not lost by the refusal"

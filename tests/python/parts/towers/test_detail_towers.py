@@ -89,19 +89,19 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
         meaning = mm.frame.parts.get("towers")
         assert meaning is not None
         writer = WriterNet.of_part(pack.parts[WRITER])
-        block = mm.memory.core.blocks()[0]
-        ids = torch.from_numpy(mm.memory.core.token_ids(0, block.begin, block.end)).long()
+        block = mm.memory.core.blocks.infos()[0]
+        ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, block.begin, block.end)).long()
         hidden = shallow_states(model, ids, LAYERS)  # the first block is read behind nothing
         count = groups_of(len(ids), mm.config.archive.page_tokens, 8)
         read = torch.cat([hidden[layer] for layer in LAYERS], dim=-1)
         with torch.no_grad():
             details = writer.details(read, model.get_input_embeddings()(ids), count)
-        kept = mm.memory.core.block_tensors(block.id)[f"meaning.{meaning.id}"]
+        kept = mm.memory.core.blocks.tensors(block.id)[f"meaning.{meaning.id}"]
         expected = as_int8(meaning.towers.written(details)).numpy()
         assert kept.shape == expected.shape
         assert np.abs(kept.astype(int) - expected.astype(int)).max() <= 3
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, random_text(60, seed=5)))
-        assert len(mm.memory.core.rankings(5, **inputs)[0].pages) == 5
+        assert len(mm.memory.core.search.rankings(5, **inputs)[0].pages) == 5
 
 
 def test_towers_without_their_writer_are_refused(tmp_path: pathlib.Path) -> None:

@@ -43,7 +43,7 @@ def tensors_of(mm: everlong.MemoryModel) -> dict[tuple[int, int], np.ndarray]:
     assert meaning is not None
     found = {}
     for block in mm.memory.blocks():
-        found[block.span] = mm.memory.core.block_tensors(block.id)[f"meaning.{meaning.id}"]
+        found[block.span] = mm.memory.core.blocks.tensors(block.id)[f"meaning.{meaning.id}"]
     return found
 
 
@@ -55,7 +55,7 @@ def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: path
         mm.read(text)
         meaning = mm.frame.parts.get("towers")
         assert meaning is not None
-        assert mm.memory.core.blocks_without_meaning() == []
+        assert mm.memory.core.index.blocks_without_meaning() == []
         with torch.no_grad():
             whole = model(mm._encode(text)[None], output_hidden_states=True).hidden_states
         states = torch.cat([whole[layer][0] for layer in LAYERS], dim=-1)
@@ -71,7 +71,7 @@ def test_found_is_what_numpy_finds_in_the_stored_vectors(mm: everlong.MemoryMode
     mm.read(random_text(3000))
     mm.config = mm.config.changed(search={"index": ("meaning",)})
     inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, random_text(60, seed=5)))
-    rankings = mm.memory.core.rankings(10, **inputs)
+    rankings = mm.memory.core.search.rankings(10, **inputs)
     assert [ranking.granularity for ranking in rankings] == ["page", "group"]
     query = inputs["meaning_query"].astype(np.float64)
     assert np.linalg.norm(query, axis=1).sum() == pytest.approx(1, abs=1e-3)
@@ -102,7 +102,7 @@ def test_an_older_memory_gets_its_vectors_without_being_read_again(
         assert before.recall(text[300:360])  # found by words alone
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=pack) as after:
         after.searcher.settle()
-        assert after.memory.core.blocks_without_meaning() == []
+        assert after.memory.core.index.blocks_without_meaning() == []
         late = tensors_of(after)
         assert after.stream_tokens == 1500
     assert "not saved" not in caplog.text
@@ -125,7 +125,7 @@ def test_vectors_stay_with_the_memory_and_go_with_the_block(
         mm.read(random_text(900, seed=2), source="two")
         kept = tensors_of(mm)
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config=CONFIG, pack=pack) as mm:
-        assert mm.memory.core.blocks_without_meaning() == []
+        assert mm.memory.core.index.blocks_without_meaning() == []
         assert tensors_of(mm).keys() == kept.keys()
         mm.config = mm.config.changed(search={"index": ("meaning",)})
         assert {hit.source for hit in mm.recall("anything at all")} <= {"one", "two"}
@@ -155,7 +155,7 @@ def test_vectors_of_an_earlier_pack_are_not_searched(model: Any, pack: pathlib.P
         assert first.id != second.id
         mm.searcher.settle()
         block = mm.memory.blocks()[0]
-        assert set(mm.memory.core.block_tensors(block.id)) == {f"meaning.{first.id}", f"meaning.{second.id}"}
+        assert set(mm.memory.core.blocks.tensors(block.id)) == {f"meaning.{first.id}", f"meaning.{second.id}"}
 
 
 def test_a_memory_is_written_the_same_with_and_without_a_pack(model: Any, pack: pathlib.Path) -> None:
@@ -163,9 +163,9 @@ def test_a_memory_is_written_the_same_with_and_without_a_pack(model: Any, pack: 
     for one in (pack, None):
         with everlong.MemoryModel(model, byte_tokenizer(), config=CONFIG, pack=one) as mm:
             mm.read(text)
-            pages = mm.memory.core.pages()
+            pages = mm.memory.core.blocks.pages()
             out = np.zeros(sum(mm.memory.core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
-            mm.memory.core.read_pages(pages, out)
+            mm.memory.core.blocks.read_pages(pages, out)
             read.append(out)
     assert np.array_equal(*read)
     assert weights_fingerprint(model) == drawn_pack(model).model

@@ -298,7 +298,9 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert made["steps"] == 4
     meaning = Meaning(pack, page_tokens=16)
     told: list[tuple[object, ...]] = []
-    core: Any = types.SimpleNamespace(set_meaning=lambda *what, **where: told.append((*what, where)))
+    core: Any = types.SimpleNamespace(
+        index=types.SimpleNamespace(set_meaning=lambda *what, **where: told.append((*what, where)))
+    )
     meaning.take_up(core, 3, 1 << 20)
     assert told == [(meaning.id, 128, 4, {"device": 3, "device_bytes": 1 << 20})]
     ids = torch.arange(40)

@@ -61,7 +61,7 @@ def test_answers_are_the_same_with_and_without(folder: Path, tmp_path: Path, rem
 
 def test_a_page_that_was_read_ahead_is_served_from_ram(folder: Path) -> None:
     with everlong.Memory.open(folder, read_only=True) as memory:
-        pages = memory.core.pages()
+        pages = memory.core.blocks.pages()
         whole = [read(memory, page) for page in pages]
     with everlong.Memory.open(folder, read_only=True) as memory:
         prefetcher = Prefetcher(memory.core)
@@ -84,7 +84,7 @@ def test_a_page_that_was_read_ahead_is_served_from_ram(folder: Path) -> None:
 
 def read(memory: everlong.Memory, page: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     out = np.zeros(memory.core.page_bytes(page.end - page.begin), dtype=np.uint8)
-    memory.core.read_pages([page], out)
+    memory.core.blocks.read_pages([page], out)
     return out
 
 
@@ -98,7 +98,9 @@ def test_the_trace_says_what_was_read_ahead_and_how_much_of_it_came_back(folder:
         ahead = {(page["block"], page["page"]) for page in first["prefetched"]}
         answer = mm.generate(QUESTION, max_new_tokens=1, remember=False)
         found = {
-            (page.block, page.page) for recall in answer.recalled for page in mm.memory.core.pages_of(0, *recall.span)
+            (page.block, page.page)
+            for recall in answer.recalled
+            for page in mm.memory.core.blocks.pages_of(0, *recall.span)
         }
         again = next(event for event in mm.trace() if event["what"] == "prefetch")
         assert again["used"] == len(ahead & found) > 0

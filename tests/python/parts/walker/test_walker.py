@@ -120,7 +120,9 @@ def test_gold_pages_have_the_statements(memories: list[WalkMemory]) -> None:
         for question, asked in zip(memory.questions, memory.text.questions, strict=True):
             for page, (first, last) in zip(question.gold, asked.spans, strict=True):
                 statement = tokenizer.decode(memory.text.ids[first:last].tolist()).strip()
-                around = memory.core.token_ids(0, max(0, page.begin - 64), min(len(memory.text.ids), page.end + 64))
+                around = memory.core.blocks.token_ids(
+                    0, max(0, page.begin - 64), min(len(memory.text.ids), page.end + 64)
+                )
                 assert statement[:40] in tokenizer.decode(around.tolist())
 
 
@@ -233,7 +235,7 @@ def test_the_measurement_asks_everybody_alike(memories: list[WalkMemory]) -> Non
             assert method in (TWICE, LEARNED, BEAM) or not (found[0] & ~found[1]).any()
     # Flat and found by hand.
     memory, question = memories[0], memories[0].questions[0]
-    groups = memory.core.search(**question.request(), max_groups=2, token_budget=2 * GROUP_TOKENS).groups
+    groups = memory.core.search.find(**question.request(), max_groups=2, token_budget=2 * GROUP_TOKENS).groups
     held = [any(page == gold for group in groups for page in group.pages) for gold in question.gold]
     assert report.of(FLAT, 2, 1)[0] == all(held)
     json.dumps(report.to_dict())
@@ -279,7 +281,7 @@ def test_a_walk_begins_in_the_topics_nearest_to_the_question() -> None:
         topics = {id: graph.neighbours(id, "belongs_to") for id in blocks}
         inputs = mm.searcher.inputs(build_prompt(byte_tokenizer(), "Who ground the corn?"))
         walk = _core.Walk(some_walker().policy(), loads=3, by="draw", keep_all=True)
-        report = mm.memory.core.search(**inputs, walk=walk).walk
+        report = mm.memory.core.search.find(**inputs, walk=walk).walk
         assert report is not None
         query = inputs["mean_query"] / np.linalg.norm(inputs["mean_query"])
         centres = {
@@ -305,8 +307,8 @@ def test_what_was_forgotten_is_on_no_way(memories: list[WalkMemory], tmp_path: P
     question = again.questions[2]
     policy = some_walker().policy()
     gone = question.gold[0].block
-    again.core.forget([gone])
-    report = again.core.search(
+    again.core.blocks.forget([gone])
+    report = again.core.search.find(
         **question.request(),
         max_groups=6,
         token_budget=6 * GROUP_TOKENS,

@@ -55,8 +55,8 @@ def a_memory(tmp_path: Path) -> Iterator[everlong.MemoryModel]:
 def expected_odds(mm: everlong.MemoryModel, block: int) -> float:
     """Of a block that has Detail Tokens."""
     core, writer = mm.memory.core, WriterNet.of_part(drawn_part())
-    (name,) = (name for name in core.block_tensors(block) if name.startswith("details."))
-    details = torch.from_numpy(core.block_tensor(block, name).astype(np.float32))
+    (name,) = (name for name in core.blocks.tensors(block) if name.startswith("details."))
+    details = torch.from_numpy(core.blocks.tensor(block, name).astype(np.float32))
     ids = torch.tensor([mm.tokenizer.encode(ASKED, add_special_tokens=False)])
     with torch.no_grad():
         question = mm.frame.served.model.get_input_embeddings()(ids)
@@ -70,7 +70,9 @@ def test_pages_gain_what_their_block_s_decision_says(mm: everlong.MemoryModel) -
     writer = mm.frame.parts.get("writer")
     assert writer is not None
     core = mm.memory.core
-    wide = core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1)
+    wide = core.search.find(
+        **mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1
+    )
     added = writer.added_scores(asked, wide)
     blocks = list(dict.fromkeys(page.block for page, _ in added))
     assert len(blocks) > 3
@@ -91,7 +93,7 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
             found = mm.searcher.find(prompt)
         best = found.groups[0]
         firsts.append(best.pages[int(np.argmax(best.page_scores))].block)
-    named = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
+    named = mm.memory.core.search.find(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
     blocks = {
         page.block
         for group in named.groups
@@ -110,7 +112,7 @@ def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> No
     with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
         prompt = build_prompt(byte_tokenizer(), ASKED)
         with everlong.MemoryModel(model, byte_tokenizer(), memory, DECIDING, pack=pack) as mm:
-            wide = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30)
+            wide = mm.memory.core.search.find(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30)
             assert wide.groups
             writer = mm.frame.parts.get("writer")
             assert writer is not None

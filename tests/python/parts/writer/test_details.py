@@ -74,8 +74,8 @@ def soft_tokens(model: Any, core: Any, blocks: list[int]) -> torch.Tensor:
     ]
     rows = []
     for block in blocks:
-        info = core.block(block)
-        ids = core.token_ids(info.stream, info.begin, info.end)
+        info = core.blocks.info(block)
+        ids = core.blocks.token_ids(info.stream, info.begin, info.end)
         details = pooled(embeddings_of(model, ids), N).astype(np.float16).astype(np.float64)
         rows += [around[0], details, around[1]]
     return torch.from_numpy(np.concatenate(rows)).float()
@@ -100,8 +100,8 @@ def test_details_are_written_with_each_block_and_told(kind: str, rope: str, tmp_
         core, stats = mm.memory.core, mm.memory.stats()
         written = 0
         for block in mm.memory.blocks():
-            details = core.block_tensor(block.id, TENSOR)
-            ids = core.token_ids(0, *block.span)
+            details = core.blocks.tensor(block.id, TENSOR)
+            ids = core.blocks.token_ids(0, *block.span)
             assert details.dtype == np.float16
             np.testing.assert_allclose(details, pooled(embeddings_of(model, ids), N), atol=2e-3)
             written += details.nbytes
@@ -127,7 +127,9 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
             assert frame.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
             rest_ids = mm._encode(rest)
             got = frame.extend(rest_ids, "prompt", logits=True)
-        sinks, own = (embeddings_of(model, ids) for ids in (core.token_ids(0, 0, SMALL.frame.sink_tokens), rest_ids))
+        sinks, own = (
+            embeddings_of(model, ids) for ids in (core.blocks.token_ids(0, 0, SMALL.frame.sink_tokens), rest_ids)
+        )
         soft = soft_tokens(model, core, blocks)
     embeds = torch.cat([torch.from_numpy(sinks).float(), soft, torch.from_numpy(own).float()])
     rolling = SMALL.frame.sink_tokens + SMALL.frame.recalled_tokens
@@ -171,7 +173,7 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
     kv, both = (DETAILED.changed(answer={"recall_mode": mode}) for mode in ("kv", "both"))
     with everlong.MemoryModel(model, byte_tokenizer(), config=kv) as mm:
         mm.read(TEXT)
-        pages = mm.memory.core.pages_of(0, 700, 760)
+        pages = mm.memory.core.blocks.pages_of(0, 700, 760)
         with mm.frame.branch():
             mm.frame.begin_prompt(None)
             mm.frame.recall(pages)
@@ -254,23 +256,23 @@ def test_details_of_older_blocks_are_made_in_the_background(tmp_path: Path) -> N
         old = {block.id for block in mm.memory.blocks()}
         assert mm.memory.stats().detail_token_bytes > 0
         mm.read(TEXT[900:], source="more")
-        late = {b.span: mm.memory.core.block_tensor(b.id, TENSOR) for b in mm.memory.blocks() if b.id in old}
+        late = {b.span: mm.memory.core.blocks.tensor(b.id, TENSOR) for b in mm.memory.blocks() if b.id in old}
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=DETAILED) as mm:
         mm.read(TEXT[:900])
         for block in mm.memory.blocks():
-            np.testing.assert_array_equal(late[block.span], mm.memory.core.block_tensor(block.id, TENSOR))
+            np.testing.assert_array_equal(late[block.span], mm.memory.core.blocks.tensor(block.id, TENSOR))
     fewer = DETAILED.with_part(Writer(tokens=3))
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=fewer) as mm:
         mm.searcher.settle()
-        assert all("details.mean-3" in mm.memory.core.block_tensors(block.id) for block in mm.memory.blocks())
+        assert all("details.mean-3" in mm.memory.core.blocks.tensors(block.id) for block in mm.memory.blocks())
 
 
 def test_a_block_without_details_comes_back_in_pages(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=DETAILED) as mm:
         mm.read(TEXT)
         core = mm.memory.core
-        core.put_tensors(2, {TENSOR: np.zeros((0, 3), dtype=np.float16)})  # damaged by whoever wrote it
-        pages = [*core.pages_of(0, 200, 256), *core.pages_of(0, 700, 760)]
+        core.blocks.put_tensors(2, {TENSOR: np.zeros((0, 3), dtype=np.float16)})  # damaged by whoever wrote it
+        pages = [*core.blocks.pages_of(0, 200, 256), *core.blocks.pages_of(0, 700, 760)]
         with mm.frame.branch():
             mm.frame.begin_prompt(None)
             mm.frame.recall(pages)
@@ -282,12 +284,12 @@ def test_details_go_with_their_block_and_their_memory(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=DETAILED) as mm:
         mm.read(TEXT[:700], source="one")
         mm.read(TEXT[700:], source="two")
-        kept = {b.id: mm.memory.core.block_tensor(b.id, TENSOR) for b in mm.memory.blocks(source="two")}
+        kept = {b.id: mm.memory.core.blocks.tensor(b.id, TENSOR) for b in mm.memory.blocks(source="two")}
         before = mm.memory.stats()
         mm.memory.forget(source="one")
         assert mm.memory.stats().detail_bytes == sum(details.nbytes for details in kept.values()) < before.detail_bytes
         with pytest.raises(everlong.MemoryNotFoundError):
-            mm.memory.core.block_tensor(1, TENSOR)
+            mm.memory.core.blocks.tensor(1, TENSOR)
         mm.memory.compact()
         mm.memory.fork(tmp_path / "fork").close()
         mm.memory.export(tmp_path / "file")
@@ -296,7 +298,7 @@ def test_details_go_with_their_block_and_their_memory(tmp_path: Path) -> None:
         with everlong.Memory.open(tmp_path / folder, read_only=True) as memory:
             assert memory.verify().damage == ()
             for block, details in kept.items():
-                np.testing.assert_array_equal(memory.core.block_tensor(block, TENSOR), details)
+                np.testing.assert_array_equal(memory.core.blocks.tensor(block, TENSOR), details)
 
 
 def test_what_came_back_as_details_is_protected() -> None:
@@ -348,7 +350,7 @@ def test_a_process_that_is_killed_leaves_no_block_with_half_its_details(work: An
     assert killed(work, tmp_path / "m", blocks) == blocks
     with everlong.Memory.open(tmp_path / "m") as memory:
         assert memory.verify().damage == ()
-        having = [TENSOR in memory.core.block_tensor_shapes(block.id) for block in memory.blocks()]
+        having = [TENSOR in memory.core.blocks.tensor_shapes(block.id) for block in memory.blocks()]
         assert having == ([True] * blocks + [False] * (len(having) - blocks) if work is fill_older_blocks else having)
         assert work is fill_older_blocks or all(having)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=DETAILED) as mm:
@@ -356,8 +358,8 @@ def test_a_process_that_is_killed_leaves_no_block_with_half_its_details(work: An
         mm.searcher.settle()
         assert mm.memory.verify().damage == ()
         for block in mm.memory.blocks():
-            ids = mm.memory.core.token_ids(0, *block.span)
-            details = mm.memory.core.block_tensor(block.id, TENSOR)
+            ids = mm.memory.core.blocks.token_ids(0, *block.span)
+            details = mm.memory.core.blocks.tensor(block.id, TENSOR)
             np.testing.assert_allclose(details, pooled(embeddings_of(mm.model, ids), N), atol=2e-3)
 
 
@@ -431,11 +433,11 @@ def test_a_pack_s_writer_takes_the_place_of_means(tmp_path: Path) -> None:
     with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=str(tmp_path / "pack")) as mm:
         mm.read("A line of text that is read, and another one. " * 4)
         core = mm.memory.core
-        block = core.blocks()[0]
-        (name,) = [key for key in core.block_tensors(block.id) if key.startswith("details")]
+        block = core.blocks.infos()[0]
+        (name,) = [key for key in core.blocks.tensors(block.id) if key.startswith("details")]
         assert part.id in name
-        found = torch.from_numpy(core.block_tensors(block.id)[name].astype(np.float32))
-        ids = torch.from_numpy(core.token_ids(block.stream, block.begin, block.end).astype(np.int64))
+        found = torch.from_numpy(core.blocks.tensors(block.id)[name].astype(np.float32))
+        ids = torch.from_numpy(core.blocks.token_ids(block.stream, block.begin, block.end).astype(np.int64))
     whole = read_whole(model, ids, (1, 2))  # the first block: nothing stood before it
     states = torch.cat([whole.hidden[1], whole.hidden[2]], dim=-1)
     expected = WriterNet.of_part(part).details(states, model.get_input_embeddings()(ids).detach(), min(N, len(ids)))
@@ -470,9 +472,9 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
             assert frame.os.recalled_tokens == len(blocks) * N + marks
             rest_ids = mm._encode(random_text(30, seed=2))
             got = frame.extend(rest_ids, "prompt", logits=True)
-        tensor = next(name for name in core.block_tensors(2) if name.startswith("details"))
-        soft = torch.from_numpy(np.concatenate([core.block_tensor(block, tensor) for block in blocks])).float()
-        sinks = torch.from_numpy(core.token_ids(0, 0, SMALL.frame.sink_tokens)).long()
+        tensor = next(name for name in core.blocks.tensors(2) if name.startswith("details"))
+        soft = torch.from_numpy(np.concatenate([core.blocks.tensor(block, tensor) for block in blocks])).float()
+        sinks = torch.from_numpy(core.blocks.token_ids(0, 0, SMALL.frame.sink_tokens)).long()
     own = copy.deepcopy(tiny_model())
     table = own.get_input_embeddings()
     cache = DynamicCache(config=own.config)

@@ -96,6 +96,8 @@ class BlockTable {
   [[nodiscard]] std::vector<int32_t> LiveOrdinals() const;  // of pages that are not forgotten, ascending
 
   [[nodiscard]] const BlockEntry& block(int32_t number) const { return blocks_[number]; }
+  // Return the number of the first block with a larger id; blocks() if there is none.
+  [[nodiscard]] int32_t NumberBehind(int64_t id) const;
   // Return the block with this id; nullptr when it is unknown or forgotten.
   [[nodiscard]] const BlockEntry* Find(int64_t id) const;
   [[nodiscard]] const BlockEntry& BlockOfPage(int32_t ordinal) const;

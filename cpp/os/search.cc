@@ -1,4 +1,5 @@
-// The searches of a memory: by its indexes, by recency, at random.
+#include "everlong/os/search.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,10 +13,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "at_least.h"
 #include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/part_kinds.h"
-#include "everlong/os/memory.h"
 #include "memory_state.h"
 #include "memory_walk.h"
 
@@ -29,15 +30,9 @@ constexpr int32_t kCandidates = 256;
 
 Status CheckRequest(const SearchRequest& request) {
   if (request.kinds.empty()) return InvalidArgumentError("kinds: none, expected at least one");
-  if (request.max_groups < 1) {
-    return InvalidArgumentError("max_groups is " + std::to_string(request.max_groups) + ", expected at least 1");
-  }
-  if (request.neighbours < 0) {
-    return InvalidArgumentError("neighbours is " + std::to_string(request.neighbours) + ", expected at least 0");
-  }
-  if (request.token_budget < 1) {
-    return InvalidArgumentError("token_budget is " + std::to_string(request.token_budget) + ", expected at least 1");
-  }
+  EVERLONG_RETURN_IF_ERROR(AtLeast("max_groups", request.max_groups, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("neighbours", request.neighbours, 0));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("token_budget", request.token_budget, 1));
   for (const AddedScore& added : request.added) {
     if (!std::isfinite(added.score)) return InvalidArgumentError("added: a score is not finite");
   }
@@ -122,10 +117,8 @@ std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Que
   return asked;
 }
 
-}  // namespace
-
 // The parts' answers, and the pages that they were asked over, while nothing changes.
-struct Memory::Asked {
+struct Asked {
   IndexSet::Lock reading;
   std::vector<IndexPart> parts;
   index::PageFilter filter;
@@ -133,26 +126,44 @@ struct Memory::Asked {
   std::vector<index::Ranking> rankings;
 };
 
-Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<int32_t> k) const {
+// Return `filter` without what the request's times and tags leave out. Call it while the index is read.
+index::PageFilter NarrowTo(MemoryState& state, const NarrowRequest& request, const index::PageFilter& filter,
+                           graph::Narrowed& narrowed) {
+  narrowed = state.tags.Narrow(request.query);
+  using graph::NarrowedBy;
+  if (!request.soft && narrowed.by != NarrowedBy::kTimesAndAllTags) narrowed.blocks.clear();
+  index::PageFilter left;
+  for (const int64_t id : narrowed.blocks) {
+    const index::BlockEntry* const block = state.index.table().Find(id);
+    if (block != nullptr) left.Add(block->pages());
+  }
+  left = filter.Without(filter.Without(left));
+  if (!left.empty() || !request.soft) return left;
+  narrowed = {};
+  return filter;
+}
+
+// Ask every kind of the request for its k best pages; without k for as many as a search fuses.
+Result<Asked> Ask(MemoryState& state, const SearchRequest& request, std::optional<int32_t> k) {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
   const index::Query query = QueryOf(request);
   Asked asked;
   asked.parts = AskedParts(request, query);
-  if (state_->text_alone()) {
+  if (state.text_alone()) {
     for (const IndexPart part : asked.parts) {
       if (index::KindOf(part).needs_keys) return InvalidArgumentError(std::string(index::KindOf(part).missing));
     }
   }
-  EVERLONG_ASSIGN_OR_RETURN(asked.reading, state_->index.ReadWith(asked.parts));
-  EVERLONG_RETURN_IF_ERROR(state_->index.broken());
-  asked.filter = state_->index.table().Recallable(request.stream, request.resident_from, request.filter);
+  EVERLONG_ASSIGN_OR_RETURN(asked.reading, state.index.ReadWith(asked.parts));
+  EVERLONG_RETURN_IF_ERROR(state.index.broken());
+  asked.filter = state.index.table().Recallable(request.stream, request.resident_from, request.filter);
   if (request.narrow) {
     graph::Narrowed& narrowed = asked.narrowed.emplace();
-    asked.filter = NarrowTo(*request.narrow, asked.filter, narrowed);
+    asked.filter = NarrowTo(state, *request.narrow, asked.filter, narrowed);
   }
-  const int32_t hits = k ? *k : Candidates(request, state_->index.table());
+  const int32_t hits = k ? *k : Candidates(request, state.index.table());
   for (const IndexPart part : asked.parts) {
-    const index::Part* const asking = state_->index.part(part);
+    const index::Part* const asking = state.index.part(part);
     if (asking == nullptr) return InvalidArgumentError(std::string(index::KindOf(part).missing));
     EVERLONG_ASSIGN_OR_RETURN(std::vector<index::Ranking> of_part, asking->Rank(query, asked.filter, hits));
     for (index::Ranking& ranking : of_part) {
@@ -163,27 +174,9 @@ Result<Memory::Asked> Memory::Ask(const SearchRequest& request, std::optional<in
   return asked;
 }
 
-Result<std::vector<PageRanking>> Memory::Rankings(const SearchRequest& request, int32_t k) const {
-  if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, k));
-  std::vector<PageRanking> told;
-  for (const index::Ranking& ranking : asked.rankings) {
-    PageRanking& of = told.emplace_back();
-    of.part = ranking.part;
-    of.granularity = ranking.granularity;
-    of.whole = ranking.whole;
-    of.unnamed = ranking.unnamed;
-    for (const index::Hit& hit : ranking.hits) {
-      of.pages.push_back(RefOf(state_->index.table(), hit.page));
-      of.scores.push_back(hit.score);
-    }
-  }
-  return told;
-}
-
-Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& asked,
-                                    std::span<const index::FusedHit> fused) const {
-  const index::BlockTable& table = state_->index.table();
+Result<WalkReport> WalkFrom(const MemoryState& state, const SearchRequest& request, const Asked& asked,
+                            std::span<const index::FusedHit> fused) {
+  const index::BlockTable& table = state.index.table();
   const WalkRequest& wanted = *request.walk;
   EVERLONG_CHECK(wanted.policy != nullptr);
   graph::WalkChoice choice{wanted.by, wanted.seed, {}, wanted.keep_all};
@@ -194,7 +187,7 @@ Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& a
     }
     choice.gold.push_back(block->first_page + gold.page);
   }
-  MemoryWalk space(*state_, meaning(), request, asked.filter, fused, asked.rankings);
+  MemoryWalk space(state, request, asked.filter, fused, asked.rankings);
   WalkReport report;
   EVERLONG_ASSIGN_OR_RETURN(report.trace, graph::Walk(*wanted.policy, space, wanted.budget, choice));
   for (const graph::WalkStep& step : report.trace.steps) {
@@ -205,32 +198,80 @@ Result<WalkReport> Memory::WalkFrom(const SearchRequest& request, const Asked& a
   return report;
 }
 
-Result<SearchResult> Memory::Search(const SearchRequest& request) const {
-  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(request, std::nullopt));
+// Fill in what the rankings say of the best page by attention.
+void TellDecision(const std::vector<index::Ranking>& rankings, SearchResult& result) {
+  for (const index::Ranking& ranking : rankings) {
+    if (!ranking.decision) continue;
+    result.top_mass = ranking.decision->top_mass;
+    result.decisiveness = ranking.decision->decisiveness;
+  }
+}
+
+// Return whether every part that was asked has this page among its first kAgreementRanks.
+bool AllAgree(const std::vector<IndexPart>& parts, const std::vector<index::Ranking>& rankings, int32_t page) {
+  return std::ranges::all_of(parts, [&](IndexPart part) {
+    return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
+      const auto first = ranking.hits | std::views::take(kAgreementRanks);
+      return ranking.part == part && std::ranges::find(first, page, &index::Hit::page) != first.end();
+    });
+  });
+}
+
+FoundGroup FoundOf(index::PageGroup group, const index::BlockTable& table, const std::set<int32_t>& walked) {
+  FoundGroup found;
+  for (const int32_t ordinal : group.pages) found.pages.push_back(RefOf(table, ordinal));
+  found.page_scores = std::move(group.scores);
+  found.stream = group.stream;
+  found.span = group.span;
+  found.source = table.source(table.page(group.pages.front()).source);
+  found.score = group.score;
+  found.found_by = group.found_by;
+  found.walked = std::ranges::any_of(group.pages, [&](int32_t page) { return walked.contains(page); });
+  return found;
+}
+
+}  // namespace
+
+Result<std::vector<PageRanking>> Searcher::Rankings(const SearchRequest& request, int32_t k) const {
+  EVERLONG_RETURN_IF_ERROR(AtLeast("k", k, 1));
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(state_, request, k));
+  std::vector<PageRanking> told;
+  for (const index::Ranking& ranking : asked.rankings) {
+    PageRanking& of = told.emplace_back();
+    of.part = ranking.part;
+    of.granularity = ranking.granularity;
+    of.whole = ranking.whole;
+    of.unnamed = ranking.unnamed;
+    for (const index::Hit& hit : ranking.hits) {
+      of.pages.push_back(RefOf(state_.index.table(), hit.page));
+      of.scores.push_back(hit.score);
+    }
+  }
+  return told;
+}
+
+Result<SearchResult> Searcher::Find(const SearchRequest& request) const {
+  EVERLONG_ASSIGN_OR_RETURN(const Asked asked, Ask(state_, request, std::nullopt));
   std::vector<index::Ranking> rankings = asked.rankings;
   // If no neighbour comes back, the score of a page with its neighbours is of no use.
   if (request.neighbours == 0) {
     std::erase_if(rankings,
                   [](const index::Ranking& ranking) { return ranking.granularity == index::Granularity::kGroup; });
   }
-  const index::PageFilter& filter = asked.filter;
-  const index::BlockTable& table = state_->index.table();
+  const index::BlockTable& table = state_.index.table();
+  const int32_t allowed = asked.filter.Count();
   SearchResult result;
   if (asked.narrowed) {
     result.narrowed_by = asked.narrowed->by;
     result.narrowed_to = std::ssize(asked.narrowed->blocks);
   }
-  int64_t named = 0;
-  for (const index::Ranking& ranking : rankings) {
-    named += std::ssize(ranking.hits);
-    if (!ranking.decision) continue;
-    result.top_mass = ranking.decision->top_mass;
-    result.decisiveness = ranking.decision->decisiveness;
-  }
+  TellDecision(rankings, result);
 
   // Use all that any part has named: hits behind the last group may still widen the best one.
+  int64_t named = 0;
+  for (const index::Ranking& ranking : rankings) named += std::ssize(ranking.hits);
   const auto by_odds = [&] {
-    return index::LogitFusion(rankings, filter.Count(), static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
+    return index::LogitFusion(rankings, allowed, static_cast<int32_t>(std::min<int64_t>(named, INT32_MAX)));
   };
   const bool alone = rankings.size() == 1;
   std::vector<index::FusedHit> fused = alone ? AsFused(rankings[0]) : by_odds();
@@ -238,45 +279,29 @@ Result<SearchResult> Memory::Search(const SearchRequest& request) const {
   AddScores(request.added, table, fused);
   std::set<int32_t> walked;
   if (request.walk) {
-    EVERLONG_ASSIGN_OR_RETURN(result.walk, WalkFrom(request, asked, fused));
+    EVERLONG_ASSIGN_OR_RETURN(result.walk, WalkFrom(state_, request, asked, fused));
     walked = PutFirst(result.walk->trace, fused);
   }
-  const auto has_best_first = [&](IndexPart part) {
-    return std::ranges::any_of(rankings, [&](const index::Ranking& ranking) {
-      const auto first = ranking.hits | std::views::take(kAgreementRanks);
-      return ranking.part == part && std::ranges::find(first, fused[0].page, &index::Hit::page) != first.end();
-    });
-  };
-  result.agreed = !fused.empty() && std::ranges::all_of(asked.parts, has_best_first);
-  std::vector<index::PageGroup> groups = index::MakeGroups(fused, table, filter, request.neighbours, request.max_groups,
-                                                           request.token_budget, request.least_share);
+  result.agreed = !fused.empty() && AllAgree(asked.parts, rankings, fused[0].page);
+  std::vector<index::PageGroup> groups = index::MakeGroups(
+      fused, table, asked.filter, request.neighbours, request.max_groups, request.token_budget, request.least_share);
   if (alone) fused = by_odds();
-  result.signs = index::SignsOf(asked.rankings, fused, groups, filter.Count());
+  result.signs = index::SignsOf(asked.rankings, fused, groups, allowed);
   const std::optional<double> confidence = index::Confidence(result.signs);
   if (confidence) result.confidence = static_cast<float>(*confidence);
   const std::vector<double> shares = index::SharesOf(fused, groups);
   for (size_t at = 0; at < groups.size(); ++at) {
-    index::PageGroup& group = groups[at];
-    FoundGroup found;
+    FoundGroup& found = result.groups.emplace_back(FoundOf(std::move(groups[at]), table, walked));
     if (confidence) found.confidence = static_cast<float>(*confidence * shares[at]);
-    for (const int32_t ordinal : group.pages) found.pages.push_back(RefOf(table, ordinal));
-    found.page_scores = std::move(group.scores);
-    found.stream = group.stream;
-    found.span = group.span;
-    found.source = table.source(table.page(group.pages.front()).source);
-    found.score = group.score;
-    found.found_by = group.found_by;
-    found.walked = std::ranges::any_of(group.pages, [&](int32_t page) { return walked.contains(page); });
-    result.groups.push_back(std::move(found));
   }
   return result;
 }
 
-Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before, int32_t blocks,
-                                                 const SearchFilter& filter) const {
-  if (blocks < 0) return InvalidArgumentError("blocks is " + std::to_string(blocks) + ", expected at least 0");
-  const auto reading = state_->index.Read();
-  const index::BlockTable& table = state_->index.table();
+Result<std::vector<PageRef>> Searcher::RecentPages(int64_t stream, int64_t before, int32_t blocks,
+                                                   const SearchFilter& filter) const {
+  EVERLONG_RETURN_IF_ERROR(AtLeast("blocks", blocks, 0));
+  const auto reading = state_.index.Read();
+  const index::BlockTable& table = state_.index.table();
   std::vector<PageRef> pages;
   for (const index::BlockEntry* const block : table.RecentBlocks(stream, before, blocks, filter)) {
     AddPagesOf(table, *block, pages);
@@ -284,11 +309,11 @@ Result<std::vector<PageRef>> Memory::RecentPages(int64_t stream, int64_t before,
   return pages;
 }
 
-Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed,
-                                                 const SearchFilter& filter) const {
-  if (count < 0) return InvalidArgumentError("count is " + std::to_string(count) + ", expected at least 0");
-  const auto reading = state_->index.Read();
-  const index::BlockTable& table = state_->index.table();
+Result<std::vector<PageRef>> Searcher::RandomPages(int64_t stream, int64_t before, int32_t count, uint64_t seed,
+                                                   const SearchFilter& filter) const {
+  EVERLONG_RETURN_IF_ERROR(AtLeast("count", count, 0));
+  const auto reading = state_.index.Read();
+  const index::BlockTable& table = state_.index.table();
   const index::PageFilter allowed = table.Recallable(stream, before, filter);
   const index::PagePositions pool(allowed);
   // Fisher-Yates by hand, because the standard's distributions differ between libraries. Only the positions that were
@@ -306,6 +331,10 @@ Result<std::vector<PageRef>> Memory::RandomPages(int64_t stream, int64_t before,
     moved[other] = at(i);
   }
   return pages;
+}
+
+std::vector<float> Searcher::Idf(std::span<const int32_t> token_ids) const {
+  return state_.index.statistics().Idf(token_ids);
 }
 
 }  // namespace everlong::os

@@ -1,0 +1,269 @@
+#include "everlong/os/blocks.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "at_least.h"
+#include "block_reader.h"
+#include "everlong/base/crc32c.h"
+#include "everlong/base/heap.h"
+#include "everlong/kv/archive.h"
+#include "memory_state.h"
+
+namespace everlong::os {
+namespace {
+
+Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layout) {
+  EVERLONG_RETURN_IF_ERROR(store::ValidateBlock(draft));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("stream", draft.stream, 0));
+  const auto negative = std::ranges::find_if(draft.token_ids, [](int32_t id) { return id < 0; });
+  if (negative != draft.token_ids.end()) {
+    return InvalidArgumentError("token_ids holds " + std::to_string(*negative) + ", expected 0 or more");
+  }
+  const int64_t tokens = draft.span.size();
+  const int64_t bytes = layout.BlockBytes(tokens);
+  if (static_cast<int64_t>(draft.payload.size()) != bytes) {
+    return InvalidArgumentError("payload has " + std::to_string(draft.payload.size()) + " bytes, expected " +
+                                std::to_string(bytes) + " for " + std::to_string(tokens) + " tokens");
+  }
+  return OkStatus();
+}
+
+// Return the ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span differs.
+Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
+  const auto name = [&page] { return "block " + std::to_string(page.block) + " page " + std::to_string(page.page); };
+  const index::BlockEntry* const block = table.Find(page.block);
+  if (block == nullptr || page.page < 0 || page.page >= block->page_count) {
+    return NotFoundError("there is no " + name());
+  }
+  const int32_t ordinal = block->first_page + page.page;
+  const index::PageEntry entry = table.page(ordinal);
+  if (entry.stream != page.stream || entry.span != page.span || entry.sink_tokens != page.sink_tokens) {
+    return InvalidArgumentError(name() + " is given as tokens " + NameOf(page.span) + " of stream " +
+                                std::to_string(page.stream) + " with " + std::to_string(page.sink_tokens) +
+                                " sinks, expected " + NameOf(entry.span) + " of stream " +
+                                std::to_string(entry.stream) + " with " + std::to_string(entry.sink_tokens));
+  }
+  return ordinal;
+}
+
+}  // namespace
+
+Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, state_.layout));
+  if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
+    return InvalidArgumentError("span is " + NameOf(draft.span) + ", expected to begin at " + std::to_string(end) +
+                                " or later, where the archived part of stream " + std::to_string(draft.stream) +
+                                " ends");
+  }
+  // Everything that can be refused is refused before the block is stored.
+  const int64_t tokens = draft.span.size();
+  const DecodedBlock decoded = DecodePayload(state_.layout, draft.payload, tokens, state_.index.Needs());
+  index::BlockInput input;
+  input.page_tokens = state_.layout.page_tokens;
+  input.tokens = tokens;
+  input.sink_tokens = draft.sink_tokens;
+  input.token_ids = draft.token_ids;
+  input.keys = &decoded.keys;
+  input.key_sum = decoded.key_sum;
+  std::vector<index::BlockTensor> tensors;
+  for (const store::TensorView& tensor : draft.tensors) tensors.push_back(ViewOf(tensor));
+  input.tensors = tensors;
+  EVERLONG_RETURN_IF_ERROR(state_.index.Check(input));
+
+  // Allocate what a lost block needs before anything can be lost.
+  std::map<int64_t, std::vector<int32_t>> noted{{0, {draft.token_ids.begin(), draft.token_ids.end()}}};
+  std::vector<int64_t> page_bytes;
+  for (int64_t page = 0; !draft.payload.empty() && page < state_.layout.PageCount(tokens); ++page) {
+    page_bytes.push_back(state_.layout.PageBytes(state_.layout.PageTokens(tokens, page)));
+  }
+  store::BlockDraft sized = draft;
+  sized.page_bytes = page_bytes;
+  const Result<int64_t> submitted = state_.store->Submit(sized);
+  if (!submitted.ok()) {
+    const Status earlier = state_.Flush();  // an error of the blocks before this one
+    return earlier.ok() ? submitted.status() : earlier;
+  }
+  const int64_t id = *submitted;
+  auto note = noted.extract(0);
+  note.key() = id;
+  state_.submitted.insert(std::move(note));
+  EVERLONG_RETURN_IF_ERROR(
+      state_.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
+                           draft.role, Crc32c(std::as_bytes(draft.token_ids))},
+                          input));
+  state_.appended_tokens += tokens;
+  if (state_.appended_tokens >= MemoryState::kTrimTokens) {
+    state_.appended_tokens = 0;
+    ReturnFreedHeap();
+  }
+  return id;
+}
+
+Status Blocks::PutTensors(int64_t block, std::span<const store::TensorView> tensors) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  std::vector<index::BlockTensor> views;
+  for (const store::TensorView& tensor : tensors) views.push_back(ViewOf(tensor));
+  EVERLONG_RETURN_IF_ERROR(store::ValidateTensors(tensors));
+  EVERLONG_RETURN_IF_ERROR(state_.index.CheckTensors(block, views));
+  EVERLONG_RETURN_IF_ERROR(state_.store->PutTensors(block, tensors));
+  return state_.index.TensorsCame(block, views);
+}
+
+Status Blocks::AddTags(int64_t block, std::span<const std::string> tags) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.store->AddTags(block, tags));
+  state_.index.AddTags(block, tags);
+  state_.tags.Added(block);
+  return OkStatus();
+}
+
+Result<std::vector<PageRef>> Blocks::PagesOf(int64_t stream, TokenSpan span) const {
+  if (span.begin < 0 || span.end < span.begin) {
+    return InvalidArgumentError("span is " + NameOf(span) + ", expected 0 <= begin <= end");
+  }
+  std::vector<PageRef> pages;
+  if (span.empty()) return pages;
+  const auto reading = state_.index.Read();
+  const index::BlockTable& table = state_.index.table();
+  int64_t next = span.begin;  // the first token that no page holds yet
+  while (next < span.end) {
+    const index::BlockEntry* const block = table.BlockAt(stream, next);
+    if (block == nullptr || block->span.begin > next) break;
+    const int64_t first = (next - block->span.begin) / table.page_tokens();
+    for (auto page = static_cast<int32_t>(first); page < block->page_count && next < span.end; ++page) {
+      pages.push_back(RefOf(table, block->first_page + page));
+      next = pages.back().span.end;
+    }
+  }
+  if (next < span.end) {
+    return NotFoundError("token " + std::to_string(next) + " of stream " + std::to_string(stream) +
+                         " is not in the memory");
+  }
+  return pages;
+}
+
+Status Blocks::ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::PendingReads> reads,
+                            StartReadPages(pages, 0, state_.layout.layers, out));
+  return reads->Wait();
+}
+
+Result<std::unique_ptr<store::PendingReads>> Blocks::StartReadPages(std::span<const PageRef> pages, int32_t first_layer,
+                                                                    int32_t layers, std::span<std::byte> out) const {
+  if (first_layer < 0 || layers < 1 || layers > state_.layout.layers - first_layer) {
+    return InvalidArgumentError("layers are " + std::to_string(first_layer) + " + " + std::to_string(layers) +
+                                ", expected some of " + std::to_string(state_.layout.layers));
+  }
+  std::vector<store::PageRead> reads;
+  size_t offset = 0;
+  {
+    const auto reading = state_.index.Read();
+    for (const PageRef& page : pages) {
+      EVERLONG_RETURN_IF_ERROR(OrdinalOf(state_.index.table(), page).status());
+      const auto bytes =
+          static_cast<size_t>(state_.layout.PartBytes(static_cast<int32_t>(page.span.size())) * int64_t{layers});
+      if (offset + bytes <= out.size()) {
+        reads.push_back({page.block, page.page, first_layer, layers, out.subspan(offset, bytes)});
+      }
+      offset += bytes;
+    }
+  }
+  if (offset != out.size()) {
+    return InvalidArgumentError("out has " + std::to_string(out.size()) + " bytes, expected " + std::to_string(offset) +
+                                " for these pages");
+  }
+  return state_.store->StartReadPages(reads);
+}
+
+Status Blocks::ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const {
+  {
+    const auto reading = state_.index.Read();
+    EVERLONG_RETURN_IF_ERROR(OrdinalOf(state_.index.table(), page).status());
+  }
+  if (layer < 0 || layer >= state_.layout.layers) {
+    return InvalidArgumentError("layer is " + std::to_string(layer) + ", expected 0 to " +
+                                std::to_string(state_.layout.layers - 1));
+  }
+  const auto tokens = static_cast<int32_t>(page.span.size());
+  const size_t head_size = static_cast<size_t>(tokens) * static_cast<size_t>(state_.layout.head_dim);
+  const size_t size = static_cast<size_t>(state_.layout.kv_heads) * head_size;
+  if (keys.size() != size) {
+    return InvalidArgumentError("keys has " + std::to_string(keys.size()) + " values, expected " +
+                                std::to_string(size));
+  }
+  std::vector<std::byte> part(static_cast<size_t>(state_.layout.PartBytes(tokens)));
+  const store::PageRead read{page.block, page.page, layer, 1, part};
+  EVERLONG_RETURN_IF_ERROR(state_.store->ReadPages({&read, 1}));
+  for (int32_t head = 0; head < state_.layout.kv_heads; ++head) {
+    kv::DecodeKeys(part, tokens, head, state_.layout, keys.subspan(static_cast<size_t>(head) * head_size, head_size));
+  }
+  return OkStatus();
+}
+
+Result<std::vector<int32_t>> Blocks::TokenIds(int64_t stream, TokenSpan span) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRef> pages, PagesOf(stream, span));
+  std::vector<int32_t> ids;
+  int64_t block = 0;  // the block of the ids that were read last; ids of blocks begin at 1
+  for (const PageRef& page : pages) {
+    if (page.block == block) continue;
+    block = page.block;
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> of_block, state_.store->TokenIds(block));
+    const int64_t block_begin = page.span.begin - int64_t{page.page} * state_.layout.page_tokens;
+    const TokenSpan wanted = span.Intersect({block_begin, block_begin + static_cast<int64_t>(of_block.size())});
+    ids.insert(ids.end(), of_block.begin() + (wanted.begin - block_begin),
+               of_block.begin() + (wanted.end - block_begin));
+  }
+  return ids;
+}
+
+std::vector<PageRef> Blocks::Pages() const {
+  const auto reading = state_.index.Read();
+  const index::BlockTable& table = state_.index.table();
+  std::vector<PageRef> pages;
+  for (int32_t number = 0; number < table.blocks(); ++number) {
+    if (!table.block(number).forgotten) AddPagesOf(table, table.block(number), pages);
+  }
+  return pages;
+}
+
+Status Blocks::Forget(std::span<const int64_t> blocks) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  std::map<int64_t, std::vector<int32_t>> token_ids;
+  for (const int64_t id : blocks) {
+    EVERLONG_ASSIGN_OR_RETURN(token_ids[id], state_.store->TokenIds(id));
+  }
+  const auto growing = state_.growth.Hold();
+  const Status forgotten = state_.growth.Forget(blocks);
+  // An error after the commit, as of giving room back, leaves them forgotten.
+  std::erase_if(token_ids, [&](const auto& of) {
+    return !forgotten.ok() && state_.store->Block(of.first).status().code() != StatusCode::kNotFound;
+  });
+  auto told = state_.tags.ToldOf(blocks);
+  std::erase_if(told, [&](const auto& of) { return !token_ids.contains(of.first); });
+  EVERLONG_RETURN_IF_ERROR(state_.index.Forget(token_ids));
+  state_.tags.Forget(told);
+  EVERLONG_RETURN_IF_ERROR(forgotten);
+  // In RAM a payload's room is given back already, and Compact may never be called.
+  return state_.store->folder() ? OkStatus() : state_.index.GiveBackForgotten();
+}
+
+int64_t Blocks::StreamEnd(int64_t stream) const {
+  const auto reading = state_.index.Read();
+  return state_.index.table().StreamEnd(stream);
+}
+
+Result<std::vector<store::BlockInfo>> Blocks::Infos(const store::BlockFilter& filter) const {
+  return state_.store->Blocks(filter);
+}
+Result<store::BlockInfo> Blocks::Info(int64_t id) const { return state_.store->Block(id); }
+Result<std::vector<store::TensorInfo>> Blocks::Tensors(int64_t block) const { return state_.store->Tensors(block); }
+Result<store::Tensor> Blocks::ReadTensor(int64_t block, const std::string& name) const {
+  return state_.store->ReadTensor(block, name);
+}
+
+}  // namespace everlong::os

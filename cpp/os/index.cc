@@ -1,0 +1,132 @@
+#include "everlong/os/index.h"
+
+#include <string>
+#include <utility>
+
+#include "at_least.h"
+#include "everlong/index/part_kinds.h"
+#include "memory_state.h"
+
+namespace everlong::os {
+namespace {
+
+Status CheckHeads(std::span<const index::RetrievalHead> heads, const kv::PayloadLayout& layout) {
+  for (const index::RetrievalHead& head : heads) {
+    if (head.layer < 0 || head.layer >= layout.layers || head.kv_head < 0 || head.kv_head >= layout.kv_heads ||
+        head.query_head < 0) {
+      return InvalidArgumentError("retrieval head is (layer " + std::to_string(head.layer) + ", query_head " +
+                                  std::to_string(head.query_head) + ", kv_head " + std::to_string(head.kv_head) +
+                                  "), expected a layer below " + std::to_string(layout.layers) +
+                                  " and a kv_head below " + std::to_string(layout.kv_heads));
+    }
+  }
+  return OkStatus();
+}
+
+// Return the blocks of which a part that is there has nothing. Call it while the index is read.
+std::vector<const index::BlockEntry*> Without(const IndexSet& index, index::IndexPart part) {
+  std::vector<const index::BlockEntry*> without;
+  const index::Part* const there = index.part(part);
+  for (int32_t number = 0; there != nullptr && number < index.table().blocks(); ++number) {
+    const index::BlockEntry& block = index.table().block(number);
+    if (!block.forgotten && !there->Has(block)) without.push_back(&block);
+  }
+  return without;
+}
+
+}  // namespace
+
+static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
+static_assert(index::kMostPackBytes + 8 <= store::kMaxTensorName);  // MeaningTensor
+
+Status Indexes::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, state_.layout));
+  IndexSet::Make make;
+  if (!heads.empty()) {
+    make = [heads, options = std::move(options)](const index::PartContext& context) {
+      return index::MakeHeadsPart(context, heads, options);
+    };
+  }
+  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(index::IndexPart::kHeads, make));
+  state_.heads.Set(std::move(heads));
+  return OkStatus();
+}
+
+std::vector<index::RetrievalHead> Indexes::retrieval_heads() const { return state_.heads.Get(); }
+
+index::DeviceUse Indexes::device_use(index::IndexPart part) const {
+  const auto reading = state_.index.Read();
+  const index::Part* const there = state_.index.part(part);
+  return there == nullptr ? index::DeviceUse{} : there->device_use();
+}
+
+Status Indexes::SetPageVectors(const PageVectorOptions& options) {
+  EVERLONG_RETURN_IF_ERROR(AtLeast("dimension", options.dimension, 1));
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  if (state_.page_vectors == options) return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(
+      index::IndexPart::kEmbedding,
+      [options](const index::PartContext& context) { return index::MakeEmbeddingPart(context, options); }));
+  state_.page_vectors = options;
+  return OkStatus();
+}
+
+std::shared_ptr<index::NeuralInvertedIndex> Indexes::page_lists() const {
+  const auto reading = state_.index.Read();
+  return state_.index.lists(index::IndexPart::kEmbedding);
+}
+
+Status Indexes::SetPageRouter(const index::NeuralInvertedIndex::Router& router) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  return state_.index.SetRouter(index::IndexPart::kEmbedding, router);
+}
+
+Status Indexes::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors,
+                               std::span<const std::vector<int32_t>> terms) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  if (!state_.page_vectors) return InvalidArgumentError("vectors are given, expected none: this memory has no encoder");
+  return state_.index.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors, terms);
+}
+
+std::vector<PageRef> Indexes::PagesWithoutVectors() const {
+  const auto reading = state_.index.Read();
+  std::vector<PageRef> pages;
+  for (const index::BlockEntry* const block : Without(state_.index, index::IndexPart::kEmbedding)) {
+    AddPagesOf(state_.index.table(), *block, pages);
+  }
+  return pages;
+}
+
+Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options) {
+  if (options) EVERLONG_RETURN_IF_ERROR(Validate(*options));
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  if (meaning() == options) return OkStatus();
+  IndexSet::Make make;
+  if (options) {
+    make = [options = *options](const index::PartContext& context) { return index::MakeMeaningPart(context, options); };
+  }
+  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(index::IndexPart::kMeaning, make));
+  state_.meaning.Set(options);
+  return OkStatus();
+}
+
+std::optional<MeaningOptions> Indexes::meaning() const { return state_.meaning.Get(); }
+
+std::vector<int64_t> Indexes::BlocksWithout(index::IndexPart part) const {
+  const auto reading = state_.index.Read();
+  std::vector<int64_t> ids;
+  for (const index::BlockEntry* const block : Without(state_.index, part)) ids.push_back(block->id);
+  return ids;
+}
+
+Status Indexes::Save() {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  // Nothing changes during this turn, and searches go on.
+  return state_.index.Save();
+}
+
+std::vector<std::string> Indexes::TakeMessages() { return state_.index.TakeMessages(); }
+
+}  // namespace everlong::os

@@ -1,0 +1,59 @@
+#include "everlong/os/upkeep.h"
+
+#include "memory_state.h"
+
+namespace everlong::os {
+
+Status Upkeep::Flush() {
+  const auto turn = state_.index.TakeTurn();
+  return state_.Flush();
+}
+
+Result<int64_t> Upkeep::Compact() {
+  // Refused before the files of its writer are touched.
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_RETURN_IF_ERROR(state_.index.broken());  // the flush may have removed lost blocks
+  const Status saved = state_.index.RemoveSavedOfForgotten();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_.store->Compact());
+  EVERLONG_RETURN_IF_ERROR(state_.index.GiveBackForgotten());
+  EVERLONG_RETURN_IF_ERROR(saved);
+  return freed;
+}
+
+Result<store::VerifyReport> Upkeep::Verify(bool repair) {
+  const auto turn = state_.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  const auto growing = state_.growth.Hold();
+  Result<store::VerifyReport> report = state_.store->Verify(repair);
+  if (repair) state_.growth.Close();  // nodes may be gone
+  // Parts may hold tensors of a block that are gone now. A repair may also fail after the commit that drops blocks.
+  if (report.ok() ? repair && !report->damage.empty() : repair && state_.index.HasBlocksThatAreGone()) {
+    EVERLONG_RETURN_IF_ERROR(state_.index.Reload());
+  }
+  return report;
+}
+
+Status Upkeep::Fork(const std::filesystem::path& folder) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_RETURN_IF_ERROR(state_.index.Save());
+  return state_.store->Fork(folder, [this](const FilePath& fork) { state_.index.CarrySaved(fork); });
+}
+
+Status Upkeep::Export(const std::filesystem::path& file) {
+  const auto turn = state_.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  return state_.store->Export(file);
+}
+
+Result<store::StoreStats> Upkeep::Stats() const {
+  EVERLONG_ASSIGN_OR_RETURN(store::StoreStats stats, state_.store->Stats());
+  if (state_.text_alone()) {  // the store counts only pages with a payload
+    const auto reading = state_.index.Read();
+    stats.pages += state_.index.table().live_pages();
+  }
+  return stats;
+}
+
+}  // namespace everlong::os
