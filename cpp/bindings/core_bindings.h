@@ -1,4 +1,4 @@
-// The parts of the module `everlong._core` (contract: python/everlong/_core.pyi).
+// The parts of the module `everlong._core` (python/everlong/_core.pyi is made from them).
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,7 +9,10 @@ namespace everlong::bindings {
 
 void BindManifest(pybind11::module_& module);
 void BindPages(pybind11::module_& module);
+void BindFound(pybind11::module_& module);
+void BindStoreReports(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);
+void BindGraphNodes(pybind11::module_& module);
 void BindWalker(pybind11::module_& module);
 void BindTagTree(pybind11::module_& module);
 void BindMemory(pybind11::module_& module);

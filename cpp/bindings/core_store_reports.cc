@@ -1,0 +1,39 @@
+// What a memory holds and what is wrong with it, as Python objects.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "core_bindings.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::bindings {
+
+namespace py = pybind11;
+using store::Damage;
+using store::StoreStats;
+using store::VerifyReport;
+
+void BindStoreReports(py::module_& module) {
+  py::class_<StoreStats>(module, "StoreStats")
+      .def_readonly("blocks", &StoreStats::blocks)
+      .def_readonly("pages", &StoreStats::pages)
+      .def_readonly("tokens", &StoreStats::tokens)
+      .def_readonly("payload_bytes", &StoreStats::payload_bytes)
+      .def_readonly("tensor_bytes", &StoreStats::tensor_bytes, "Bytes of the blocks' tensors, by their names.")
+      .def_readonly("graph_nodes", &StoreStats::graph_nodes)
+      .def_readonly("graph_edges", &StoreStats::graph_edges)
+      .def_readonly("disk_bytes", &StoreStats::disk_bytes)
+      .def_readonly("dead_bytes", &StoreStats::dead_bytes)
+      .def_readonly("host_bytes", &StoreStats::host_bytes)
+      .def_readonly("index_bytes", &StoreStats::index_bytes);
+
+  py::class_<Damage>(module, "Damage").def_readonly("block", &Damage::block).def_readonly("what", &Damage::what);
+
+  py::class_<VerifyReport>(module, "VerifyReport")
+      .def_readonly("blocks", &VerifyReport::blocks)
+      .def_readonly("records", &VerifyReport::records)
+      .def_readonly("bytes", &VerifyReport::bytes)
+      .def_readonly("damage", &VerifyReport::damage)
+      .def_readonly("dropped", &VerifyReport::dropped);
+}
+
+}  // namespace everlong::bindings
