@@ -60,12 +60,13 @@ def generated() -> str:
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef):
             node.body = in_order(node)
-    replaced = [
-        node for node in module.body if isinstance(node, (ast.Import, ast.ImportFrom)) or name_of(node) == "__all__"
-    ]
-    doc, *body = [node for node in module.body if node not in replaced]
-    module.body = [doc, *ast.parse(IMPORTS).body, *body]
+    body = [node for node in module.body if not is_replaced(node)]
+    module.body = [*body[:1], *ast.parse(IMPORTS).body, *body[1:]]
     return FIRST_LINE + formatted(ast.unparse(module))
+
+
+def is_replaced(node: ast.stmt) -> bool:
+    return isinstance(node, (ast.Import, ast.ImportFrom)) or name_of(node) == "__all__"
 
 
 def plain(annotation: ast.expr) -> ast.expr:

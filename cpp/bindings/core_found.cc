@@ -91,9 +91,10 @@ void BindRanking(py::module_& module) {
       .def_property_readonly(
           "part", [](const os::PageRanking& self) { return NameOf(self.part); }, "As in FoundGroup.found_by.")
       .def_property_readonly(
-          "granularity", [](const os::PageRanking& self) { return NameOf(self.granularity); }, R"("page" or "group".
+          "granularity", [](const os::PageRanking& self) { return NameOf(self.granularity); },
+          R"(What is scored: for "page" each page alone, for "group" a page with its neighbours.
 
-What is scored: each page alone, or a page with its neighbours, as a group that stands at its middle page.)")
+Such a group stands at its middle page.)")
       .def_readonly("pages", &os::PageRanking::pages)
       .def_readonly("scores", &os::PageRanking::scores, "Scores of `pages`.")
       .def_readonly("whole", &os::PageRanking::whole, "Score of a page that has all that is asked for.")

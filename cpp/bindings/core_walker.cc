@@ -20,6 +20,22 @@
 namespace everlong::bindings {
 namespace {
 
+// How a walk chooses, as Python names it.
+class WalkBy : public pybind11::str {
+  using pybind11::str::str;
+};
+
+}  // namespace
+}  // namespace everlong::bindings
+
+template <>
+struct pybind11::detail::handle_type_name<everlong::bindings::WalkBy> {
+  static constexpr auto name = const_name("typing.Literal['best', 'draw', 'teacher']");
+};
+
+namespace everlong::bindings {
+namespace {
+
 namespace py = pybind11;
 using graph::WalkChoice;
 using graph::WalkerPolicy;
@@ -81,7 +97,7 @@ void BindWalk(py::module_& module) {
   const graph::WalkBudget budget;
   py::class_<WalkHandle>(module, "Walk", "How a search walks. Immutable.")
       .def(py::init([](std::shared_ptr<WalkerPolicy> policy, int32_t loads, int32_t hops, int32_t nodes,
-                       const std::string& by, uint64_t seed, std::vector<PageRef> gold, bool keep_all) {
+                       const WalkBy& by, uint64_t seed, std::vector<PageRef> gold, bool keep_all) {
              if (policy == nullptr) throw py::type_error("policy is None");
              WalkHandle handle;
              handle.request.budget = {loads, hops, nodes};

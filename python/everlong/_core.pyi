@@ -6,7 +6,7 @@ release the GIL.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -182,7 +182,7 @@ class Walk:
         loads: int = 4,
         hops: int = 3,
         nodes: int = 512,
-        by: str = "best",
+        by: Literal["best", "draw", "teacher"] = "best",
         seed: int = 0,
         gold: Sequence[PageRef] = [],
         keep_all: bool = False,
@@ -339,9 +339,9 @@ class PageRanking:
 
     @property
     def granularity(self) -> str:
-        """ "page" or "group".
+        """What is scored: for "page" each page alone, for "group" a page with its neighbours.
 
-        What is scored: each page alone, or a page with its neighbours, as a group that stands at its middle page.
+        Such a group stands at its middle page.
         """
 
     @property
