@@ -32,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python test-quick coverage lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
+.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -79,7 +79,11 @@ coverage: setup  ## which lines of python/everlong the tests run, in build/cover
 
 include benchmarks/figures.mk
 
-lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu, tests/support), clang-format
+stubs: setup  ## rewrite python/everlong/_core.pyi, the types of the core, from the core as it is built
+	python .ci/stubs.py
+
+lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu, tests/support), the core's stub, clang-format
+	python .ci/stubs.py --check
 	ruff check
 	ruff format --check
 	mypy

@@ -10,6 +10,15 @@
 
 namespace everlong::bindings {
 
+inline bool IsAnything(PyObject* /*object*/) { return true; }
+
+// An argument that type checkers know as an array of T, or with void of any numbers. Any object arrives: View asks what
+// it is, and names it where it is something else.
+template <class T>
+class ArrayOf : public pybind11::object {
+  PYBIND11_OBJECT_DEFAULT(ArrayOf, pybind11::object, IsAnything)
+};
+
 // Return the elements of `value`, an array of exactly T, C-contiguous, of `ndim` dimensions (any number when it is -1).
 // They are valid while the array lives. TypeError or ValueError names the argument.
 template <class T>
@@ -48,3 +57,12 @@ pybind11::array_t<T> ToArray(const std::vector<T>& values) {
 }
 
 }  // namespace everlong::bindings
+
+template <class T>
+struct pybind11::detail::handle_type_name<everlong::bindings::ArrayOf<T>> {
+  static constexpr auto name = const_name("numpy.typing.NDArray[") + npy_format_descriptor<T>::name + const_name("]");
+};
+template <>
+struct pybind11::detail::handle_type_name<everlong::bindings::ArrayOf<void>> {
+  static constexpr auto name = const_name("numpy.typing.NDArray[typing.Any]");
+};

@@ -1,4 +1,4 @@
-// The parts of the module `everlong._core` (contract: python/everlong/_core.pyi).
+// The parts of the module `everlong._core` (python/everlong/_core.pyi is made from them).
 #pragma once
 
 #include <pybind11/pybind11.h>

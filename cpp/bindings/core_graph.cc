@@ -76,6 +76,30 @@ class GardenerHandle {
   graph::Gardener gardener_;
 };
 
+void Add(GardenerHandle& self, const ArrayOf<int64_t>& blocks, const ArrayOf<float>& vectors) {
+  const auto ids = View<int64_t>(blocks, "blocks");
+  const auto rows = View<float>(vectors, "vectors", 2);
+  if (rows.size() != ids.size() * static_cast<size_t>(self.dimension())) {
+    throw py::value_error("vectors: expected [" + std::to_string(ids.size()) + ", " + std::to_string(self.dimension()) +
+                          "]");
+  }
+  RaiseIfError(Unlocked([&] { return self.Add(ids, rows); }));
+}
+
+void BindCentre(py::module_& module) {
+  py::class_<Centre>(module, "Centre")
+      .def_readonly("id", &Centre::id)
+      .def_readonly("level", &Centre::level)
+      .def_readonly("parent", &Centre::parent)
+      .def_readonly("members", &Centre::members)
+      .def_property_readonly("count", [](const Centre& self) { return self.sums.count(); })
+      .def_property_readonly("square", [](const Centre& self) { return self.sums.square(); })
+      .def_property_readonly("linear", [](const Centre& self) {
+        const auto linear = self.sums.linear();
+        return py::array_t<double>(static_cast<py::ssize_t>(linear.size()), linear.data());
+      });
+}
+
 }  // namespace
 
 GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radius, double share, double growth,
@@ -96,7 +120,10 @@ GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radi
 void BindGraph(py::module_& module) {
   const GardenerOptions defaults;
   module.attr("GRAPH_SHARE") = defaults.share;
-  py::class_<GardenerHandle>(module, "Gardener")
+  BindCentre(module);
+  py::class_<GardenerHandle>(
+      module, "Gardener",
+      "cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks.")
       .def(py::init([](int32_t dimension, int32_t levels, double radius, double share, double growth,
                        int64_t most_members, int64_t looked_at, uint64_t seed) {
              return std::make_unique<GardenerHandle>(
@@ -106,18 +133,8 @@ void BindGraph(py::module_& module) {
            py::arg("share") = defaults.share, py::arg("growth") = defaults.growth,
            py::arg("most_members") = defaults.most_members, py::arg("looked_at") = defaults.looked_at,
            py::arg("seed") = 0)
-      .def(
-          "add",
-          [](GardenerHandle& self, const py::object& blocks, const py::object& vectors) {
-            const auto ids = View<int64_t>(blocks, "blocks");
-            const auto rows = View<float>(vectors, "vectors", 2);
-            if (rows.size() != ids.size() * static_cast<size_t>(self.dimension())) {
-              throw py::value_error("vectors: expected [" + std::to_string(ids.size()) + ", " +
-                                    std::to_string(self.dimension()) + "]");
-            }
-            RaiseIfError(Unlocked([&] { return self.Add(ids, rows); }));
-          },
-          py::arg("blocks"), py::arg("vectors"))
+      .def("add", &Add, py::arg("blocks"), py::arg("vectors"),
+           "Add blocks one after the other. Those before one that is refused stay.")
       .def(
           "forget",
           [](GardenerHandle& self, int64_t block) { RaiseIfError(Unlocked([&] { return self.Forget(block); })); },
@@ -128,10 +145,12 @@ void BindGraph(py::module_& module) {
             return self.Asked([&](const graph::Gardener& gardener) { return gardener.CentreOf(block); });
           },
           py::arg("block"))
-      .def("centres",
-           [](const GardenerHandle& self) {
-             return self.Asked([](const graph::Gardener& gardener) { return gardener.Centres(); });
-           })
+      .def(
+          "centres",
+          [](const GardenerHandle& self) {
+            return self.Asked([](const graph::Gardener& gardener) { return gardener.Centres(); });
+          },
+          "Return the centres by level, then id.")
       .def(
           "size",
           [](const GardenerHandle& self, int32_t level) {
@@ -146,18 +165,6 @@ void BindGraph(py::module_& module) {
           py::arg("level") = 0)
       .def_property_readonly("nbytes", [](const GardenerHandle& self) {
         return self.Asked([](const graph::Gardener& gardener) { return gardener.bytes(); });
-      });
-
-  py::class_<Centre>(module, "Centre")
-      .def_readonly("id", &Centre::id)
-      .def_readonly("level", &Centre::level)
-      .def_readonly("parent", &Centre::parent)
-      .def_readonly("members", &Centre::members)
-      .def_property_readonly("count", [](const Centre& self) { return self.sums.count(); })
-      .def_property_readonly("square", [](const Centre& self) { return self.sums.square(); })
-      .def_property_readonly("linear", [](const Centre& self) {
-        const auto linear = self.sums.linear();
-        return py::array_t<double>(static_cast<py::ssize_t>(linear.size()), linear.data());
       });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,9 @@ struct WalkHandle {
   os::WalkRequest request;
 };
 
-// Return (year, month, day, session, blocks) of each bucket.
-pybind11::list BucketsOf(const std::vector<graph::TagTree::Bucket>& buckets);
+// (year, month, day, session, blocks) of each bucket.
+using BucketTuples = pybind11::typing::List<
+    pybind11::typing::Tuple<pybind11::int_, pybind11::int_, pybind11::int_, pybind11::int_, pybind11::int_>>;
+BucketTuples BucketsOf(const std::vector<graph::TagTree::Bucket>& buckets);
 
 }  // namespace everlong::bindings

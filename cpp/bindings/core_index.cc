@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -88,11 +89,6 @@ std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FileP
   return ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); }));
 }
 
-template <class Number>
-py::array_t<Number> Array(const std::vector<Number>& values) {
-  return py::array_t<Number>(static_cast<py::ssize_t>(values.size()), values.data());
-}
-
 // Return [values.size() / dimension, dimension].
 py::array_t<float> Matrix(const std::vector<float>& values, int32_t dimension) {
   const auto rows = static_cast<py::ssize_t>(values.size()) / dimension;
@@ -102,7 +98,7 @@ py::array_t<float> Matrix(const std::vector<float>& values, int32_t dimension) {
 }
 
 // Return the numbers of an array [n, dimension].
-std::span<const float> Rows(const py::object& value, const char* name, int32_t dimension) {
+std::span<const float> Rows(const ArrayOf<float>& value, const char* name, int32_t dimension) {
   const std::span<const float> rows = View<float>(value, name, 2);
   const py::ssize_t columns = py::reinterpret_borrow<py::array>(value).shape(1);
   if (columns != dimension) {
@@ -131,54 +127,61 @@ Found AsArrays(const std::vector<VectorHits>& hits, int32_t k) {
   return {std::move(ids), std::move(scores)};
 }
 
-IdFilter Allowed(const py::object& allowed) {
-  return allowed.is_none() ? IdFilter() : IdFilter::Bitmap(View<uint8_t>(allowed, "allowed"));
+IdFilter Allowed(const std::optional<ArrayOf<uint8_t>>& allowed) {
+  return allowed ? IdFilter::Bitmap(View<uint8_t>(*allowed, "allowed")) : IdFilter();
 }
 
-Found Search(const VectorIndex& self, const py::object& queries, int32_t k, const py::object& allowed) {
+Found Search(const VectorIndex& self, const ArrayOf<float>& queries, int32_t k,
+             const std::optional<ArrayOf<uint8_t>>& allowed) {
   const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
   const IdFilter filter = Allowed(allowed);
   return AsArrays(ValueOrRaise(Unlocked([&] { return self.Search(vectors, k, filter); })), k);
 }
 
-Found Probe(const NeuralInvertedIndex& self, const py::object& queries, int32_t k, const py::object& allowed,
-            int32_t probes, std::vector<std::vector<int32_t>> terms) {
+Found Probe(const NeuralInvertedIndex& self, const ArrayOf<float>& queries, int32_t k,
+            const std::optional<ArrayOf<uint8_t>>& allowed, int32_t probes, std::vector<std::vector<int32_t>> terms) {
   const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
   const IdFilter filter = Allowed(allowed);
   const index::InvertedQuery query{probes, std::move(terms)};
   return AsArrays(ValueOrRaise(Unlocked([&] { return self.Probe(vectors, k, filter, query); })), k);
 }
 
-void SetRouter(NeuralInvertedIndex& self, const py::object& lists, const py::object& vectors,
-               const py::object& biases) {
+void SetRouter(NeuralInvertedIndex& self, const ArrayOf<int64_t>& lists, const ArrayOf<float>& vectors,
+               const ArrayOf<float>& biases) {
   const NeuralInvertedIndex::Router router = RouterOf(lists, vectors, biases);
   RaiseIfError(Unlocked([&] { return self.SetRouter(router); }));
 }
 
 void BindDnii(py::module_& module) {
-  py::class_<NeuralInvertedIndex, VectorIndex, std::shared_ptr<NeuralInvertedIndex>>(module, "NeuralInvertedIndex")
+  py::class_<NeuralInvertedIndex, VectorIndex, std::shared_ptr<NeuralInvertedIndex>>(
+      module, "NeuralInvertedIndex", "cpp/index/include/everlong/index/neural_inverted_index.h.")
       .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
            py::arg("rescored"), py::arg("exact_below"))
       .def_static(
           "load", [](const std::string& file) { return Loaded(index::LoadNeuralInvertedIndex, file); }, py::arg("file"))
       .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
-      .def("lists",
-           [](const NeuralInvertedIndex& self) {
-             const auto lists = Unlocked([&] { return self.lists(); });
-             return py::make_tuple(Array(lists.ids), Matrix(lists.centroids, self.dimension()), Array(lists.sizes));
-           })
+      .def(
+          "lists",
+          [](const NeuralInvertedIndex& self) {
+            const auto lists = Unlocked([&] { return self.lists(); });
+            return py::make_tuple(ToArray(lists.ids), Matrix(lists.centroids, self.dimension()), ToArray(lists.sizes));
+          },
+          "Return ids, centroids [lists, dimension] and sizes.")
       .def(
           "lists_of",
-          [](const NeuralInvertedIndex& self, const py::object& ids) {
+          [](const NeuralInvertedIndex& self, const ArrayOf<int64_t>& ids) {
             const auto view = View<int64_t>(ids, "ids");
-            return Array(Unlocked([&] { return self.ListsOf(view); }));
+            return ToArray(Unlocked([&] { return self.ListsOf(view); }));
           },
           py::arg("ids"))
-      .def("router",
-           [](const NeuralInvertedIndex& self) {
-             const auto router = Unlocked([&] { return self.router(); });
-             return py::make_tuple(Array(router.lists), Matrix(router.vectors, self.dimension()), Array(router.biases));
-           })
+      .def(
+          "router",
+          [](const NeuralInvertedIndex& self) {
+            const auto router = Unlocked([&] { return self.router(); });
+            return py::make_tuple(ToArray(router.lists), Matrix(router.vectors, self.dimension()),
+                                  ToArray(router.biases));
+          },
+          "Return ids of lists, vectors [lists, dimension] and biases.")
       .def("set_router", &SetRouter, py::arg("lists"), py::arg("vectors"), py::arg("biases"))
       .def(
           "set_terms",
@@ -198,7 +201,9 @@ NeuralInvertedIndex::Router RouterOf(const py::object& lists, const py::object& 
 }
 
 void BindIndex(py::module_& module) {
-  py::class_<VectorIndex, std::shared_ptr<VectorIndex>>(module, "VectorIndex")
+  py::class_<VectorIndex, std::shared_ptr<VectorIndex>>(
+      module, "VectorIndex",
+      "cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API.")
       .def_static("flat", &Flat, py::arg("dimension"), py::arg("metric"), py::arg("storage"))
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
@@ -208,7 +213,7 @@ void BindIndex(py::module_& module) {
           "load_hnsw", [](const std::string& file) { return Loaded(index::LoadHnswIndex, file); }, py::arg("file"))
       .def(
           "add",
-          [](VectorIndex& self, const py::object& ids, const py::object& vectors) {
+          [](VectorIndex& self, const ArrayOf<int64_t>& ids, const ArrayOf<float>& vectors) {
             const auto id_view = View<int64_t>(ids, "ids");
             const auto vector_view = Rows(vectors, "vectors", self.dimension());
             RaiseIfError(Unlocked([&] { return self.Add(id_view, vector_view); }));
@@ -216,12 +221,13 @@ void BindIndex(py::module_& module) {
           py::arg("ids"), py::arg("vectors"))
       .def(
           "remove",
-          [](VectorIndex& self, const py::object& ids) {
+          [](VectorIndex& self, const ArrayOf<int64_t>& ids) {
             const auto id_view = View<int64_t>(ids, "ids");
             return Unlocked([&] { return self.Remove(id_view); });
           },
           py::arg("ids"))
-      .def("search", &Search, py::arg("queries"), py::arg("k"), py::arg("allowed") = py::none())
+      .def("search", &Search, py::arg("queries"), py::arg("k"), py::arg("allowed") = py::none(),
+           "Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.")
       .def(
           "save",
           [](const VectorIndex& self, const std::string& file) {

@@ -28,7 +28,9 @@ void BindField(py::class_<Manifest>& type, const char* name, Part Manifest::* pa
 }  // namespace
 
 void BindManifest(py::module_& module) {
-  py::class_<Manifest> type(module, "Manifest");
+  py::class_<Manifest> type(
+      module, "Manifest",
+      "What a memory depends on. `attributes` returns a copy: assign a whole dict, or use Memory.set_attribute.");
   type.def(py::init([](std::string weights, std::string rope, std::string tokenizer, int32_t layers, int32_t kv_heads,
                        int32_t head_dim, int32_t page_tokens, std::string codec,
                        std::map<std::string, std::string> attributes) {
@@ -49,7 +51,9 @@ void BindManifest(py::module_& module) {
   BindField(type, "head_dim", &Manifest::geometry, &Geometry::head_dim);
   BindField(type, "page_tokens", &Manifest::geometry, &Geometry::page_tokens);
   BindField(type, "codec", &Manifest::geometry, &Geometry::codec);
-  type.def_property_readonly("text_alone", [](const Manifest& self) { return store::TextAlone(self.geometry); });
+  type.def_property_readonly(
+      "text_alone", [](const Manifest& self) { return store::TextAlone(self.geometry); },
+      "Whether blocks have token ids and no payload: layers is 0.");
   type.def_readwrite("attributes", &Manifest::attributes);
 
   module.def(
@@ -58,7 +62,7 @@ void BindManifest(py::module_& module) {
         RaiseIfError(store::CheckFingerprint(manifest, {std::move(weights), std::move(rope), std::move(tokenizer)}));
       },
       py::arg("manifest"), py::kw_only(), py::arg("weights"), py::arg("rope"), py::arg("tokenizer"),
-      "Raise ModelMismatchError naming every field that differs.");
+      "Raise ModelMismatchError, which names every field that differs.");
 }
 
 }  // namespace everlong::bindings

@@ -4,8 +4,12 @@
 #include "everlong/store/manifest.h"
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "The native core: memories (store + index), the Memory OS and vector indexes.";
+  module.doc() = R"(The native core: memories (store + index), the Memory OS and vector indexes.
+
+Arrays are numpy, C-contiguous. Nothing here knows torch. Failures are the exceptions of `everlong.errors`. Long calls
+release the GIL.)";
   module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
+  // A class comes before those whose signatures name it: only then do they name it as Python does.
   everlong::bindings::BindManifest(module);
   everlong::bindings::BindTransfer(module);
   everlong::bindings::BindBlocks(module);

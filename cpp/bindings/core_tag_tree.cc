@@ -33,8 +33,8 @@ graph::TagQuery TagQueryOf(const std::vector<std::pair<double, double>>& times, 
   return query;
 }
 
-py::list BucketsOf(const std::vector<TagTree::Bucket>& buckets) {
-  py::list list;
+BucketTuples BucketsOf(const std::vector<TagTree::Bucket>& buckets) {
+  BucketTuples list;
   for (const TagTree::Bucket& of : buckets) {
     list.append(py::make_tuple(of.year, of.month, of.day, of.session, of.blocks));
   }
@@ -47,7 +47,8 @@ void BindTagTree(py::module_& module) {
   module.attr("KEY_TAG") = graph::kKeyTag;
   using Times = std::vector<std::pair<double, double>>;
   const int32_t most = graph::TagQuery{}.most;
-  py::class_<TagTree>(module, "TagTree")
+  py::class_<TagTree>(module, "TagTree",
+                      "Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h). One thread at a time.")
       .def(py::init())
       .def(
           "add",
@@ -58,25 +59,32 @@ void BindTagTree(py::module_& module) {
             }
             self.Add(block, time, session, tags);
           },
-          py::arg("block"), py::arg("time"), py::arg("session"), py::arg("tags"))
+          py::arg("block"), py::arg("time"), py::arg("session"), py::arg("tags"),
+          "Add a block. ValueError for an id that is not above all before.")
       .def(
           "forget",
           [](TagTree& self, int64_t block, const std::vector<std::string>& tags) { self.Forget(block, tags); },
-          py::arg("block"), py::arg("tags"))
+          py::arg("block"), py::arg("tags"), "Remove a block. `tags` are those it was added with.")
       .def(
           "narrow",
           [](const TagTree& self, const Times& times, std::vector<std::string> tags, int32_t of_most) {
             const graph::Narrowed narrowed = self.Narrow(TagQueryOf(times, std::move(tags), of_most));
             return py::make_tuple(graph::NameOf(narrowed.by), ToArray(narrowed.blocks));
           },
-          py::arg("times") = Times{}, py::arg("tags") = std::vector<std::string>{}, py::arg("most") = most)
+          py::arg("times") = Times{}, py::arg("tags") = std::vector<std::string>{}, py::arg("most") = most,
+          R"(Return what narrowed it, and the ids, ascending.
+
+The first is "times_and_all_tags", "times_and_some_tags", "times", "tags" or "nothing".)")
       .def("blocks_with", &TagTree::BlocksWith, py::arg("tag"))
-      .def("buckets", [](const TagTree& self) { return BucketsOf(self.Buckets()); })
+      .def(
+          "buckets", [](const TagTree& self) { return BucketsOf(self.Buckets()); },
+          "Return (year, month, day, session, blocks), in order of time.")
       .def("__len__", &TagTree::blocks)
-      .def("__contains__", &TagTree::Has)
+      .def("__contains__", &TagTree::Has, py::arg("block"))
       .def_property_readonly("nbytes", &TagTree::bytes);
 
-  py::class_<os::NarrowRequest>(module, "Narrow")
+  py::class_<os::NarrowRequest>(module, "Narrow",
+                                "Times, from and up to, and tags that a search is narrowed by. Immutable.")
       .def(py::init([](const Times& times, std::vector<std::string> tags, int32_t of_most, bool soft) {
              return os::NarrowRequest{TagQueryOf(times, std::move(tags), of_most), soft};
            }),

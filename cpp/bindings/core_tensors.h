@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "core_arrays.h"
 #include "everlong/store/tensor.h"
 
 namespace everlong::bindings {
 
-using ArraysByName = std::map<std::string, pybind11::object>;
+using ArraysByName = std::map<std::string, ArrayOf<void>>;
 
 // Return views of the arrays' memory, valid while they live. TypeError or ValueError names an array that cannot be a
 // tensor: it has another dtype or byte order, or is not C-contiguous.

@@ -1,8 +1,7 @@
-"""The native core's Python face: what python/everlong/_core.pyi promises, against plain numpy."""
+"""The native core's Python face, against plain numpy."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import math
@@ -30,22 +29,6 @@ def memory():
     opened = _core.Memory.create(None, manifest())
     yield opened
     opened.close()
-
-
-def test_the_stub_names_what_there_is() -> None:
-    stub = ast.parse((Path(everlong.__file__).parent / "_core.pyi").read_text())
-    classes = [node for node in stub.body if isinstance(node, ast.ClassDef)]
-    functions = [node.name for node in stub.body if isinstance(node, ast.FunctionDef)]
-    constants = [node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)]  # type: ignore[union-attr]
-    assert {"FORMAT_VERSION", "GRAPH_SHARE"}.issubset(constants)
-    assert {node.name for node in classes} | set(functions) | set(constants) == {
-        name for name in vars(_core) if not name.startswith("_")
-    }
-    for node in classes:
-        named = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
-        named |= {ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)}
-        there = {name for name in vars(getattr(_core, node.name)) if not name.startswith("_")}
-        assert {name for name in named if not name.startswith("_")} == there, node.name
 
 
 # --- Memory
