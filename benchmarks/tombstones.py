@@ -20,8 +20,8 @@ import torch
 import everlong
 from everlong.bench.clock import now
 from everlong.data import shipped_books
-from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.offers import Recalled
 from everlong.frame.part import Head, Hidden, Needs
 from everlong.frame.parts import Parts
 from everlong.models import DEFAULT_MODEL, load
@@ -87,7 +87,7 @@ def main() -> None:
                 taken = seconds(frame, ids[read : read + options.tokens])
                 if turn > 0:  # the first one warms up
                     times[name].append(taken)
-        slots, stones = frame.resident_tokens, len(frame.os.anchor_zone["tombstones"])
+        slots, stones = frame.zones.resident_tokens, len(frame.os.anchor_zone["tombstones"])
     per_second = {name: options.tokens / statistics.median(wall for wall, _ in taken) for name, taken in times.items()}
     ratio = per_second["on"] / per_second["off"]
     worked = {name: statistics.median(cpu for _, cpu in taken) for name, taken in times.items()}

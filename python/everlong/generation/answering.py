@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 import everlong._core as _core
-from everlong.frame.frame import Frame, Recalled, RecallPages
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Recalled, RecallPages
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
@@ -129,7 +130,7 @@ class Answering:
                 yield token
         finally:
             self._answering = ()
-            if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
+            if self._frame.os.archiving and not self._core.read_only and not self._frame.steps.broken:
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:
@@ -181,7 +182,7 @@ class Answering:
         else:
             count = self._searcher.config.archive.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
-            newest = said if len(said) > 0 else self._frame.newest_tokens(count)
+            newest = said if len(said) > 0 else self._frame.stream.newest_archived(count)
             if len(newest) == 0:
                 return Recalled()
             found = self._found(Prompt(newest, slice(0, len(newest))), where, None)

@@ -21,7 +21,7 @@ from everlong.errors import (
     EverlongError,
     ReadOnlyMemoryError,
 )
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import Recalled
 from everlong.frame.serve import require_plain
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering
@@ -208,13 +208,13 @@ class MemoryModel:
             self.frame.clear_recalled()
         self._readings.begin(source, self.frame.text_begin, mark, again=again)
         finished = False
-        blocks = self.frame.archived_blocks
+        blocks = self.frame.archive.blocks
         own = (
             *([] if when is None else [happened_tag(when)]),
             *([origin_tag(origin)] if origin else []),
             *([mark] if mark is not None else []),
         )
-        self.frame.source, self.frame.tags = source, (*tags, *own)
+        self.frame.archive.source, self.frame.archive.tags = source, (*tags, *own)
         self._answering.text_was_read()
         try:
             tokens = read_pieces(
@@ -233,11 +233,11 @@ class MemoryModel:
                 self.frame.end_of_text()
             raise
         finally:
-            self.frame.source, self.frame.tags = "", ()
+            self.frame.archive.source, self.frame.archive.tags = "", ()
             self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
         self.frame.checkpoint()
         took = time.monotonic() - started
-        archived = self.frame.archived_blocks - blocks
+        archived = self.frame.archive.blocks - blocks
         return ReadReport(tokens, archived, took, self._readings.resumed, self._readings.already)
 
     @_one_at_a_time
@@ -254,13 +254,13 @@ class MemoryModel:
         """
         if self.memory.core.read_only:
             raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
-        started, archived = time.monotonic(), self.frame.archived_blocks
+        started, archived = time.monotonic(), self.frame.archive.blocks
         self._answering.text_was_read()
         with contextlib.ExitStack() as opened:
             if not isinstance(old, Memory):
                 old = opened.enter_context(Memory.open(old, read_only=True))
             tokens, there = rebuild(self.frame, old, start_ids(self.tokenizer), progress=progress)
-        blocks = self.frame.archived_blocks - archived
+        blocks = self.frame.archive.blocks - archived
         return ReadReport(tokens, blocks, time.monotonic() - started, there)
 
     def _encode(self, text: str) -> torch.Tensor:
@@ -498,7 +498,9 @@ class MemoryModel:
         beginning = self.frame.os.stream_end == 0
         prompt = build_prompt(self.tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
         first = int(prompt.ids[0])
-        ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
+        ended = (
+            first == self.frame.stream.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
+        )
         return prompt.without_first() if ended else prompt
 
     # --- calibration
@@ -589,7 +591,7 @@ class MemoryModel:
 
     def _close_memory(self) -> None:
         self.memory.end_writing(self)
-        if self._owns_memory and not (self.frame.broken and self.memory.path is None):
+        if self._owns_memory and not (self.frame.steps.broken and self.memory.path is None):
             self.memory.close()
 
     @contextlib.contextmanager
@@ -600,7 +602,7 @@ class MemoryModel:
             yield
 
     def _require_ready(self) -> None:
-        self.frame.require_whole()
+        self.frame.steps.require_whole()
         require_plain(self.model)
         self._weights.require_unchanged()
 

@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 
 from everlong.config import MemoryConfig
-from everlong.frame.frame import Frame, Recalled
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Recalled
 from everlong.generation.settings import Policy
 from everlong.retrieval.searcher import Searcher
 from everlong.text.prompt import Prompt
@@ -41,7 +42,7 @@ def perplexity_of(
     rows = []
     with frame.branch():
         frame.clear_recalled()
-        newest = frame.newest_tokens(config.archive.page_tokens)
+        newest = frame.stream.newest_archived(config.archive.page_tokens)
         for first in range(0, len(ids), step):
             recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
             frame.bring_back(recalled)

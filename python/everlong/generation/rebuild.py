@@ -64,12 +64,16 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
                 ids = torch.from_numpy(_ids_of(old, block)[skipped:].astype(np.int64))
                 if frame.os.stream_end == 0 and ids[: len(start)].tolist() == list(start):
                     ids = ids[len(start) :]  # the frame puts them there
-                frame.source, frame.tags, frame.archived_at = block.source, tuple(block.tags), block.created_at
+                frame.archive.source, frame.archive.tags, frame.archive.created_at = (
+                    block.source,
+                    tuple(block.tags),
+                    block.created_at,
+                )
                 if len(ids) > 0:
                     frame.extend(ids, _ORIGINS[block.role], progress=after_chunk)
                 frame.end_of_text()
         finally:
-            frame.source, frame.tags, frame.archived_at = "", (), None
+            frame.archive.source, frame.archive.tags, frame.archive.created_at = "", (), None
     frame.checkpoint()
     return done, there
 

@@ -14,7 +14,8 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.frame import Frame, Page, Recalled, identity
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Page, Recalled, identity
 from everlong.frame.part import Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries

@@ -53,11 +53,11 @@ def test_read_reports_what_is_in_the_memory(mm) -> None:
 
 
 def test_frame_never_exceeds_its_budget(mm) -> None:
-    bytes_before = mm.frame.cache.nbytes()
+    bytes_before = mm.frame.cache.buffers.nbytes()
     mm.read(haystack_with_fact())
     assert mm.frame.cache.length <= SMALL.frame.tokens
     assert mm.frame.os.next_position() <= SMALL.frame.tokens
-    assert mm.frame.cache.nbytes() == bytes_before
+    assert mm.frame.cache.buffers.nbytes() == bytes_before
 
 
 def test_words_that_stand_nowhere_else_are_found_and_cited(mm) -> None:
@@ -664,14 +664,14 @@ def test_what_was_found_may_be_named_to_be_recalled(monkeypatch: pytest.MonkeyPa
 def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[weakref.ref[torch.Tensor]] = []
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
-        compute = mm.frame._compute
+        compute = mm.frame.zones.compute
 
         def watched(chunk: torch.Tensor, **how: bool) -> torch.Tensor:
             logits = compute(chunk, **how)
             rows.append(weakref.ref(logits))
             return logits
 
-        monkeypatch.setattr(mm.frame, "_compute", watched)
+        monkeypatch.setattr(mm.frame.zones, "compute", watched)
         alive: list[int] = []
         mm.frame.extend(
             torch.zeros(40 * TINY_MEMORY.frame.chunk_tokens, dtype=torch.int64),
@@ -771,13 +771,13 @@ def test_a_question_is_read_once_while_nothing_has_left_the_frame(monkeypatch: p
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(100))
         forwards: list[int] = []
-        compute = mm.frame._compute
+        compute = mm.frame.zones.compute
 
         def counting(chunk, **how):
             forwards.append(len(chunk))
             return compute(chunk, **how)
 
-        monkeypatch.setattr(mm.frame, "_compute", counting)
+        monkeypatch.setattr(mm.frame.zones, "compute", counting)
         mm.generate("what follows?", max_new_tokens=2)
         assert forwards == [13, 1, 1]
         mm.read(random_text(2000, seed=1))

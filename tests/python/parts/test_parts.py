@@ -245,8 +245,8 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
         with pytest.raises(RuntimeError, match="not this one"):
             mm.frame.end_of_text()
         assert "archiving tokens 0 to 100 failed" in caplog.text
-        assert not mm.frame.broken
-        assert mm.frame.archived_blocks == len(mm.memory.blocks()) == 0
+        assert not mm.frame.steps.broken
+        assert mm.frame.archive.blocks == len(mm.memory.blocks()) == 0
         one.fails = False
         mm.read(TEXT[100:])
         assert mm.memory.blocks()[0].span[0] == 100

@@ -15,7 +15,8 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.retrieval.searcher
-from everlong.frame.frame import Frame, Recalled
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Recalled
 from everlong.frame.taps import QueryTap
 from everlong.models.releases import cache_argument
 from everlong.retrieval.recall import Found, Tapped, search
@@ -259,7 +260,7 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
     segment.write_bytes(data)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         core, frame = mm.memory.core, mm.frame
-        frame._transfer.batch_bytes = 1  # every page is a batch of its own
+        frame.zones.pages.transfer.batch_bytes = 1  # every page is a batch of its own
         whole, torn = core.pages_of(0, 64, 192), core.pages_of(0, 704, 768)
         nothing = next_logits(mm, "rest")
         for repeat in range(2):

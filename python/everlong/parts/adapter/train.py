@@ -23,8 +23,8 @@ import everlong._core as _core
 from everlong.corpora.pairs import SETS, Pairs, load_pairs
 from everlong.corpora.seeds import in_turn
 from everlong.errors import UnsupportedModelError
-from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.offers import Recalled
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers

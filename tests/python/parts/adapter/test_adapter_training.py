@@ -15,7 +15,7 @@ import torch
 import everlong
 from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval.gold import answer_from_passage
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import Recalled
 from everlong.frame.parts import Parts
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import pack_of

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.frame import Recalled
 from everlong.frame.kept_writing import plain_rows
+from everlong.frame.offers import Recalled
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.kv_writer.model import KvWriterNet
@@ -103,7 +103,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         frame.bring_back(Recalled(mm.memory.core.pages_of(0, *first.span)))
         shown = [token for token in tokens if token not in frame.os.kept_shown]
         slot = frame.cache.rolling_slot - frame.cache.recalled
-        back = frame.cache.unrotated(slot, frame.cache.recalled)
+        back = frame.cache.buffers.unrotated(slot, frame.cache.recalled)
         assert frame.cache.recalled == len(shown) > 0
         for found, wanted in zip(back, (k, v), strict=True):
             assert (found - wanted[:, :, [tokens.index(token) for token in shown]]).abs().max() < 1e-4

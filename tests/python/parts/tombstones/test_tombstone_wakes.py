@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import Recalled
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack

@@ -23,7 +23,7 @@ import everlong
 import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.config import BRACKET_TOKENS
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import Recalled
 from everlong.frame.older_blocks import OlderBlocks
 from everlong.frame.part import Opening
 from everlong.models.attach import attach
@@ -124,7 +124,7 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
             frame.begin_prompt(None)
             frame.bring_back(Recalled(blocks=blocks))
             assert frame.os.recalled_tokens == len(blocks) * (N + BRACKET_TOKENS)
-            assert frame.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
+            assert frame.zones.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
             rest_ids = mm._encode(rest)
             got = frame.extend(rest_ids, "prompt", logits=True)
         sinks, own = (embeddings_of(model, ids) for ids in (core.token_ids(0, 0, SMALL.frame.sink_tokens), rest_ids))
@@ -318,7 +318,7 @@ def read_with_details(folder: Path, blocks: int, pipe: Connection) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=DETAILED) as mm:
 
         def archived(*of_block: object) -> None:
-            if mm.frame.archived_blocks == blocks:
+            if mm.frame.archive.blocks == blocks:
                 tell_and_wait(pipe, blocks)
 
         mm.frame.observe(archived)
