@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,8 @@ from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
 from everlong.text.encoding import decode_text
-from everlong.text.prompt import Prompt
+from everlong.text.messages import Message
+from everlong.text.prompt import Prompt, build_prompt
 
 
 class Answering:
@@ -53,6 +54,14 @@ class Answering:
         """Do as `MemoryModel.signal`."""
         self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
+    def prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
+        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
+        beginning = self._frame.os.stream_end == 0
+        prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
+        first = int(prompt.ids[0])
+        ended = first == self._frame.stream.last_id and first in self._tokenizer.all_special_ids
+        return prompt.without_first() if ended and prompt.question.start > 0 else prompt
+
     def answer(
         self,
         prompt: Prompt,
@@ -80,6 +89,24 @@ class Answering:
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
         return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted, self.walk)
+
+    def many(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int | None,
+        recall: bool,
+        where: Sequence[Where],
+        generation: Mapping[str, Any],
+        on_answer: Callable[[int, Answer], None] | None,
+    ) -> list[Answer]:
+        """Answer each prompt from where the stream stands now. Nothing is remembered."""
+        answers: list[Answer] = []
+        for prompt, one in zip(prompts, where, strict=True):
+            answer = self.answer(prompt, max_new_tokens, recall, one, None, generation)
+            answers.append(self.whole(answer, remember=False))
+            if on_answer is not None:
+                on_answer(len(answers) - 1, answers[-1])
+        return answers
 
     def respond(
         self,
@@ -247,3 +274,13 @@ class Answering:
                 frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
         if frame.os.archiving and not self._core.read_only:
             frame.checkpoint()
+
+
+@contextlib.contextmanager
+def told_the_end(streamer: Any) -> Iterator[None]:
+    """Tell a streamer the end when all is done, however it went. Who waits for it may ask the next question then."""
+    try:
+        yield
+    finally:
+        if streamer is not None:
+            streamer.end()
