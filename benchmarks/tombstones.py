@@ -21,7 +21,6 @@ import everlong
 from everlong.bench.clock import now
 from everlong.data import shipped_books
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.offers import Recalled
 from everlong.frame.part import Head, Hidden, Needs
 from everlong.frame.parts import Parts
 from everlong.models import DEFAULT_MODEL, load
@@ -49,7 +48,7 @@ def seconds(frame: KvFrame, ids: torch.Tensor) -> tuple[float, float]:
     with frame.branch(traced=False):
         begun, worked = now(frame.served.device), time.process_time()
         for token in ids:
-            frame.extend(token[None], "generated", recall=lambda action: Recalled())
+            frame.extend(token[None], "generated", recall=lambda action: ())
         return now(frame.served.device) - begun, time.process_time() - worked
 
 
@@ -83,7 +82,7 @@ def main() -> None:
         times: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
         for turn in range(options.rounds + 1):
             for name in ("on", "off") if turn % 2 else ("off", "on"):
-                frame.parts = heeding if name == "on" else without
+                frame.stream.parts = heeding if name == "on" else without
                 taken = seconds(frame, ids[read : read + options.tokens])
                 if turn > 0:  # the first one warms up
                     times[name].append(taken)

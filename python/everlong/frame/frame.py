@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import everlong._core as _core
+from everlong.config import MemoryConfig
 from everlong.errors import CapacityError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
@@ -24,8 +25,8 @@ from everlong.frame.executor import Actions, Asked, Executor
 from everlong.frame.listening import Listening
 from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
-from everlong.frame.offers import Recalled, RecallPages
-from everlong.frame.parts import needs_of
+from everlong.frame.offers import Offers, RecallPages, offers_of
+from everlong.frame.parts import Parts, needs_of
 from everlong.frame.steps import of_the_device, plain_tensors
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
@@ -70,7 +71,7 @@ class Frame:
     def __init__(self, stream: Stream, zones: Zones, tokenizer: Any) -> None:
         """Go on where the memory's stream ends: sinks and the newest tokens come back into the zones."""
         self.stream, self.zones, self.steps = stream, zones, stream.steps
-        self.memory, self.config, self.parts = stream.memory, stream.config, stream.parts
+        self.memory = stream.memory
         self.archive = FrameArchive(stream, zones)
         self.executor = Executor(stream, zones, self.archive)
         self._notes = Notes(stream, zones, self.archive)
@@ -88,6 +89,16 @@ class Frame:
     def os(self) -> _core.MemoryOs:
         """What decides over the frame; in a branch, the branch's own."""
         return self.stream.os
+
+    @property
+    def config(self) -> MemoryConfig:
+        """The settings in use."""
+        return self.stream.config
+
+    @property
+    def parts(self) -> Parts:
+        """The parts at work."""
+        return self.stream.parts
 
     # --- life
 
@@ -327,16 +338,16 @@ class Frame:
         keys of a page are divided by its attention temperature, for what is read from now on. `answer.recall_mode`
         "auto" reads one run of tokens again: the one with a page of `best`, else the last.
         """
-        self.bring_back(Recalled(pages, temperatures, best))
+        self.bring_back(offers_of(pages, "named", temperatures, best))
 
-    def bring_back(self, recalled: Recalled) -> None:
-        """Do as `recall`, for all that is to come back. Blocks that come as Detail Tokens stand before the pages.
+    def bring_back(self, offers: Offers) -> None:
+        """Do as `recall`, for all that is offered. Blocks that come as Detail Tokens stand before the pages.
 
         With `answer.recall_mode` "detail" a block that has Detail Tokens never comes as pages. Where no block is named,
         the named pages' blocks come as Detail Tokens.
         """
         with self.steps.step():
-            prepared = self.zones.prepare(recalled)
+            prepared = self.zones.prepare(offers)
             tokens = {block: payload.tokens for block, payload in prepared.kept.items()}
             places = [block.place for block in prepared.soft.values()]
             placements = self.os.recall(prepared.pages, self.stream.conversation(), tokens, places)

@@ -16,7 +16,7 @@ from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.computing import Computing
 from everlong.frame.kept_zone import KeptZone
-from everlong.frame.offers import Recalled
+from everlong.frame.offers import Offers
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.part import Hidden
 from everlong.frame.parts import needs_of
@@ -135,8 +135,8 @@ class KvZones(Zones):
 
     # --- recalling
 
-    def prepare(self, recalled: Recalled) -> Prepared:
-        return self._recalled.prepare(recalled)
+    def prepare(self, offers: Offers) -> Prepared:
+        return self._recalled.prepare(offers)
 
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
         self._undo.before_change("front")

@@ -11,7 +11,7 @@ from everlong.frame.computing import Computing
 from everlong.frame.details import SoftBlock, soft_tokens
 from everlong.frame.kept_payload import KeptPayload
 from everlong.frame.kept_zone import KeptZone
-from everlong.frame.offers import Page, Recalled, identity
+from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.stream import Stream
 from everlong.frame.zones import Prepared
@@ -33,13 +33,13 @@ class RecalledZone:
         self._stream, self._cache, self._pages, self._kept = stream, cache, pages, kept
         self._computing, self._soft_id = computing, soft_id
 
-    def prepare(self, recalled: Recalled) -> Prepared:
-        """Return the forms in which it comes back."""
-        pages, soft = self._as_details(recalled)
+    def prepare(self, offers: Offers) -> Prepared:
+        """Return the forms in which they come back."""
+        plain = Prepared.as_pages(offers)
+        pages, soft = self._as_details(plain.pages, [offer.page.block for offer in offers if offer.as_details])
         kept = self._kept.payloads(pages)
-        temperature = Prepared.as_pages(recalled).temperature
-        pages, temperature = self._of_whole_blocks(pages, temperature, kept)
-        return Prepared(pages, temperature, recalled.best, kept, soft)
+        pages, temperature = self._of_whole_blocks(pages, plain.temperature, kept)
+        return Prepared(pages, temperature, plain.best, kept, soft)
 
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
         """Fill the zone. Without placements, empty it."""
@@ -66,17 +66,19 @@ class RecalledZone:
         if not of_details:
             self._cool(again, first_computed, prepared.temperature)
 
-    def _as_details(self, recalled: Recalled) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
+    def _as_details(
+        self, pages: Sequence[_core.PageRef], blocks: Sequence[int]
+    ) -> tuple[Sequence[_core.PageRef], Mapping[int, SoftBlock]]:
         """Return the pages that come back as they are, and the blocks that come as Detail Tokens, first to last."""
         details, mode = self._stream.parts.details, self._stream.config.answer.recall_mode
         if details is None or mode not in ("detail", "both") or not self._stream.os.evicted:
-            return recalled.pages, {}
+            return pages, {}
         if mode == "both":
-            return recalled.pages, details.of(recalled.blocks)
-        last_first = dict.fromkeys(page.block for page in reversed(recalled.pages))
+            return pages, details.of(blocks)
+        last_first = dict.fromkeys(page.block for page in reversed(pages))
         having = {block for block in last_first if details.has(block)}
-        blocks = recalled.blocks or [block for block in reversed(last_first) if block in having]
-        return [page for page in recalled.pages if page.block not in having], details.of(blocks)
+        blocks = blocks or [block for block in reversed(last_first) if block in having]
+        return [page for page in pages if page.block not in having], details.of(blocks)
 
     def _of_whole_blocks(
         self, pages: Sequence[_core.PageRef], temperature: Mapping[Page, float], kept: Mapping[int, KeptPayload]

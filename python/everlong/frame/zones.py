@@ -19,7 +19,7 @@ from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.details import SoftBlock
 from everlong.frame.kept_payload import KeptPayload
-from everlong.frame.offers import Page, Recalled
+from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.part import Hidden
 from everlong.frame.transfer import Archived
 from everlong.models.tokens import Tokens
@@ -30,16 +30,21 @@ class Prepared:
     """What is to come back, in the forms in which it does."""
 
     pages: Sequence[_core.PageRef] = ()
-    temperature: Mapping[Page, float] = dataclasses.field(default_factory=dict)  # of pages; 1 for those that are not named
+    temperature: Mapping[Page, float] = dataclasses.field(default_factory=dict)  # 1 for pages that are not named
     best: Sequence[_core.PageRef] = ()
-    kept: Mapping[int, KeptPayload] = dataclasses.field(default_factory=dict)  # by block: blocks that come as their chosen tokens alone
-    soft: Mapping[int, SoftBlock] = dataclasses.field(default_factory=dict)  # by block: blocks that come as Detail Tokens, in order
+    # By block: blocks that come as their chosen tokens alone, and blocks that come as Detail Tokens, in order.
+    kept: Mapping[int, KeptPayload] = dataclasses.field(default_factory=dict)
+    soft: Mapping[int, SoftBlock] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def as_pages(cls, recalled: Recalled) -> Prepared:
-        temperatures = recalled.temperatures or [1.0] * len(recalled.pages)
-        named = {(page.block, page.page): t for page, t in zip(recalled.pages, temperatures, strict=True)}
-        return cls(recalled.pages, named, recalled.best)
+    def as_pages(cls, offers: Offers) -> Prepared:
+        """Return the pages of offers that do not come as Detail Tokens."""
+        placed = [(page, offer) for offer in offers if not offer.as_details for page in offer.pages]
+        return cls(
+            [page for page, _ in placed],
+            {identity(page): offer.temperature for page, offer in placed},
+            [page for page, offer in placed if offer.best],
+        )
 
 
 class Zones(abc.ABC):
@@ -91,9 +96,9 @@ class Zones(abc.ABC):
         """Return what is stored with a block of the tokens that were chosen in it."""
         return {}
 
-    def prepare(self, recalled: Recalled) -> Prepared:
-        """Return the forms in which it comes back."""
-        return Prepared.as_pages(recalled)
+    def prepare(self, offers: Offers) -> Prepared:
+        """Return the forms in which they come back."""
+        return Prepared.as_pages(offers)
 
     @abc.abstractmethod
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:

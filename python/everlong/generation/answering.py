@@ -10,7 +10,7 @@ import torch
 
 import everlong._core as _core
 from everlong.frame.frame import Frame
-from everlong.frame.offers import Recalled, RecallPages
+from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
@@ -125,7 +125,7 @@ class Answering:
         self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
 
-        def answer_recall(action: _core.Recall) -> Recalled:
+        def answer_recall(action: _core.Recall) -> Offers:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
@@ -182,25 +182,23 @@ class Answering:
         prompt: Prompt | None = None,
         where: Where = EVERYWHERE,
         tapped: Tapped | None = None,
-    ) -> Recalled:
+    ) -> Offers:
         """Return what comes back when the Memory OS asks: by the prompt's queries, or by the newest tokens'."""
-        recalled = self._recalled_for(action, prompt, where, tapped)
-        self._frame.parts.came_back(recalled.pages)
-        return recalled
+        offers = self._offers_for(action, prompt, where, tapped)
+        self._frame.parts.came_back([page for offer in offers for page in offer.pages])
+        return offers
 
-    def _recalled_for(
-        self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None
-    ) -> Recalled:
+    def _offers_for(self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None) -> Offers:
         if action.trigger == "recent":
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.citing.pages(pages, "recent"))
-            return Recalled(pages)
+            return offers_of(pages, "recent")
         if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
             pages = self._searcher.pages_of(action.span, where)
             self._cite(self._searcher.citing.pages(pages, "tombstone"))
-            return Recalled(pages)
+            return offers_of(pages, "tombstone")
         if not self._searcher.anything_outside(where):
-            return Recalled()
+            return ()
         if action.trigger == "prompt" and prompt is not None:
             tapped = self._searcher.tap(prompt) if tapped is None else tapped
             found = self._found(prompt, where, tapped)
@@ -211,10 +209,11 @@ class Answering:
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
             newest = said if len(said) > 0 else self._frame.stream.newest_archived(count)
             if len(newest) == 0:
-                return Recalled()
+                return ()
             found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
         self._cite(self._searcher.citing.found(found))
-        return found.recalled(self._searcher.config.answer.order, self._searcher.config.answer.recalled_temperature)
+        answer = self._searcher.config.answer
+        return found.in_frame_order(answer.order, answer.recalled_temperature)
 
     def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:
         return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.search.decisive)

@@ -15,7 +15,6 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.frame.offers import Recalled
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
@@ -379,7 +378,7 @@ class MemoryModel:
         with self.frame.branch():
             self.frame.clear_recalled()
             tapped = self.searcher.tap(prompt)
-            self.frame.begin_prompt(lambda action: Recalled())
+            self.frame.begin_prompt(lambda action: ())
             return self.searcher.citing.found(
                 self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
             )

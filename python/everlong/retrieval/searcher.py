@@ -192,7 +192,7 @@ class Searcher:
         count = self.config.answer.quotes
         if count == 0:
             return []
-        return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
+        return nearest_sentences(self._core, self._boundaries, found.offers, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` and `core.rankings` take of a prompt's question, to look at index parts alone."""

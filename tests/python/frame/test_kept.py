@@ -347,7 +347,7 @@ KILLED = KEPT.with_part(Trimmer(by="random"))
 def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> None:
     everlong.frame.notes.CHECKPOINT_TOKENS = apart
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=KILLED) as mm:
-        mm.frame.parts = Parts({"waits": Waits(mm, block, pipe)})
+        mm.frame.stream.parts = Parts({"waits": Waits(mm, block, pipe)})
         mm.read(random_text(3000))
 
 
@@ -378,13 +378,13 @@ def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
             raise RuntimeError("no score")
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        own, mm.frame.parts = mm.frame.parts, Parts({"fails": Fails()})
+        own, mm.frame.stream.parts = mm.frame.parts, Parts({"fails": Fails()})
         mm.frame.extend(mm._encode(random_text(100)), "read")
         with pytest.raises(RuntimeError, match="no score"):
             mm.frame.end_of_text()
         assert not mm.frame.steps.broken
         assert mm.frame.archive.blocks == 1
-        mm.frame.parts = own
+        mm.frame.stream.parts = own
         read_parts(mm)
         assert min(mm.frame.os.kept_held) >= 100
 
@@ -402,7 +402,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
             return torch.full((len(block.ids),), torch.nan)
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        mm.frame.parts = Parts({"last": Last()})
+        mm.frame.stream.parts = Parts({"last": Last()})
         ids = mm._encode(random_text(250))
         mm.frame.extend(ids, "read")
         mm.frame.end_of_text()

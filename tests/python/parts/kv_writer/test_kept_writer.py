@@ -14,7 +14,6 @@ import torch
 
 import everlong
 from everlong.frame.kept_writing import plain_rows
-from everlong.frame.offers import Recalled
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.kv_writer.model import KvWriterNet
@@ -100,7 +99,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         for found, wanted in ((rows.k, k), (rows.v, v)):
             assert torch.equal(found[:, :, at], wanted[:, :, [tokens.index(held[one]) for one in at]])
         # Recalled: the same, at frame positions.
-        frame.bring_back(Recalled(mm.memory.core.pages_of(0, *first.span)))
+        frame.recall(mm.memory.core.pages_of(0, *first.span))
         shown = [token for token in tokens if token not in frame.os.kept_shown]
         slot = frame.cache.rolling_slot - frame.cache.recalled
         back = frame.cache.buffers.unrotated(slot, frame.cache.recalled)
