@@ -106,7 +106,7 @@ def measure(
         rows.append(
             Row(
                 name,
-                mm.frame.resident_tokens,
+                mm.frame.zones.resident_tokens,
                 mm.stream_tokens - held[0] if held else 0,
                 read_speed,
                 read_speed / statistics.median(reading[first]),

@@ -62,7 +62,7 @@ def main() -> None:
         everlong.MemoryModel(model, tokenizer, Path(folder) / "grown.everlong", config) as mm,
     ):
         assert isinstance(mm.frame, KvFrame)
-        frame = mm.frame.bytes.total
+        frame = mm.frame.zones.bytes.total
         if not options.json:
             print(f"{processor()}; frame {frame / 1e6:,.1f} MB, host_bytes {options.host_bytes / 1e6:,.1f} MB")
             print(f"{'tokens':>10} {'grown by':>12} {'of both':>8} | {'payload':>12} {'in RAM':>10} {'indexes':>9}")

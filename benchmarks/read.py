@@ -64,7 +64,7 @@ def main() -> None:
         mm.frame.extend(ids[:warm_up], "read")
         reading = measure(mm, cache, ids[warm_up:needed], options.rounds, peak)
         assert isinstance(mm.frame, KvFrame)
-        frame, stats = mm.frame.bytes.total, mm.memory.stats()
+        frame, stats = mm.frame.zones.bytes.total, mm.memory.stats()
     result = {
         "cpu": processor(),
         "torch": torch.__version__,

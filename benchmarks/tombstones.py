@@ -20,7 +20,6 @@ import torch
 import everlong
 from everlong.bench.clock import now
 from everlong.data import shipped_books
-from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.part import Head, Hidden, Needs
 from everlong.frame.parts import Parts
@@ -49,7 +48,7 @@ def seconds(frame: KvFrame, ids: torch.Tensor) -> tuple[float, float]:
     with frame.branch(traced=False):
         begun, worked = now(frame.served.device), time.process_time()
         for token in ids:
-            frame.extend(token[None], "generated", recall=lambda action: Recalled())
+            frame.extend(token[None], "generated", recall=lambda action: ())
         return now(frame.served.device) - begun, time.process_time() - worked
 
 
@@ -83,11 +82,11 @@ def main() -> None:
         times: dict[str, list[tuple[float, float]]] = {"on": [], "off": []}
         for turn in range(options.rounds + 1):
             for name in ("on", "off") if turn % 2 else ("off", "on"):
-                frame.parts = heeding if name == "on" else without
+                frame.stream.parts = heeding if name == "on" else without
                 taken = seconds(frame, ids[read : read + options.tokens])
                 if turn > 0:  # the first one warms up
                     times[name].append(taken)
-        slots, stones = frame.resident_tokens, len(frame.os.anchor_zone["tombstones"])
+        slots, stones = frame.zones.resident_tokens, len(frame.os.anchor_zone["tombstones"])
     per_second = {name: options.tokens / statistics.median(wall for wall, _ in taken) for name, taken in times.items()}
     ratio = per_second["on"] / per_second["off"]
     worked = {name: statistics.median(cpu for _, cpu in taken) for name, taken in times.items()}

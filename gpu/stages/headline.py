@@ -313,7 +313,7 @@ def require_found(answer: everlong.Answer, place: Planted) -> None:
 
 
 def sizes(check: Check, mm: everlong.MemoryModel, ram_before: int) -> None:
-    check.figure("frame", mm.frame.bytes.total / 1e9, "GB", wanted=f"<= {FRAME_BYTES / 1e9:.3f}")
+    check.figure("frame", mm.frame.zones.bytes.total / 1e9, "GB", wanted=f"<= {FRAME_BYTES / 1e9:.3f}")
     check.figure("host RAM of the memory", (reading.anonymous_bytes() - ram_before) / 1e9, "GB")
     stats = mm.memory.stats()
     check.tell("memory", {name: value for name, value in dataclasses.asdict(stats).items() if isinstance(value, int)})

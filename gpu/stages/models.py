@@ -315,7 +315,7 @@ def memory_runs_out_within(check: Check, within: str) -> None:
         archived = stored(mm.memory)
         check.tell(f"what a read raises that finds no memory within a {within}", repr(error)[:300])
         require_equal("text archived before", text_of(mm, "before"), before)
-        if mm.frame.broken:
+        if mm.frame.steps.broken:
             memory = mm.memory
             mm.close()
             mm = everlong.MemoryModel(mm.model, byte_tokenizer(), memory, WORDS_ALONE, pack=None)

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from everlong.frame import part as part
     from everlong.generation import pipeline as pipeline
     from everlong.generation.answer import Answer
-    from everlong.generation.memory_model import MemoryModel, ReadReport
+    from everlong.generation.memory_model import MemoryModel
     from everlong.generation.perplexity import Perplexity
+    from everlong.generation.reading import ReadReport
     from everlong.models import rope as rope
     from everlong.retrieval import embedding as embedding
     from everlong.retrieval.recall import Recall
@@ -43,7 +44,7 @@ else:
         "Answer": "generation.answer",
         "MemoryModel": "generation.memory_model",
         "Perplexity": "generation.perplexity",
-        "ReadReport": "generation.memory_model",
+        "ReadReport": "generation.reading",
         "Recall": "retrieval.recall",
     }
 

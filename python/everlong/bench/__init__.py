@@ -103,7 +103,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         decoding=tuple(decoded),
         asking=tuple(asked),
         question_tokens=asking.QUESTION_TOKENS,
-        frame_bytes=mm.frame.bytes.total,
+        frame_bytes=mm.frame.zones.bytes.total,
         disk_token_bytes=stats.disk_bytes / stats.tokens,
         made_with=made_with(mm.model),
     )

@@ -63,13 +63,13 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
         return search(frame, Prompt(ids, whole), tapped, mm.config)
 
     found = searched()
-    recalled = found.recalled(mm.config.answer.order, mm.config.answer.recalled_temperature)
+    offers = found.in_frame_order(mm.config.answer.order, mm.config.answer.recalled_temperature)
     with frame.branch():
         frame.begin_prompt(None)
-        as_configured = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
-        frame.config = mm.config.changed(answer={"recall_mode": "kv"})
-        restore = median_ms(lambda: frame.recall(recalled.pages, recalled.temperatures), rounds, device)
-        frame.config = mm.config
+        as_configured = median_ms(lambda: frame.bring_back(offers), rounds, device)
+        frame.stream.config = mm.config.changed(answer={"recall_mode": "kv"})
+        restore = median_ms(lambda: frame.bring_back(offers), rounds, device)
+        frame.stream.config = mm.config
         restored = frame.os.recalled_tokens
     kept_heads = len({(layer, kv_head) for layer, _, kv_head in profile.heads})
     number_bytes = 2 if mm.config.search.heads_keys == "bf16" else 1

@@ -32,7 +32,7 @@ class Decoding:
 
 def resident_tokens(mm: MemoryModel) -> int:
     """Return how many tokens a token attends to."""
-    return mm.frame.resident_tokens
+    return mm.frame.zones.resident_tokens
 
 
 def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:

@@ -79,13 +79,30 @@ class Said:
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """Something that a part proposes to recall for a question."""
+    """Something that is proposed to come back, and why. A part gives the first fields; a search adds the others."""
 
-    score: float  # the logarithm of the probability that it holds the answer, as in fused scores (index/fusion.h)
+    # The logarithm of the probability that it holds the answer, as in fused scores (index/fusion.h). 0: none was told.
+    score: float
     page: _core.PageRef  # the page that was found
-    found_by: tuple[str, ...]
+    found_by: tuple[str, ...]  # why: the index parts and parts that found it, or what asked for it
     span: tuple[int, int] | None = None  # tokens of the page's block whose pages come back; None: the page alone
     as_details: bool = False  # recall the page's whole block, as its Detail Tokens
+    pages: Sequence[_core.PageRef] = ()  # what comes back, in order of time
+    confidence: float | None = None  # how likely it holds the answer, 0..1
+    temperature: float = 1.0  # attention temperature of its pages
+    best: bool = False  # it matters most among what comes back with it
+
+    @property
+    def stream(self) -> int:
+        return self.page.stream
+
+    @property
+    def begin(self) -> int:
+        return self.pages[0].begin if self.pages else self.page.begin
+
+    @property
+    def end(self) -> int:
+        return self.pages[-1].end if self.pages else self.page.end
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

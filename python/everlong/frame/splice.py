@@ -85,13 +85,13 @@ def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.T
         writer.commit(*phase.newest)
     size = ops.payload_bytes(len(text), len(text), served.layers, served.kv_heads, served.head_dim, "fp32")
     payload = torch.zeros(size, dtype=torch.uint8, device=served.device)
-    writer.archive(0, len(text), payload, page_tokens=len(text), codec="fp32")
+    writer.buffers.archive(0, len(text), payload, page_tokens=len(text), codec="fp32")
 
     reader = ResidentCache(served, frame_tokens=len(ids), sink_tokens=0, front_tokens=len(text))
     slot = reader.open_recalled(len(text))
     row = [0, len(text), 0, len(text), slot, _MOVED + served.first_position]
     table = torch.tensor([row], dtype=torch.int64, device="cpu")
-    reader.write_pages(payload, table, page_tokens=len(text), codec="fp32")
+    reader.buffers.write_pages(payload, table, page_tokens=len(text), codec="fp32")
     reader.own.restore(writer.own.snapshot())
     reader.own.turn(_MOVED)
     return _forward(served, reader, tail, _MOVED + len(text)).double()

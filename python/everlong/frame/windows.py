@@ -10,7 +10,8 @@ from transformers.cache_utils import DynamicCache
 
 import everlong._core as _core
 from everlong.frame.cache import ResidentCache
-from everlong.frame.kv_frame import KvFrame, Run
+from everlong.frame.kv_frame import KvFrame
+from everlong.frame.pages import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def archived_windows(frame: KvFrame, groups: Sequence[Sequence[_core.PageRef]]) 
                 slot = row * width + first + position
                 runs.append(Run(page, page.sink_tokens, tokens, slot=slot, position=position))
             position += tokens
-    frame.restore_runs(runs, slots)
+    frame.zones.pages.restore_runs(runs, slots)
     cache = DynamicCache()
     if width > 0:
         for layer, index in sorted(enumerate(served.archived), key=lambda pair: pair[1]):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 import everlong._core as _core
-from everlong.frame.frame import Frame, Recalled, RecallPages
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
@@ -18,7 +19,8 @@ from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
 from everlong.text.encoding import decode_text
-from everlong.text.prompt import Prompt
+from everlong.text.messages import Message
+from everlong.text.prompt import Prompt, build_prompt
 
 
 class Answering:
@@ -52,6 +54,14 @@ class Answering:
         """Do as `MemoryModel.signal`."""
         self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
+    def prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
+        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
+        beginning = self._frame.os.stream_end == 0
+        prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
+        first = int(prompt.ids[0])
+        ended = first == self._frame.stream.last_id and first in self._tokenizer.all_special_ids
+        return prompt.without_first() if ended and prompt.question.start > 0 else prompt
+
     def answer(
         self,
         prompt: Prompt,
@@ -80,6 +90,24 @@ class Answering:
         text = decode_text(self._tokenizer, list(ids))
         return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted, self.walk)
 
+    def many(
+        self,
+        prompts: Sequence[Prompt],
+        max_new_tokens: int | None,
+        recall: bool,
+        where: Sequence[Where],
+        generation: Mapping[str, Any],
+        on_answer: Callable[[int, Answer], None] | None,
+    ) -> list[Answer]:
+        """Answer each prompt from where the stream stands now. Nothing is remembered."""
+        answers: list[Answer] = []
+        for prompt, one in zip(prompts, where, strict=True):
+            answer = self.answer(prompt, max_new_tokens, recall, one, None, generation)
+            answers.append(self.whole(answer, remember=False))
+            if on_answer is not None:
+                on_answer(len(answers) - 1, answers[-1])
+        return answers
+
     def respond(
         self,
         prompt: Prompt,
@@ -97,7 +125,7 @@ class Answering:
         self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
 
-        def answer_recall(action: _core.Recall) -> Recalled:
+        def answer_recall(action: _core.Recall) -> Offers:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
@@ -129,7 +157,7 @@ class Answering:
                 yield token
         finally:
             self._answering = ()
-            if self._frame.os.archiving and not self._core.read_only and not self._frame.broken:
+            if self._frame.os.archiving and not self._core.read_only and not self._frame.steps.broken:
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:
@@ -154,25 +182,23 @@ class Answering:
         prompt: Prompt | None = None,
         where: Where = EVERYWHERE,
         tapped: Tapped | None = None,
-    ) -> Recalled:
+    ) -> Offers:
         """Return what comes back when the Memory OS asks: by the prompt's queries, or by the newest tokens'."""
-        recalled = self._recalled_for(action, prompt, where, tapped)
-        self._frame.parts.came_back(recalled.pages)
-        return recalled
+        offers = self._offers_for(action, prompt, where, tapped)
+        self._frame.parts.came_back([page for offer in offers for page in offer.pages])
+        return offers
 
-    def _recalled_for(
-        self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None
-    ) -> Recalled:
+    def _offers_for(self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None) -> Offers:
         if action.trigger == "recent":
             pages = self._searcher.recent_pages(action.blocks, where)
             self._cite(self._searcher.citing.pages(pages, "recent"))
-            return Recalled(pages)
+            return offers_of(pages, "recent")
         if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
             pages = self._searcher.pages_of(action.span, where)
             self._cite(self._searcher.citing.pages(pages, "tombstone"))
-            return Recalled(pages)
+            return offers_of(pages, "tombstone")
         if not self._searcher.anything_outside(where):
-            return Recalled()
+            return ()
         if action.trigger == "prompt" and prompt is not None:
             tapped = self._searcher.tap(prompt) if tapped is None else tapped
             found = self._found(prompt, where, tapped)
@@ -181,12 +207,13 @@ class Answering:
         else:
             count = self._searcher.config.archive.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
-            newest = said if len(said) > 0 else self._frame.newest_tokens(count)
+            newest = said if len(said) > 0 else self._frame.stream.newest_archived(count)
             if len(newest) == 0:
-                return Recalled()
+                return ()
             found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
         self._cite(self._searcher.citing.found(found))
-        return found.recalled(self._searcher.config.answer.order, self._searcher.config.answer.recalled_temperature)
+        answer = self._searcher.config.answer
+        return found.in_frame_order(answer.order, answer.recalled_temperature)
 
     def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:
         return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
@@ -246,3 +273,13 @@ class Answering:
                 frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
         if frame.os.archiving and not self._core.read_only:
             frame.checkpoint()
+
+
+@contextlib.contextmanager
+def told_the_end(streamer: Any) -> Iterator[None]:
+    """Tell a streamer the end when all is done, however it went. Who waits for it may ask the next question then."""
+    try:
+        yield
+    finally:
+        if streamer is not None:
+            streamer.end()

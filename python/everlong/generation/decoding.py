@@ -10,7 +10,8 @@ import torch
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.stopping_criteria import MaxLengthCriteria, MaxTimeCriteria, StopStringCriteria
 
-from everlong.frame.frame import Frame, RecallPages
+from everlong.frame.frame import Frame
+from everlong.frame.offers import RecallPages
 from everlong.generation.answer import FinishReason
 
 NEW_TOKENS = 64  # the most, when nothing else is said

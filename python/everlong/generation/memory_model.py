@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import pathlib
-import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TextIO, TypeVar
+from typing import Any, Literal, TextIO
 
 import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import (
-    EverlongError,
-    ReadOnlyMemoryError,
-)
-from everlong.frame.frame import Recalled
-from everlong.frame.serve import require_plain
 from everlong.generation.answer import Answer
-from everlong.generation.answering import Answering
+from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
-from everlong.generation.one_at_a_time import OneAtATime
-from everlong.generation.opening import open_memory
+from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
+from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
-from everlong.generation.read_pieces import read_pieces
-from everlong.generation.rebuild import rebuild
+from everlong.generation.reading import Reader, ReadReport
 from everlong.memory import Memory
-from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
-from everlong.memory.readings import Readings, pieces_of
-from everlong.memory.where import EVERYWHERE, Time, Where, names_of, require_where, seconds
+from everlong.memory.where import EVERYWHERE, Time, Where, require_where
 from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
@@ -44,36 +33,9 @@ from everlong.retrieval.walk import WalkTrace
 from everlong.settings import require_choice
 from everlong.text.encoding import decode_text, encode, spoken
 from everlong.text.messages import Message, asked_of
-from everlong.text.prompt import Prompt, build_prompt, require_unicode, start_ids
+from everlong.text.prompt import require_unicode
 
 Signal = Literal["summarize", "retrieve"]
-
-_Given = ParamSpec("_Given")
-_Made = TypeVar("_Made")
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadReport:
-    """What a `read` did. All of it is durable."""
-
-    tokens: int  # tokens read now
-    blocks: int  # blocks archived now
-    seconds: float
-    resumed_tokens: int = 0  # tokens that the memory had from an earlier reading that was cut short
-    already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
-
-
-def _one_at_a_time(
-    method: Callable[Concatenate[MemoryModel, _Given], _Made],
-) -> Callable[Concatenate[MemoryModel, _Given], _Made]:
-    """Wrap a method that needs the frame for itself."""
-
-    @functools.wraps(method)
-    def alone(self: MemoryModel, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
-        with self._alone():
-            return method(self, *given, **named)
-
-    return alone
 
 
 class MemoryModel:
@@ -112,15 +74,15 @@ class MemoryModel:
             opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
             self.model = opened.frame.served.model
-            self._weights = WeightsAtWork(self.model)
+            weights = WeightsAtWork(self.model)
             self.tokenizer = tokenizer
             self.frame = opened.frame
-            self._readings = Readings(self.memory.core, self.frame.os.stream, len(start_ids(tokenizer)))
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
+        self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
-        self._turns = OneAtATime()
+        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights))
 
     @classmethod
     def from_pretrained(
@@ -157,7 +119,7 @@ class MemoryModel:
 
     # --- reading
 
-    @_one_at_a_time
+    @one_at_a_time
     def read(
         self,
         text: str | pathlib.Path | TextIO | Iterable[str],
@@ -194,53 +156,10 @@ class MemoryModel:
         ReadOnlyMemoryError. What was archived before an error stays, and the refused block is not in the memory.
         However a reading ends, what is archived of it bears its name.
         """
-        if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
-        pieces, name, path = pieces_of(text)
-        source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
-        tags = tuple(names_of(tags))
-        require_users(tags)
-        when = seconds(happened)
-        mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)
-        started = time.monotonic()
-        self.frame.end_of_text()  # what stood before belongs to another source
-        if self.frame.os.recalled_tokens > 0:  # it came back for a question, and must not colour the text that is read
-            self.frame.clear_recalled()
-        self._readings.begin(source, self.frame.text_begin, mark, again=again)
-        finished = False
-        blocks = self.frame.archived_blocks
-        own = (
-            *([] if when is None else [happened_tag(when)]),
-            *([origin_tag(origin)] if origin else []),
-            *([mark] if mark is not None else []),
-        )
-        self.frame.source, self.frame.tags = source, (*tags, *own)
-        self._answering.text_was_read()
-        try:
-            tokens = read_pieces(
-                self.frame,
-                self._readings,
-                self.tokenizer,
-                pieces,
-                source,
-                special_tokens=special_tokens,
-                progress=progress,
-            )
-            self.frame.end_of_text()
-            finished = True
-        except BaseException:
-            with contextlib.suppress(EverlongError):  # the first error is the one to tell
-                self.frame.end_of_text()
-            raise
-        finally:
-            self.frame.source, self.frame.tags = "", ()
-            self._readings.end(self.frame.os.archived_until, finished=finished, more=more)
-        self.frame.checkpoint()
-        took = time.monotonic() - started
-        archived = self.frame.archived_blocks - blocks
-        return ReadReport(tokens, archived, took, self._readings.resumed, self._readings.already)
+        flags = {"again": again, "more": more, "special_tokens": special_tokens}
+        return self._reader.read(text, source, origin, tags, happened, progress, **flags)
 
-    @_one_at_a_time
+    @one_at_a_time
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress = False) -> ReadReport:
         """Make this memory from the token ids of another: one that another model read, or this one under an adapter.
 
@@ -252,16 +171,7 @@ class MemoryModel:
         Raises ModelMismatchError for ids of another tokenizer, ValueError where this memory holds anything but the
         beginning of `old`, and what `read` raises.
         """
-        if self.memory.core.read_only:
-            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
-        started, archived = time.monotonic(), self.frame.archived_blocks
-        self._answering.text_was_read()
-        with contextlib.ExitStack() as opened:
-            if not isinstance(old, Memory):
-                old = opened.enter_context(Memory.open(old, read_only=True))
-            tokens, there = rebuild(self.frame, old, start_ids(self.tokenizer), progress=progress)
-        blocks = self.frame.archived_blocks - archived
-        return ReadReport(tokens, blocks, time.monotonic() - started, there)
+        return self._reader.rebuild(old, progress=progress)
 
     def _encode(self, text: str) -> torch.Tensor:
         require_unicode(text)
@@ -311,9 +221,9 @@ class MemoryModel:
         greedy search nor sampling; TypeError for what is no question. Raises CapacityError and MemoryIOError, like
         `read`, where the memory has no room for what is to be remembered.
         """
-        with _told_the_end(streamer), self._alone():
+        with told_the_end(streamer), self._turns.alone():
             require_where(where)
-            prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
+            prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
             return self._answering.whole(answer, remember=remember)
@@ -340,16 +250,15 @@ class MemoryModel:
         What was said by then stays, except the newest token, which enters the window when the next one is asked for.
         """
         with contextlib.ExitStack() as refused:
-            refused.enter_context(_told_the_end(streamer))
+            refused.enter_context(told_the_end(streamer))
             self._turns.require_open()
             require_where(where)
             asked = asked_of(question, messages, system)
             refused.pop_all()
 
         def pieces() -> Generator[str]:
-            with _told_the_end(streamer), self._turns.streaming(itself) as taken_up:
-                self._require_ready()
-                prompt = self._prompt(asked, chat, chat_template_kwargs)
+            with told_the_end(streamer), self._turns.streaming(itself) as taken_up:
+                prompt = self._answering.prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
                     self._answering.keeping(remember=remember),
@@ -364,7 +273,7 @@ class MemoryModel:
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
         return streamed
 
-    @_one_at_a_time
+    @one_at_a_time
     def answer_many(
         self,
         /,
@@ -393,14 +302,8 @@ class MemoryModel:
             raise ValueError(f"{len(chosen)} where for {len(asked)} questions: expected one, or one for each")
         for one in chosen:
             require_where(one)
-        prompts = [self._prompt(one, chat, chat_template_kwargs) for one in asked]
-        answers: list[Answer] = []
-        for prompt, one in zip(prompts, chosen, strict=True):
-            answer = self._answering.answer(prompt, max_new_tokens, recall, one, None, generation)
-            answers.append(self._answering.whole(answer, remember=False))
-            if on_answer is not None:
-                on_answer(len(answers) - 1, answers[-1])
-        return answers
+        prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
+        return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
 
     def decode(
         self,
@@ -427,7 +330,7 @@ class MemoryModel:
         no custom_generate. ValueError for a batch, padding, beams, and what an answer has no place for.
         """
         streamer = streamer if streamer is not None else streamer_of_generate()
-        with _told_the_end(streamer), self._alone():
+        with told_the_end(streamer), self._turns.alone():
             require_where(where)
             prompt, decoding = prompt_and_decoding(
                 self.model,
@@ -458,7 +361,7 @@ class MemoryModel:
         """How likely what came back for the newest question holds the answer: `Answer.confidence` of a stream."""
         return self._answering.confidence
 
-    @_one_at_a_time
+    @one_at_a_time
     def recall(
         self,
         question: str | None = None,
@@ -471,11 +374,11 @@ class MemoryModel:
     ) -> tuple[Recall, ...]:
         """Return what a question would bring back from `where`, best first, without answering. Keep nothing."""
         require_where(where)
-        prompt = self._prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
+        prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
             tapped = self.searcher.tap(prompt)
-            self.frame.begin_prompt(lambda action: Recalled())
+            self.frame.begin_prompt(lambda action: ())
             return self.searcher.citing.found(
                 self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
             )
@@ -493,14 +396,6 @@ class MemoryModel:
         with self._turns.signalling():
             self._answering.raise_signal(signal)
 
-    def _prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
-        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
-        beginning = self.frame.os.stream_end == 0
-        prompt = build_prompt(self.tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
-        first = int(prompt.ids[0])
-        ended = first == self.frame.last_id and first in self.tokenizer.all_special_ids and prompt.question.start > 0
-        return prompt.without_first() if ended else prompt
-
     # --- calibration
 
     @property
@@ -511,7 +406,7 @@ class MemoryModel:
         """
         return self.searcher.heads.profile
 
-    @_one_at_a_time
+    @one_at_a_time
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
         """Find the model's retrieval heads on this memory's own text. Keep them, for the model's next memory too.
 
@@ -521,7 +416,7 @@ class MemoryModel:
 
     # --- perplexity
 
-    @_one_at_a_time
+    @one_at_a_time
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """Return how well the text is predicted after all that was read. Nothing is written.
 
@@ -583,28 +478,17 @@ class MemoryModel:
         MemoryBusyError while another thread's call is at work, or streams an answer; then nothing is closed. A memory
         in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
         """
+
+        def close_memory() -> None:
+            self.memory.end_writing(self)
+            if self._owns_memory and not (self.frame.steps.broken and self.memory.path is None):
+                self.memory.close()
+
         with self._turns.closing() as open_until_now, contextlib.ExitStack() as last:
             if open_until_now:  # whatever fails, the steps below run in this order
-                last.callback(self._close_memory)
+                last.callback(close_memory)
                 last.callback(self.searcher.close)
                 last.callback(self.frame.close)
-
-    def _close_memory(self) -> None:
-        self.memory.end_writing(self)
-        if self._owns_memory and not (self.frame.broken and self.memory.path is None):
-            self.memory.close()
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wrap a call that needs the frame. MemoryBusyError while another is at work."""
-        with self._turns.alone():
-            self._require_ready()
-            yield
-
-    def _require_ready(self) -> None:
-        self.frame.require_whole()
-        require_plain(self.model)
-        self._weights.require_unchanged()
 
     def __enter__(self) -> MemoryModel:
         return self
@@ -613,13 +497,3 @@ class MemoryModel:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@contextlib.contextmanager
-def _told_the_end(streamer: Any) -> Iterator[None]:
-    """Tell a streamer the end when all is done, however it went. Who waits for it may ask the next question then."""
-    try:
-        yield
-    finally:
-        if streamer is not None:
-            streamer.end()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Generator, Iterator
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from everlong.errors import ClosedError, MemoryBusyError
 
@@ -14,6 +16,30 @@ _BUSY = (
     "streamer, logits processor or progress: one at a time"
 )
 _STREAMING = "another thread streams an answer of this MemoryModel: take that to its end or close it first"
+
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+class _HasTurns(Protocol):
+    _turns: OneAtATime
+
+
+_Caller = TypeVar("_Caller", bound=_HasTurns)
+
+
+def one_at_a_time(
+    method: Callable[Concatenate[_Caller, _Given], _Made],
+) -> Callable[Concatenate[_Caller, _Given], _Made]:
+    """Wrap a method that needs the frame for itself."""
+
+    @functools.wraps(method)
+    def alone(self: _Caller, /, *given: _Given.args, **named: _Given.kwargs) -> _Made:
+        with self._turns.alone():
+            return method(self, *given, **named)
+
+    return alone
 
 
 class OneAtATime:
@@ -33,7 +59,9 @@ class OneAtATime:
     `config`, and all that an open Memory does. A `config` that is set holds from the next search on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, require_ready: Callable[[], None] = lambda: None) -> None:
+        """`require_ready` raises where a call cannot go on. Every call but the last asks it."""
+        self._require_ready = require_ready
         self._lock = threading.Lock()  # held by the call that has the frame
         self._thread: threading.Thread | None = None  # the thread of that call
         self._streamed: Callable[[], Generator[str] | None] = lambda: None  # the newest streamed answer
@@ -46,6 +74,12 @@ class OneAtATime:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Wrap a call that has the frame."""
+        with self._having_frame():
+            self._require_ready()
+            yield
+
+    @contextlib.contextmanager
+    def _having_frame(self) -> Iterator[None]:
         self.require_open()
         self._end_waiting()
         if not self._lock.acquire(blocking=False):
@@ -64,8 +98,9 @@ class OneAtATime:
 
         `answer` refers to its generator weakly: one that nobody holds any more is closed at once.
         """
-        with self.alone():
+        with self._having_frame():
             self._streamed = answer
+            self._require_ready()
             yield self._taken_up
 
     def _taken_up(self) -> None:
@@ -94,7 +129,7 @@ class OneAtATime:
             return
         try:
             turn = contextlib.ExitStack()
-            turn.enter_context(self.alone())
+            turn.enter_context(self._having_frame())
         except ClosedError:  # another thread was faster
             yield False
             return

@@ -16,12 +16,13 @@ from everlong.frame.frame import Frame
 from everlong.frame.open_frame import open_frame
 from everlong.frame.part import Opening
 from everlong.frame.parts import Parts, parts_there
-from everlong.frame.serve import default_config, serve
+from everlong.frame.serve import default_config, require_plain, serve
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint
 from everlong.models.pack import open_pack
 from everlong.models.served import Served
+from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.embedding import Encoder, load_encoder
 
 
@@ -79,6 +80,13 @@ def open_memory(
     frame = open_frame(served, there, config, tokenizer, parts)
     undo.callback(frame.detach)
     return Opened(there, frame, config, prints, encoder)
+
+
+def require_ready(frame: Frame, weights: WeightsAtWork) -> None:
+    """Raise where a call that needs the frame cannot go on: the frame is broken, or the model is not what it was."""
+    frame.steps.require_whole()
+    require_plain(frame.served.model)
+    weights.require_unchanged()
 
 
 def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:

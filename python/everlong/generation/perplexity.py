@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 
 from everlong.config import MemoryConfig
-from everlong.frame.frame import Frame, Recalled
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Offers, offers_of
 from everlong.generation.settings import Policy
 from everlong.retrieval.searcher import Searcher
 from everlong.text.prompt import Prompt
@@ -41,7 +42,7 @@ def perplexity_of(
     rows = []
     with frame.branch():
         frame.clear_recalled()
-        newest = frame.newest_tokens(config.archive.page_tokens)
+        newest = frame.stream.newest_archived(config.archive.page_tokens)
         for first in range(0, len(ids), step):
             recalled = _recalled(policy, newest, frame, searcher, config, seed + first)
             frame.bring_back(recalled)
@@ -64,14 +65,15 @@ def nearest_policy(policies: frozenset[Policy]) -> PerplexityPolicy:
 
 def _recalled(
     policy: PerplexityPolicy, newest: torch.Tensor, frame: Frame, searcher: Searcher, config: MemoryConfig, seed: int
-) -> Recalled:
+) -> Offers:
     if policy == "recent":
-        return Recalled(searcher.recent_pages(config.answer.recent_blocks))
+        return offers_of(searcher.recent_pages(config.answer.recent_blocks), "recent")
     if policy == "window" or len(newest) == 0:
-        return Recalled()
+        return ()
     found = searcher.find(Prompt(newest, slice(0, len(newest)))).chosen(config.search.decisive)
-    recalled = found.recalled(config.answer.order, config.answer.recalled_temperature)
+    recalled = found.in_frame_order(config.answer.order, config.answer.recalled_temperature)
     if policy == "prompt":
         return recalled
     os = frame.os
-    return Recalled(frame.memory.core.search.random_pages(os.stream, os.rolling[0], len(recalled.pages), seed))
+    count = sum(len(offer.pages) for offer in recalled)
+    return offers_of(frame.memory.core.random_pages(os.stream, os.rolling[0], count, seed), "random")

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from everlong.frame.frame import Frame
-from everlong.frame.interrupts import interrupts_between_steps
-from everlong.generation.progress import Progress, track_tokens
+from everlong.generation.progress import Progress, telling
 from everlong.memory.readings import Readings
 from everlong.text.encoding import TextEncoder
 from everlong.text.prompt import require_unicode
@@ -27,9 +26,8 @@ def read_pieces(
     progress: Progress,
 ) -> int:
     """Read pieces in chunks as one text, except what the memory has. Return how many tokens were read."""
-    tokens = done = 0
+    tokens = 0
     ended = False  # all of it was tokenized
-    told = progress if callable(progress) else None
     size = frame.config.frame.chunk_tokens
 
     def chunks() -> Generator[torch.Tensor]:
@@ -50,7 +48,7 @@ def read_pieces(
                 whole = len(waiting) // size * size
                 full, waiting = waiting[:whole], waiting[whole:]
                 yield full
-                step()
+                told.step()
         except GeneratorExit:  # a chunk failed: what waits behind it has no place
             raise
         except BaseException:  # the pieces end here, and what was read of them is kept
@@ -60,24 +58,9 @@ def read_pieces(
         ended = True
         yield last
 
-    with (
-        interrupts_between_steps() as step,
-        track_tokens(label or "reading", enabled=progress is True) as advance,
-        contextlib.closing(chunks()) as read,
-    ):
-
-        def after_chunk(count: int) -> None:
-            nonlocal done
-            done += count
-            if advance is not None:
-                advance(count, tokens)
-            if told is not None:
-                told(done, tokens if ended else None)
-            step()
-
+    with telling(progress, label or "reading") as told, contextlib.closing(chunks()) as read:
         for ids in read:
             if len(ids) > 0:
-                frame.extend(ids, "read", progress=after_chunk)
-        if told is not None:
-            told(done, tokens)
+                frame.extend(ids, "read", progress=lambda count: told.more(count, tokens, whole=ended))
+        told.tell(tokens)
     return tokens

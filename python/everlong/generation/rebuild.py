@@ -16,8 +16,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError, ModelMismatchError
 from everlong.frame.frame import Frame
-from everlong.frame.interrupts import interrupts_between_steps
-from everlong.generation.progress import Progress, track_tokens
+from everlong.generation.progress import Progress, telling
 from everlong.memory import Memory
 
 _ORIGINS = {"read": "read", "asked": "prompt", "said": "generated"}  # by role: how its tokens came into a frame
@@ -38,22 +37,8 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
     there = _tokens_there(frame, old)
     blocks = list(_in_order(old))
     total = sum(block.end - block.begin for block in blocks) - there
-    told = progress if callable(progress) else None
-    done, passed = 0, 0
-    with (
-        interrupts_between_steps() as step,
-        track_tokens("rebuilding", enabled=progress is True) as advance,
-    ):
-
-        def after_chunk(count: int) -> None:
-            nonlocal done
-            done += count
-            if advance is not None:
-                advance(count, total)
-            if told is not None:
-                told(done, total)
-            step()
-
+    archive, passed = frame.archive, 0
+    with telling(progress, "rebuilding") as told:
         try:
             for block in blocks:
                 tokens = block.end - block.begin
@@ -64,14 +49,14 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
                 ids = torch.from_numpy(_ids_of(old, block)[skipped:].astype(np.int64))
                 if frame.os.stream_end == 0 and ids[: len(start)].tolist() == list(start):
                     ids = ids[len(start) :]  # the frame puts them there
-                frame.source, frame.tags, frame.archived_at = block.source, tuple(block.tags), block.created_at
+                archive.source, archive.tags, archive.created_at = block.source, tuple(block.tags), block.created_at
                 if len(ids) > 0:
-                    frame.extend(ids, _ORIGINS[block.role], progress=after_chunk)
+                    frame.extend(ids, _ORIGINS[block.role], progress=lambda count: told.more(count, total))
                 frame.end_of_text()
         finally:
-            frame.source, frame.tags, frame.archived_at = "", (), None
+            archive.source, archive.tags, archive.created_at = "", (), None
     frame.checkpoint()
-    return done, there
+    return told.done, there
 
 
 def _in_order(old: Memory) -> Iterator[_core.BlockInfo]:

@@ -169,7 +169,7 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
         if os.path.isfile(text):
             warnings.warn(
                 f"the text is {text!r}, which names a file: give pathlib.Path({text!r}) to read the file",
-                stacklevel=4,
+                stacklevel=5,
             )
         return [text], "", ""
     try:

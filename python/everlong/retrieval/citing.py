@@ -11,7 +11,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.memory.origins import told_apart
 from everlong.memory.where import Role
-from everlong.retrieval.recall import Found, Group, Recall, best_page
+from everlong.retrieval.recall import Found, Recall
 from everlong.text.encoding import decode_text
 
 
@@ -23,12 +23,12 @@ class Citing:
         self._details_alone = frame.config.answer.recall_mode == "detail"
 
     def found(self, found: Found) -> tuple[Recall, ...]:
-        """Return what comes back of a search, best first: its groups, then blocks as Detail Tokens."""
-        groups = found.groups
+        """Return what comes back of a search, best first: its pages, then blocks as Detail Tokens."""
+        offers = found.offers
         if self._details_alone:
-            groups = tuple(group for group in groups if not self._has_details(best_page(group).block))
+            offers = tuple(offer for offer in offers if not self._has_details(offer.page.block))
         soft = [one for one in found.blocks if self._has_details(one.page.block)]
-        return (*map(self._group, groups), *map(self._whole, soft))
+        return (*map(self._pages_of, offers), *map(self._whole, soft))
 
     def pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
         """Return pages that came back without a search, a block at a time, in their order, with score 0."""
@@ -40,17 +40,15 @@ class Citing:
             cited.append(self._recall(block, span, span, 0.0, (found_by,), block_id=block, as_details=as_details))
         return tuple(cited)
 
-    def _group(self, group: Group) -> Recall:
-        page = best_page(group)
-        found_by = (*group.found_by, *(["graph"] if group.walked else []))
+    def _pages_of(self, one: Offer) -> Recall:
         return self._recall(
-            page.block,
-            (group.begin, group.end),
-            (page.begin, page.end),
-            group.score,
-            found_by,
-            block_id=group.pages[0].block,
-            confidence=group.confidence,
+            one.page.block,
+            (one.begin, one.end),
+            (one.page.begin, one.page.end),
+            one.score,
+            one.found_by,
+            block_id=one.pages[0].block,
+            confidence=one.confidence,
         )
 
     def _whole(self, one: Offer) -> Recall:

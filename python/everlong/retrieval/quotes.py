@@ -21,7 +21,7 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.part import Vectors
+from everlong.frame.part import Offer, Vectors
 from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt
@@ -48,7 +48,7 @@ class Sentence:
 def nearest_sentences(
     core: _core.Memory,
     boundaries: TextBoundaries,
-    groups: Sequence[Any],
+    groups: Sequence[Offer],
     asked: npt.NDArray[np.int32],
     near: Vectors | None,
     count: int,
@@ -99,7 +99,7 @@ def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:
     return prompt.behind(encode(tokenizer, "".join(f"{one}\n\n" for one in reversed(words))))
 
 
-def _with_what_is_beside(core: _core.Memory, group: _core.FoundGroup) -> tuple[int, npt.NDArray[np.int32]]:
+def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDArray[np.int32]]:
     """Return token ids of a group and of what stands around it in its own blocks, and the first one's place.
 
     No further: another block may be one that the question was kept from.
@@ -124,7 +124,7 @@ def _sentences(
 
 
 def _vectors(
-    core: _core.Memory, group: _core.FoundGroup, near: Vectors
+    core: _core.Memory, group: Offer, near: Vectors
 ) -> tuple[Floats, npt.NDArray[np.int64]] | tuple[None, None]:
     """Return unit vectors [n, dimension] of the group's pages, and the place of each one's middle token; or none."""
     rows, places = [], []

@@ -14,7 +14,8 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.frame import Frame, Page, Recalled, identity
+from everlong.frame.frame import Frame
+from everlong.frame.offers import Page, identity
 from everlong.frame.part import Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
@@ -59,44 +60,10 @@ class Recall:
 
 
 @dataclasses.dataclass(frozen=True)
-class OfferedGroup:
-    """Pages that a part offers, in the form of a search's group."""
-
-    pages: Sequence[_core.PageRef]
-    score: float
-    source: str
-    found_by: Sequence[str]
-    walked: bool = False
-
-    @property
-    def stream(self) -> int:
-        return self.pages[0].stream
-
-    @property
-    def begin(self) -> int:
-        return self.pages[0].begin
-
-    @property
-    def end(self) -> int:
-        return self.pages[-1].end
-
-    @property
-    def page_scores(self) -> Sequence[float]:
-        return [self.score] * len(self.pages)
-
-    @property
-    def confidence(self) -> float | None:
-        return math.exp(min(0.0, self.score))
-
-
-Group = _core.FoundGroup | OfferedGroup
-
-
-@dataclasses.dataclass(frozen=True)
 class Found:
-    """A search's outcome: the groups, best first, and how sure the index is."""
+    """A search's outcome: what it offers, best first, and how sure the index is."""
 
-    groups: tuple[Group, ...]
+    offers: tuple[Offer, ...]
     agreed: bool  # every index part has the best page among its first; False where re-ranking chose another one
     decisiveness: float  # mass of the best page over the second best; 0 without heads
     blocks: tuple[Offer, ...] = ()  # blocks that are to come back as Detail Tokens, best first
@@ -105,38 +72,34 @@ class Found:
 
     @property
     def confidence(self) -> float | None:
-        """How likely one of the groups holds the answer, 0..1; None where no part was asked that can tell."""
-        sure = [group.confidence for group in self.groups]
+        """How likely one of the offers holds the answer, 0..1; None where no part was asked that can tell."""
+        sure = [offer.confidence for offer in self.offers]
         told = [one for one in sure if one is not None]
         return min(1.0, sum(told)) if len(told) == len(sure) else None
 
     def chosen(self, decisive: float | None) -> Found:
-        """Return the first group alone when it is decisive, else all."""
+        """Return the first offer alone when it is decisive, else all."""
         sure = decisive is not None and self.agreed and self.decisiveness >= decisive
-        return dataclasses.replace(self, groups=self.groups[:1]) if sure else self
+        return dataclasses.replace(self, offers=self.offers[:1]) if sure else self
 
-    def recalled(self, order: Order, temperature: float) -> Recalled:
-        """Return the pages in frame order: "relevance" puts the best group last, "time" the newest.
+    def in_frame_order(self, order: Order, temperature: float) -> list[Offer]:
+        """Return blocks, then pages, as they are to stand: "relevance" puts the best last, "time" the newest.
 
-        A group of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best). Fused scores are log p, up to a
+        An offer of probability p is cooled to 1 + (temperature - 1) (1 - p / p_best). Fused scores are log p, up to a
         constant. A part alone keeps scores of its own, which then stand for it.
         """
-        groups = list(reversed(self.groups))
-        if order == "time":
-            groups.sort(key=lambda group: (group.stream, group.begin))
-        blocks = [found.page for found in reversed(self.blocks)]
-        if order == "time":
-            blocks.sort(key=lambda page: (page.stream, page.begin))
-        best = max((group.score for group in groups), default=0.0)
-        placed = [
-            (page, 1 - (temperature - 1) * math.expm1(group.score - best)) for group in groups for page in group.pages
+        best = max((offer.score for offer in self.offers), default=0.0)
+        offers = [
+            dataclasses.replace(
+                offer, temperature=1 - (temperature - 1) * math.expm1(offer.score - best), best=offer is self.offers[0]
+            )
+            for offer in reversed(self.offers)
         ]
-        return Recalled(
-            [page for page, _ in placed],
-            [temperature for _, temperature in placed],
-            self.groups[0].pages if self.groups else (),
-            tuple(page.block for page in blocks),
-        )
+        blocks = list(reversed(self.blocks))
+        if order == "time":
+            for one in (offers, blocks):
+                one.sort(key=lambda offer: (offer.stream, offer.begin))
+        return [*blocks, *offers]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,11 +168,11 @@ def search(
     result = core.search.find(
         **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
     )
-    groups = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
+    offers = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
     # The index is sure of the page that it had first itself.
     same = asked.wide is None or _best(asked.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
-    return Found(groups, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors)
+    return Found(offers, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors)
 
 
 class Asked:
@@ -279,12 +242,12 @@ class Asked:
 
 
 def _with_offers(
-    frame: Frame, found: Sequence[Group], offers: Sequence[Offer], most: int, budget: int, where: Where
-) -> tuple[Group, ...]:
+    frame: Frame, found: Sequence[_core.FoundGroup], offers: Sequence[Offer], most: int, budget: int, where: Where
+) -> tuple[Offer, ...]:
     """Return what was found and what is offered, the likeliest first, as far as there is room. Each page comes once."""
-    groups = list(found)
+    groups = list(map(_offer_of, found))
     core, os = frame.memory.core, frame.os
-    there = {identity(page) for group in found for page in group.pages}
+    there = {identity(page) for group in groups for page in group.pages}
     told_of = None if where.happened is None else {block.id for block in frame.memory.blocks(where=where)}
     for offer in best_first([offer for offer in offers if not offer.as_details]):
         stream, begin, end = offer.page.stream, *(offer.span or (offer.page.begin, offer.page.end))
@@ -302,10 +265,11 @@ def _with_offers(
         if pages := [page for page in of_span if identity(page) not in there]:
             there |= set(map(identity, pages))
             place = next((at for at, group in enumerate(groups) if group.score < offer.score), len(groups))
-            groups.insert(place, OfferedGroup(pages, offer.score, block.source, offer.found_by))
+            sure = math.exp(min(0.0, offer.score))
+            groups.insert(place, dataclasses.replace(offer, page=pages[0], pages=pages, confidence=sure))
     if len(groups) == len(found):
-        return tuple(found)
-    chosen: list[Group] = []
+        return tuple(groups)
+    chosen: list[Offer] = []
     for group in groups[:most]:
         budget -= sum(page.end - page.begin for page in group.pages)
         if budget < 0:
@@ -314,7 +278,13 @@ def _with_offers(
     return tuple(chosen)
 
 
-def best_page(group: Group) -> _core.PageRef:
+def _offer_of(group: _core.FoundGroup) -> Offer:
+    """Return what a search found as an offer of its pages."""
+    found_by = (*group.found_by, *(["graph"] if group.walked else []))
+    return Offer(group.score, best_page(group), found_by, pages=group.pages, confidence=group.confidence)
+
+
+def best_page(group: _core.FoundGroup) -> _core.PageRef:
     """Return the group's page with the best score."""
     return group.pages[int(np.argmax(group.page_scores))]
 

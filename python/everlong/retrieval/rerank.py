@@ -26,8 +26,8 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.frame import Page, identity
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.offers import Page, identity
 from everlong.frame.windows import archived_windows, window_tokens
 from everlong.models.attach import ServedModel
 from everlong.models.releases import cache_argument

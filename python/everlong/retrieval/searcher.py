@@ -72,7 +72,7 @@ class Searcher:
             embedder = self.embedder  # it has a thread of its own
             frame.observe(lambda *archived: embedder.archived())
         if config.archive.tagger == "keyphrases":
-            frame.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
+            frame.archive.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
         self._filling: list[Background] = []
         if config.archive.tagger == "model" and not self._core.read_only:
             self._tag_by_model()
@@ -173,7 +173,7 @@ class Searcher:
 
     def ahead(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
         """Tell the parts what is asked and said: ids of question and answer so far, `answered` of the answer."""
-        os, branched_at = self._frame.os, self._frame.branched_at
+        os, branched_at = self._frame.os, self._frame.stream.branched_at
         self._frame.parts.ahead(
             lambda: Said(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], branched_at)
         )
@@ -192,7 +192,7 @@ class Searcher:
         count = self.config.answer.quotes
         if count == 0:
             return []
-        return nearest_sentences(self._core, self._boundaries, found.groups, tapped.token_ids, found.vectors, count)
+        return nearest_sentences(self._core, self._boundaries, found.offers, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` takes of a prompt's question, to look at index parts alone."""

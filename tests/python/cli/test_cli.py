@@ -52,14 +52,14 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
 _INTERRUPTED = """
 import signal
 from everlong.cli import main
-from everlong.frame.kv_frame import KvFrame
-forward, passed = KvFrame._compute, []
-def interrupted(frame, *args, **how):
+from everlong.frame.kv_zones import KvZones
+forward, passed = KvZones.compute, []
+def interrupted(zones, *args, **how):
     passed.append(1)
     if len(passed) == 6:
         signal.raise_signal(signal.SIGINT)
-    return forward(frame, *args, **how)
-KvFrame._compute = interrupted
+    return forward(zones, *args, **how)
+KvZones.compute = interrupted
 main()
 """
 
@@ -278,15 +278,15 @@ def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path
 _INTERRUPTED_ANSWER = """
 import signal
 from everlong.cli import main
-from everlong.frame.kv_frame import KvFrame
-forward, said = KvFrame._compute, []
-def interrupted(frame, chunk, **how):
+from everlong.frame.kv_zones import KvZones
+forward, said = KvZones.compute, []
+def interrupted(zones, chunk, **how):
     if len(chunk) == 1:
         said.append(1)
         if len(said) == 3:
             signal.raise_signal(signal.SIGINT)
-    return forward(frame, chunk, **how)
-KvFrame._compute = interrupted
+    return forward(zones, chunk, **how)
+KvZones.compute = interrupted
 main()
 """
 

@@ -194,7 +194,7 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for part in range(3):
             mm.read(random_text(300, seed=part))
-        pages_of, resident = mm.memory.core.blocks.pages_of, mm.frame.resident_tokens
+        pages_of, resident = mm.memory.core.pages_of, mm.frame.zones.resident_tokens
         for span, fits in (((250, 340), True), ((280, 660), False)):
             pages = pages_of(0, *span)
             mm.generate("abc", max_new_tokens=2, recall=pages)
@@ -216,7 +216,7 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
             held = [*range(os.sinks), *anchors, *restored, *range(*os.rolling)]
             assert len(held) == len(set(held))
             stones = len(os.anchor_positions) - len(anchors)
-            assert mm.frame.resident_tokens == len(held) + stones != resident
+            assert mm.frame.zones.resident_tokens == len(held) + stones != resident
 
 
 def test_a_piece_with_an_anchor_in_it_is_one_piece() -> None:
@@ -335,12 +335,12 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
         with everlong.Memory.open(tmp_path / "m") as memory:
             memory.forget(source="part 1")
     else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
-        monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000)
+        monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
         mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         mm.memory.close()
-        monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 200)
+        monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 200)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         if how == "killed":
             assert mm.frame.os.anchor_zone["tombstones"] == zone["tombstones"]
@@ -357,7 +357,7 @@ def test_a_zone_after_a_process_that_died_is_that_of_one_that_lived(
     apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was archived since the last checkpoint is read again, and leaves in the zone what it left there before."""
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", apart)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", apart)
     model, tokenizer = tiny_model(), byte_tokenizer()
     for name in ("lived", "died"):
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / name, config=ZONED)
@@ -389,7 +389,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     forgotten: tuple[str, ...], reads_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest text is forgotten, other is read to where that ended and further, and nobody closes the memory."""
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -404,7 +404,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     mm.memory.close()
     zone = mm.frame.os.anchor_zone
     assert len(mm.frame.os.anchor_positions) > 0
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         assert mm.frame.os.stream_end >= 900
         if reads_again:  # the text that is there now

@@ -68,7 +68,7 @@ class Peak:
 def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlong.MemoryConfig) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        need = mm.frame.bytes
+        need = mm.frame.zones.bytes
     exact = config.changed(frame={"bytes": need.total})
     with everlong.MemoryModel(model, tokenizer, config=exact) as mm:
         peak = Peak(mm.frame.cache)
@@ -83,13 +83,13 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
 
             return look
 
-        for name in ("_do", "_set_anchors"):
-            setattr(mm.frame, name, looked_at(getattr(mm.frame, name)))
+        for owner, name in ((mm.frame.executor, "do"), (mm.frame.zones.anchors, "set")):
+            setattr(owner, name, looked_at(getattr(owner, name)))
         for part in range(4):
             mm.read(random_text(300, seed=part))
-        assert steps.count("_do") > 4
-        assert (steps.count("_set_anchors") > 4) == (config.frame.anchor_zone_tokens > 0)
-        assert mm.frame.cache.nbytes() == need.slots
+        assert steps.count("do") > 4
+        assert (steps.count("set") > 4) == (config.frame.anchor_zone_tokens > 0)
+        assert mm.frame.cache.buffers.nbytes() == need.slots
         assert 0.9 * need.total <= peak.most <= need.total
         assert (need.own_layers > 0) == bool(mm.frame.cache.own)
         mm.generate("and then", max_new_tokens=3)
@@ -98,7 +98,7 @@ def test_reading_keeps_within_what_was_said(kind: str, rope: str, config: everlo
 def test_a_budget_that_is_too_small_says_what_is_needed() -> None:
     model, tokenizer = tiny_model("gemma3", "nested"), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
-        need = mm.frame.bytes.total
+        need = mm.frame.zones.bytes.total
     short = SMALL.changed(frame={"bytes": need - 1})
     with pytest.raises(everlong.CapacityError, match=rf"{need - 1:,}.* needs {need:,}.*frame.tokens=1,023 fits"):
         everlong.MemoryModel(model, tokenizer, config=short)

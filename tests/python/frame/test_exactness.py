@@ -217,7 +217,7 @@ def test_frame_rebased_a_thousand_times_is_the_plain_forward(kind: str, rope: st
         for to in torch.randint(0, 150, (1000,), generator=generator).tolist():
             mm.frame.cache.evict(0, to - moved)
             moved = to
-        logits = mm.frame._forward_at(300 + moved, Tokens(ids[300:]), keep_all=True)
+        logits = mm.frame.zones.computing.forward_at(300 + moved, Tokens(ids[300:]), keep_all=True)
     assert (logits - plain_logits(model, ids)[300:]).abs().max() <= 1e-3
 
 

@@ -181,7 +181,7 @@ def test_observers_get_every_block_with_ids_and_states(background: bool) -> None
         mm.frame.observe(collector(told), hidden_layers=(1, -1), background=background)
         mm.read(random_text(500))
         mm.generate("what?", max_new_tokens=20, chat=False)
-        mm.frame.observers.settle()
+        mm.frame.archive.observers.settle()
         blocks = mm.memory.blocks()
         assert [(block, span) for block, span, _, _ in told] == [(one.id, one.span) for one in blocks]
         ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, 0, mm.stream_tokens)).long()
@@ -264,8 +264,8 @@ def test_an_observer_that_fails_costs_the_memory_nothing(background: bool, caplo
         mm.read(random_text(300))
         assert [block for block, *_ in told] == [block.id for block in mm.memory.blocks()]
         with pytest.raises(LookupError, match="no room here"):
-            mm.frame.observers.settle()
-        mm.frame.observers.settle()
+            mm.frame.archive.observers.settle()
+        mm.frame.archive.observers.settle()
     assert "an observer of block 1 failed" in caplog.text
 
 
@@ -281,7 +281,7 @@ def test_a_slow_observer_in_the_background_is_waited_for_at_the_end() -> None:
         mm.read(random_text(400))
         assert not told
         go.set()
-        mm.frame.observers.settle()
+        mm.frame.archive.observers.settle()
         assert told == [block.id for block in mm.memory.blocks()]
 
 

@@ -183,7 +183,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
             masked.blocks += choices.new()
             masked.leave()
             assert mm.frame.os.kept_held == masked.kept(), first
-            assert mm.frame.resident_tokens == len(masked.positions())
+            assert mm.frame.zones.resident_tokens == len(masked.positions())
             if first == 960:
                 pages = mm.memory.core.blocks.pages_of(0, 700, 830)
                 held = set(masked.kept())
@@ -192,7 +192,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
                     token for page in pages for token in range(page.begin, page.end) if token < masked.left
                 ]
                 assert held & set(masked.recalled)  # they come back with their page, and are hidden in the zone
-                assert mm.frame.resident_tokens == len(masked.positions())
+                assert mm.frame.zones.resident_tokens == len(masked.positions())
         assert worst <= TOLERANCE
         events = [event["what"] for event in mm.trace()]
         assert events.count("trim again") >= 4
@@ -237,7 +237,7 @@ def test_a_recall_brings_no_token_twice_and_its_pages_whole(mode: str) -> None:
         restored = [token for run in restore["restored"] for token in range(run["begin"], run["end"])]
         assert restored == [token for page in pages for token in range(page.begin, page.end)][-len(restored) :]
         frame = [*range(os.sinks), *os.kept_shown, *restored, *range(*os.rolling)]
-        assert len(frame) == len(set(frame)) == mm.frame.resident_tokens
+        assert len(frame) == len(set(frame)) == mm.frame.zones.resident_tokens
         assert set(os.kept_held) - set(os.kept_shown) == set(os.kept_held) & set(restored) != set()
         mm.frame.clear_recalled()
         assert os.kept_shown == os.kept_held
@@ -278,7 +278,7 @@ def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rop
             with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
                 assert mm.frame.os.kept["blocks"] == through.frame.os.kept["blocks"]
                 assert mm.frame.os.rolling == through.frame.os.rolling
-                assert mm.frame.resident_tokens == through.frame.resident_tokens
+                assert mm.frame.zones.resident_tokens == through.frame.zones.resident_tokens
                 for had, has in zip(kept_slots(through), kept_slots(mm), strict=True):
                     assert torch.equal(had, has)
                     reopened += has.shape[2]
@@ -335,7 +335,7 @@ class Waits:
         self._random = Drawn()
 
     def worth(self, block: Span) -> torch.Tensor:
-        if self._mm.frame.archived_blocks == self._block:
+        if self._mm.frame.archive.blocks == self._block:
             self._mm.memory.flush()
             tell_and_wait(self._pipe, block.begin)
         return self._random.worth(block)
@@ -345,9 +345,9 @@ KILLED = KEPT.with_part(Trimmer(by="random"))
 
 
 def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> None:
-    everlong.frame.frame.CHECKPOINT_TOKENS = apart
+    everlong.frame.notes.CHECKPOINT_TOKENS = apart
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=KILLED) as mm:
-        mm.frame.parts = Parts({"waits": Waits(mm, block, pipe)})
+        mm.frame.stream.parts = Parts({"waits": Waits(mm, block, pipe)})
         mm.read(random_text(3000))
 
 
@@ -355,7 +355,7 @@ def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> Non
 def test_a_process_killed_while_trimming_leaves_the_zone_of_one_that_lived(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 300)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 300)
     begin = killed(read_and_trim, tmp_path / "killed", block, 300)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "killed", config=KILLED) as mm:
         end = mm.stream_tokens
@@ -378,13 +378,13 @@ def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
             raise RuntimeError("no score")
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        own, mm.frame.parts = mm.frame.parts, Parts({"fails": Fails()})
+        own, mm.frame.stream.parts = mm.frame.parts, Parts({"fails": Fails()})
         mm.frame.extend(mm._encode(random_text(100)), "read")
         with pytest.raises(RuntimeError, match="no score"):
             mm.frame.end_of_text()
-        assert not mm.frame.broken
-        assert mm.frame.archived_blocks == 1
-        mm.frame.parts = own
+        assert not mm.frame.steps.broken
+        assert mm.frame.archive.blocks == 1
+        mm.frame.stream.parts = own
         read_parts(mm)
         assert min(mm.frame.os.kept_held) >= 100
 
@@ -402,7 +402,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
             return torch.full((len(block.ids),), torch.nan)
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
-        mm.frame.parts = Parts({"last": Last()})
+        mm.frame.stream.parts = Parts({"last": Last()})
         ids = mm._encode(random_text(250))
         mm.frame.extend(ids, "read")
         mm.frame.end_of_text()
@@ -460,13 +460,13 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
                 back = [token for block in blocks for token in sorted(chosen[block])]
                 masked.recalled = [token for token in back if token < masked.left and token not in held]
                 assert mm.frame.os.kept_shown == held
-                assert mm.frame.resident_tokens == len(masked.positions())
+                assert mm.frame.zones.resident_tokens == len(masked.positions())
                 assert len(masked.recalled) > 60
         for block in mm.memory.blocks():
             tensors = mm.memory.core.blocks.tensors(block.id)
             begin, end = block.span
             assert (tensors["kept.tokens"] + begin).tolist() == chosen[begin // 128]
-            assert len(tensors["kept.kv"]) * 2 == mm.frame._block_bytes(end - begin)
+            assert len(tensors["kept.kv"]) * 2 == mm.frame.zones.pages.block_bytes(end - begin)
 
 
 def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
@@ -488,12 +488,12 @@ def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
         own = [token for run in restore["restored"] for token in range(run["begin"], run["end"])]
         os = mm.frame.os
         frame = [*range(os.sinks), *os.kept_shown, *own, *range(*os.rolling)]
-        assert len(frame) == len(set(frame)) == mm.frame.resident_tokens
+        assert len(frame) == len(set(frame)) == mm.frame.zones.resident_tokens
 
 
 def test_what_is_fed_again_is_chosen_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever chose, and whatever it chose by: the block says so."""
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", 10_000)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT)
     mm.frame.extend(mm._encode(random_text(900)), "read")
     mm.frame.end_of_text()

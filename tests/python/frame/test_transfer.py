@@ -15,7 +15,7 @@ import torch
 import everlong
 import everlong._core as _core
 from everlong import ops
-from everlong.frame.kv_frame import KvFrame
+from everlong.frame.executor import Asked, Executor
 from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.transfer import archive, store_beside
@@ -219,7 +219,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
         expected = read(mm)
     store_beside(monkeypatch)
     forwards, overtaken = threading.Semaphore(0), []
-    append, compute = _core.Blocks.append, KvFrame._compute
+    append, do = _core.Memory.append, Executor.do
 
     def append_late(blocks: _core.Blocks, **block: Any) -> int:
         if threading.current_thread() is not threading.main_thread():
@@ -227,14 +227,13 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
             overtaken.append(block["begin"])
         return append(blocks, **block)
 
-    def compute_and_tell(frame: KvFrame, *given: Any, **named: Any) -> torch.Tensor:
-        logits = compute(frame, *given, **named)
-        for _ in frame._on_their_way._waiting:
+    def tell_and_do(executor: Executor, *given: Any, **named: Any) -> Asked:
+        for _ in executor._archive._on_their_way._waiting:
             forwards.release()
-        return logits
+        return do(executor, *given, **named)
 
-    monkeypatch.setattr(_core.Blocks, "append", append_late)
-    monkeypatch.setattr(KvFrame, "_compute", compute_and_tell)
+    monkeypatch.setattr(_core.Memory, "append", append_late)
+    monkeypatch.setattr(Executor, "do", tell_and_do)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         assert read(mm) == expected
     assert len(overtaken) > 5

@@ -33,14 +33,14 @@ def answers(mm: everlong.MemoryModel) -> list[str]:
 
 def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe: Connection) -> None:
     """Waits in the middle of a step: behind two blocks that may not be durable yet."""
-    everlong.frame.frame.CHECKPOINT_TOKENS = apart
+    everlong.frame.notes.CHECKPOINT_TOKENS = apart
     with open_model(folder, kind=kind, rope=rope) as mm:
 
         def archived(*of_block: object) -> None:
-            if mm.frame.archived_blocks == acknowledged:
+            if mm.frame.archive.blocks == acknowledged:
                 mm.memory.flush()
-            if mm.frame.archived_blocks == acknowledged + 2:
-                tell_and_wait(pipe, mm.frame.archived_blocks)
+            if mm.frame.archive.blocks == acknowledged + 2:
+                tell_and_wait(pipe, mm.frame.archive.blocks)
 
         mm.frame.observe(archived)
         mm.read(TEXT, source="book")
@@ -66,7 +66,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
     kind: str, rope: str, acknowledged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next one answers as if it had read all: layers that are not archived go on from the last checkpoint."""
-    monkeypatch.setattr(everlong.frame.frame, "CHECKPOINT_TOKENS", APART)
+    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", APART)
     archived = killed(read, tmp_path / "killed", kind, rope, acknowledged, APART)
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert acknowledged <= memory.stats().blocks <= archived

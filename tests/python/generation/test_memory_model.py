@@ -18,6 +18,7 @@ import torch
 import transformers
 
 import everlong
+from everlong.frame.offers import Offers
 from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
@@ -53,11 +54,11 @@ def test_read_reports_what_is_in_the_memory(mm) -> None:
 
 
 def test_frame_never_exceeds_its_budget(mm) -> None:
-    bytes_before = mm.frame.cache.nbytes()
+    bytes_before = mm.frame.cache.buffers.nbytes()
     mm.read(haystack_with_fact())
     assert mm.frame.cache.length <= SMALL.frame.tokens
     assert mm.frame.os.next_position() <= SMALL.frame.tokens
-    assert mm.frame.cache.nbytes() == bytes_before
+    assert mm.frame.cache.buffers.nbytes() == bytes_before
 
 
 def test_words_that_stand_nowhere_else_are_found_and_cited(mm) -> None:
@@ -249,7 +250,7 @@ def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
 def test_trace_tells_what_was_decided_before_an_answer_failed(mm, monkeypatch: pytest.MonkeyPatch) -> None:
     mm.read(random_text(2000))
     before = len(mm.trace())
-    monkeypatch.setattr(mm.frame, "_restore", None)
+    monkeypatch.setattr(mm.frame.zones.pages, "restore", None)
     with pytest.raises(TypeError):
         mm.generate(random_text(30), max_new_tokens=3, remember=False)
     monkeypatch.undo()
@@ -538,7 +539,7 @@ def test_random_pages_of_a_perplexity_are_as_many_as_its_queries_find(mm, monkey
     for policy, pages_of in recalled.items():
 
         def noting(what, seen=pages_of) -> None:
-            seen.append({(page.block, page.page) for page in what.pages})
+            seen.append({(page.block, page.page) for offer in what for page in offer.pages})
             bring_back(what)
 
         monkeypatch.setattr(mm.frame, "bring_back", noting)
@@ -665,14 +666,14 @@ def test_what_was_found_may_be_named_to_be_recalled(monkeypatch: pytest.MonkeyPa
 def test_reading_keeps_no_row_of_logits_but_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[weakref.ref[torch.Tensor]] = []
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
-        compute = mm.frame._compute
+        compute = mm.frame.zones.compute
 
         def watched(chunk: torch.Tensor, **how: bool) -> torch.Tensor:
             logits = compute(chunk, **how)
             rows.append(weakref.ref(logits))
             return logits
 
-        monkeypatch.setattr(mm.frame, "_compute", watched)
+        monkeypatch.setattr(mm.frame.zones, "compute", watched)
         alive: list[int] = []
         mm.frame.extend(
             torch.zeros(40 * TINY_MEMORY.frame.chunk_tokens, dtype=torch.int64),
@@ -708,29 +709,27 @@ def test_a_perplexity_brings_back_what_a_question_would(
     config = TINY_MEMORY.changed(search={"groups": 3, "neighbours": 0, "decisive": decisive}, answer={"order": "time"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read("".join(f"{number:04d} and so on, and so on. " for number in range(400)))
-        brought: list[everlong.frame.frame.Recalled] = []
+        brought: list[Offers] = []
         groups: list[tuple[Any, ...]] = []
         find, bring_back = mm.searcher.find, mm.frame.bring_back
 
         def finding(*question: Any) -> Any:
             found = dataclasses.replace(find(*question), agreed=True, decisiveness=1.0)
-            groups.append(found.groups)
+            groups.append(found.offers)
             return found
 
-        def noting(recalled: everlong.frame.frame.Recalled) -> None:
-            brought.append(recalled)
-            bring_back(recalled)
+        def noting(offers: Offers) -> None:
+            brought.append(offers)
+            bring_back(offers)
 
         monkeypatch.setattr(mm.searcher, "find", finding)
         monkeypatch.setattr(mm.frame, "bring_back", noting)
         mm.perplexity("0100 and so on, and so on.", policy="prompt")
-    (recalled,), (found,) = brought, groups
+    (offers,), (found,) = brought, groups
     assert len(found) > 1
-    assert list(map(everlong.frame.frame.identity, recalled.best)) == list(
-        map(everlong.frame.frame.identity, found[0].pages)
-    )
+    assert [offer.page for offer in offers if offer.best] == [found[0].page]
     expected = found[:1] if decisive else found
-    assert len(recalled.pages) == sum(len(group.pages) for group in expected)
+    assert {id(offer.pages) for offer in offers} == {id(group.pages) for group in expected}
 
 
 @pytest.mark.parametrize(
@@ -772,13 +771,13 @@ def test_a_question_is_read_once_while_nothing_has_left_the_frame(monkeypatch: p
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         mm.read(random_text(100))
         forwards: list[int] = []
-        compute = mm.frame._compute
+        compute = mm.frame.zones.compute
 
         def counting(chunk, **how):
             forwards.append(len(chunk))
             return compute(chunk, **how)
 
-        monkeypatch.setattr(mm.frame, "_compute", counting)
+        monkeypatch.setattr(mm.frame.zones, "compute", counting)
         mm.generate("what follows?", max_new_tokens=2)
         assert forwards == [13, 1, 1]
         mm.read(random_text(2000, seed=1))

@@ -143,7 +143,7 @@ def test_signals_from_a_thread_beside_forwards_are_refused_or_heard(mm) -> None:
         done.set()
         thread.join()
     assert "busy" in outcomes
-    assert not mm.frame.broken
+    assert not mm.frame.steps.broken
     assert mm.memory.stats().tokens == mm.stream_tokens == len(TEXT) + 12 * 200
 
 

@@ -200,7 +200,7 @@ def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest
         forwards: list[int] = []
         bars: list[str] = []
         with monkeypatch.context() as patched, open_model() as mm:
-            compute, track = mm.frame._compute, everlong.generation.read_pieces.track_tokens
+            compute, track = mm.frame.zones.compute, everlong.generation.progress.track_tokens
 
             def counting(chunk, compute=compute, forwards=forwards, **how):
                 forwards.append(len(chunk))
@@ -210,8 +210,8 @@ def test_words_one_by_one_are_read_as_the_text_that_they_are(monkeypatch: pytest
                 bars.append(label)
                 return track(label, **how)
 
-            patched.setattr(mm.frame, "_compute", counting)
-            patched.setattr(everlong.generation.read_pieces, "track_tokens", tracking)
+            patched.setattr(mm.frame.zones, "compute", counting)
+            patched.setattr(everlong.generation.progress, "track_tokens", tracking)
             report = mm.read(pieces, source="book")
             seen[name] = forwards, bars, report.tokens, [block.span for block in mm.memory.blocks()]
             assert archived(mm) == TEXT

@@ -149,12 +149,12 @@ def test_a_copy_of_a_model_that_has_a_memory_is_a_plain_one(
     model = tiny_model()
     with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:
         mm.read(random_text(300))
-        cos, sin = mm.frame._phase.newest
+        cos, sin = mm.frame.zones.computing.phase.newest
         other = copied(model)
         ids = mm._encode(random_text(40, seed=1))
         assert torch.equal(plain_logits(other, ids), plain_logits(tiny_model(), ids))
-        assert mm.frame._phase.newest[0] is cos
-        assert mm.frame._phase.newest[1] is sin
+        assert mm.frame.zones.computing.phase.newest[0] is cos
+        assert mm.frame.zones.computing.phase.newest[1] is sin
         with everlong.MemoryModel(other, byte_tokenizer(), config=SMALL) as its_own:
             assert its_own.read(random_text(300)).tokens == mm.stream_tokens
 

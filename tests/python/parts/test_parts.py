@@ -245,8 +245,8 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
         with pytest.raises(RuntimeError, match="not this one"):
             mm.frame.end_of_text()
         assert "archiving tokens 0 to 100 failed" in caplog.text
-        assert not mm.frame.broken
-        assert mm.frame.archived_blocks == len(mm.memory.blocks()) == 0
+        assert not mm.frame.steps.broken
+        assert mm.frame.archive.blocks == len(mm.memory.blocks()) == 0
         one.fails = False
         mm.read(TEXT[100:])
         assert mm.memory.blocks()[0].span[0] == 100
@@ -323,7 +323,7 @@ def test_what_is_offered_comes_back_among_what_was_found_by_its_score() -> None:
         assert [one.found_by for one in mm.recall("0123456789")] == [("lexical",)]
         mm.config = mm.config.with_part(Points(at=mm.stream_tokens - 1))  # nor what is in the frame
         with mm.frame.branch():
-            groups = mm.searcher.find(mm._prompt("0123456789", False, None)).groups
+            groups = mm.searcher.find(mm._answering.prompt("0123456789", False, None)).offers
         assert [tuple(group.found_by) for group in groups] == [("lexical",)]
         mm.config = mm.config.with_part(Points(at=130))
         assert not mm.recall("0123456789", where=everlong.Where(source="elsewhere"))
@@ -367,7 +367,7 @@ def test_sentences_are_compared_with_all_of_a_question_however_long(tmp_path: Pa
     with everlong.MemoryModel(model, byte_tokenizer(), None, config, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         for length in (200, 300):
-            prompt = mm._prompt(random_text(length, seed=3), False, None)
+            prompt = mm._answering.prompt(random_text(length, seed=3), False, None)
             tapped = mm.searcher.tap(prompt)
             found = mm.searcher.find(prompt, tapped=tapped)
             assert found.vectors is not None

@@ -54,8 +54,8 @@ def test_an_answer_is_as_sure_as_its_search(mm: everlong.MemoryModel, monkeypatc
     for answer, found in zip(answers, searches, strict=True):
         assert answer.confidence is not None
         assert 0 <= answer.confidence <= 1
-        assert answer.confidence == pytest.approx(sum(group.confidence for group in found.groups))
-        assert [recall.confidence for recall in answer.recalled] == [group.confidence for group in found.groups]
+        assert answer.confidence == pytest.approx(sum(group.confidence for group in found.offers))
+        assert [recall.confidence for recall in answer.recalled] == [group.confidence for group in found.offers]
         assert answer.unsure == (answer.confidence < UNSURE_BELOW)
     assert answers[0].confidence > answers[1].confidence
     assert answers[1].unsure

@@ -76,7 +76,7 @@ def test_several_stand_the_best_last(mm: everlong.MemoryModel) -> None:
     assert len(answer.quoted) == 3
     assert "house 007" in answer.quoted[0]
     assert len(set(answer.quoted)) == 3
-    prompt = quoting(mm.tokenizer, mm._prompt("Where is house 007?", True, None), answer.quoted)
+    prompt = quoting(mm.tokenizer, mm._answering.prompt("Where is house 007?", True, None), answer.quoted)
     said = mm.tokenizer.decode(prompt.ids)
     assert said.index(answer.quoted[2]) < said.index(answer.quoted[0]) < said.index("Where is house 007?")
     assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Where is house 007?"
@@ -149,14 +149,14 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         mm.searcher.settle()
         core, meaning = mm.memory.core, mm.frame.parts.get("towers")
         assert meaning is not None
-        prompt = mm._prompt("Where is house 007?", True, None)
+        prompt = mm._answering.prompt("Where is house 007?", True, None)
         tapped = mm.searcher.tap(prompt)
         found = mm.searcher.find(prompt, tapped=tapped)
         query = meaning.query(tapped.states.hidden)
         chosen = nearest_sentences(
             core,
             TextBoundaries(mm.tokenizer),
-            found.groups,
+            found.offers,
             tapped.token_ids,
             Vectors(query, f"meaning.{meaning.id}", settings.group_tokens),
             99,
@@ -171,7 +171,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
             rows = []
             for page in core.blocks.pages():
                 if not any(
-                    page.block == kept.block and page.page == kept.page for g in found.groups for kept in g.pages
+                    page.block == kept.block and page.page == kept.page for g in found.offers for kept in g.pages
                 ):
                     continue
                 whole = core.blocks.tensors(page.block)[f"meaning.{meaning.id}"].astype(np.float64)

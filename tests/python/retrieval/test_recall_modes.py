@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.retrieval.searcher
-from everlong.frame.frame import Frame, Recalled
+from everlong.frame.frame import Frame
+from everlong.frame.part import Offer
 from everlong.frame.taps import QueryTap
 from everlong.models.releases import cache_argument
 from everlong.retrieval.recall import Found, Tapped, search
@@ -167,13 +169,10 @@ def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
     assert torch.equal(last, recalled_keys("auto", slice(0, 0))), "the last one where nothing else is named"
 
 
-class _Group:
+def _offer(begin: int, probability: float) -> Offer:
     """What a search finds, as far as its place in the frame depends on it."""
-
-    def __init__(self, begin: int, probability: float) -> None:
-        self.stream, self.begin = 0, begin
-        self.score = math.log(probability) + 7
-        self.pages = [f"page at {begin}"]
+    page: Any = types.SimpleNamespace(stream=0, begin=begin, end=begin + 64)
+    return Offer(math.log(probability) + 7, page, (), pages=(page,))
 
 
 @given(
@@ -187,18 +186,18 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
     probabilities = sorted(probabilities, reverse=True)
     places = list(range(len(probabilities)))
     random.Random(len(places)).shuffle(places)
-    groups = [_Group(64 * place, p) for place, p in zip(places, probabilities, strict=True)]
-    recalled = Found(tuple(groups), True, 1.0).recalled(order, temperature)
+    groups = [_offer(64 * place, p) for place, p in zip(places, probabilities, strict=True)]
+    offers = Found(tuple(groups), True, 1.0).in_frame_order(order, temperature)
     expected = {
-        group.pages[0]: 1 + (temperature - 1) * (1 - p / probabilities[0])
+        group.begin: 1 + (temperature - 1) * (1 - p / probabilities[0])
         for group, p in zip(groups, probabilities, strict=True)
     }
     in_frame = sorted(groups, key=lambda g: g.begin) if order == "time" else groups[::-1]
-    assert list(recalled.pages) == [g.pages[0] for g in in_frame]
-    assert list(recalled.best) == groups[0].pages
-    assert recalled.temperatures == pytest.approx([expected[page] for page in recalled.pages], abs=1e-9)
-    assert expected[groups[0].pages[0]] == 1
-    assert Found((), False, 0.0).recalled(order, temperature) == Recalled([], [])
+    assert [offer.begin for offer in offers] == [g.begin for g in in_frame]
+    assert [offer.begin for offer in offers if offer.best] == [groups[0].begin]
+    assert [offer.temperature for offer in offers] == pytest.approx([expected[o.begin] for o in offers], abs=1e-9)
+    assert expected[groups[0].begin] == 1
+    assert Found((), False, 0.0).in_frame_order(order, temperature) == []
 
 
 def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
@@ -263,8 +262,8 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
     segment.write_bytes(data)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         core, frame = mm.memory.core, mm.frame
-        frame._transfer.batch_bytes = 1  # every page is a batch of its own
-        whole, torn = core.blocks.pages_of(0, 64, 192), core.blocks.pages_of(0, 704, 768)
+        frame.zones.pages.transfer.batch_bytes = 1  # every page is a batch of its own
+        whole, torn = core.pages_of(0, 64, 192), core.pages_of(0, 704, 768)
         nothing = next_logits(mm, "rest")
         for repeat in range(2):
             frame.recall(whole)

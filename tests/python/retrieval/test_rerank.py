@@ -226,14 +226,15 @@ def test_a_page_comes_first_that_makes_the_question_likely(
     use(mm, 1000)
     with mm.frame.branch():
         found = mm.searcher.find(prompt)
-    best = found.groups[0]
-    assert chosen.page in best.pages
-    assert best.page_scores[best.pages.index(chosen.page)] == best.score
+    best = found.offers[0]
+    assert chosen.page == best.page
+    assert best.page in best.pages
     assert best.score > LIFT_WEIGHT * 80
     assert not found.agreed
-    recalled = found.recalled("relevance", 1.2)
-    assert recalled.best == best.pages
-    assert recalled.temperatures[-1] == 1
+    last = found.in_frame_order("relevance", 1.2)[-1]
+    assert last.best
+    assert last.pages == best.pages
+    assert last.temperature == 1
 
 
 def test_seconds_say_how_many_are_looked_at(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,8 +315,8 @@ def test_what_is_forgotten_meanwhile_is_passed_over(mm: everlong.MemoryModel, mo
     use(mm, 1000)
     with mm.frame.branch():
         found = mm.searcher.find(prompt)
-    assert found.groups
-    assert all(page.block != gone for group in found.groups for page in group.pages)
+    assert found.offers
+    assert all(page.block != gone for group in found.offers for page in group.pages)
     with mm.frame.branch():
         added = look(Reranker(mm.frame, []), prompt, places, 1000)
     there = [place for place in places if place.page.block != gone]

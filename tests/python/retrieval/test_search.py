@@ -123,9 +123,9 @@ def test_what_comes_back_stands_in_the_order_that_is_set(order: Order, monkeypat
         placed: list[list[tuple[int, int]]] = []
         bring_back = mm.frame.bring_back
 
-        def noting(recalled: Any) -> None:
-            placed.append([(page.begin, page.end) for page in recalled.pages])
-            bring_back(recalled)
+        def noting(offers: Any) -> None:
+            placed.append([(page.begin, page.end) for offer in offers for page in offer.pages])
+            bring_back(offers)
 
         monkeypatch.setattr(mm.frame, "bring_back", noting)
         answer = mm.generate("#KEY# %GREEN% @TOM@", max_new_tokens=1, remember=False)

@@ -23,8 +23,8 @@ import everlong._core as _core
 from everlong.corpora.pairs import SETS, Pairs, load_pairs
 from everlong.corpora.seeds import in_turn
 from everlong.errors import UnsupportedModelError
-from everlong.frame.frame import Recalled
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.offers import Offers, offers_of
 from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
@@ -172,7 +172,7 @@ class AdapterTrainer:
 
         quoted: list[Sentence] = []
 
-        def pages(action: _core.Recall) -> Recalled:
+        def pages(action: _core.Recall) -> Offers:
             found = mm.searcher.find(prompt, tapped=tapped)
             quoted.extend(mm.searcher.quotes(found, tapped))
             return self._with_the_right_one(found, example, count, drawn)
@@ -187,24 +187,24 @@ class AdapterTrainer:
         words = words_of(mm.memory.core, mm.tokenizer, quoted)
         return _Asked(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
 
-    def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Recalled:
+    def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Offers:
         """Return `count` groups that include the right one.
 
         It stands where the search found it, or else replaces the last group, at a random place.
         """
         config, (begin, end) = self.mm.config, example.span
-        right = [group for group in found.groups if group.begin < end and begin < group.end]
-        others = [group for group in found.groups if group not in right]
+        right = [group for group in found.offers if group.begin < end and begin < group.end]
+        others = [group for group in found.offers if group not in right]
         if right:
             kept = {id(group) for group in (*right[:1], *others[: count - 1])}
-            some = dataclasses.replace(found, groups=tuple(group for group in found.groups if id(group) in kept))
-            return some.recalled(config.answer.order, config.answer.recalled_temperature)
+            some = dataclasses.replace(found, offers=tuple(group for group in found.offers if id(group) in kept))
+            return some.in_frame_order(config.answer.order, config.answer.recalled_temperature)
         beside = _PAGES_BESIDE * config.archive.page_tokens
         core, stream = self.mm.memory.core, self._frame.os.stream
         own = core.blocks.pages_of(stream, max(begin - beside, 0), min(end + beside, self.mm.stream_tokens))
         groups = [list(group.pages) for group in others[: count - 1]]
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
-        return Recalled([page for group in groups for page in group], best=own)
+        return offers_of([page for group in groups for page in group], "search", best=own)
 
     def _loss(self, asked: _Asked, at: int, attached: AttachedMaps) -> torch.Tensor:
         """Return the KL divergence in nats a token to the taught answer.

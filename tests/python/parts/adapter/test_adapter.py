@@ -93,13 +93,13 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
     mm.read(TEXT)
     got = mm.generate(QUESTION, max_new_tokens=12, remember=False, chat=False)
     assert got.recalled
-    prompt = mm._prompt(QUESTION, False, None)
+    prompt = mm._answering.prompt(QUESTION, False, None)
     expected: list[int] = []
     model = mm.model
     with mm.frame.branch(), torch.no_grad():
         mm.frame.begin_prompt(None)
         mm.frame.recall([page for one in reversed(got.recalled) for page in pages(mm, one)])
-        own, mm.frame.parts = mm.frame.parts, Parts()
+        own, mm.frame.stream.parts = mm.frame.parts, Parts()
         before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
         adapter = LowRankMaps.of_part(everlong_pack(pack))
         try:
@@ -111,7 +111,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
         finally:
             for name, weight in model.named_parameters():
                 weight.data.copy_(before[name])
-            mm.frame.parts = own
+            mm.frame.stream.parts = own
     assert list(got.token_ids) == expected
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL.changed(parts=()), pack=pack) as plain:
         plain.read(TEXT)

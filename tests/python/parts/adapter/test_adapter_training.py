@@ -15,7 +15,7 @@ import torch
 import everlong
 from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.eval.gold import answer_from_passage
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import Offers
 from everlong.frame.parts import Parts
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import pack_of
@@ -133,21 +133,21 @@ def test_the_loss_is_that_of_an_answer_from_the_memory(mm: everlong.MemoryModel)
             tapped = mm.searcher.tap(prompt)
             drawn = random.Random(7)
             count = drawn.choice(TRAINING.groups)
-            came: list[Recalled] = []
+            came: list[Offers] = []
 
-            def pages(action: Any) -> Recalled:
+            def pages(action: Any) -> Offers:
                 found = mm.searcher.find(prompt, tapped=tapped)  # noqa: B023  # called in this turn of the loop
                 came.append(trainer._with_the_right_one(found, examples[at], count, drawn))  # noqa: B023
                 return came[-1]  # noqa: B023
 
             mm.frame.begin_prompt(pages)
             begin, end = examples[at].span
-            assert any(page.begin < end and begin < page.end for page in came[0].pages)
+            assert any(page.begin < end and begin < page.end for offer in came[0] for page in offer.pages)
             own = mm.frame.parts
-            mm.frame.parts = Parts({"adapter": Helps(attached)})
+            mm.frame.stream.parts = Parts({"adapter": Helps(attached)})
             ids = torch.cat([prompt.ids, taught[at].ids[:-1]])
             logits = mm.frame.extend(ids, "prompt", logits=True)[-len(taught[at].ids) :]
-            mm.frame.parts = own
+            mm.frame.stream.parts = own
         said = logits.log_softmax(-1).gather(-1, taught[at].tokens).double()
         wanted = taught[at].log_probabilities.double().log_softmax(-1)
         expected = (wanted.exp() * (wanted - said)).sum(-1).mean()

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.frame import Recalled
 from everlong.frame.kept_writing import plain_rows
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
@@ -100,10 +99,10 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         for found, wanted in ((rows.k, k), (rows.v, v)):
             assert torch.equal(found[:, :, at], wanted[:, :, [tokens.index(held[one]) for one in at]])
         # Recalled: the same, at frame positions.
-        frame.bring_back(Recalled(mm.memory.core.blocks.pages_of(0, *first.span)))
+        frame.recall(mm.memory.core.pages_of(0, *first.span))
         shown = [token for token in tokens if token not in frame.os.kept_shown]
         slot = frame.cache.rolling_slot - frame.cache.recalled
-        back = frame.cache.unrotated(slot, frame.cache.recalled)
+        back = frame.cache.buffers.unrotated(slot, frame.cache.recalled)
         assert frame.cache.recalled == len(shown) > 0
         for found, wanted in zip(back, (k, v), strict=True):
             assert (found - wanted[:, :, [tokens.index(token) for token in shown]]).abs().max() < 1e-4

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.frame import Recalled
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
@@ -42,9 +41,7 @@ def test_mass_is_what_the_model_attends(kind: str, rope: str, count: int) -> Non
         mass = TombstoneMass(served, heads)
         ids = mm._encode(random_text(count, seed=2))
         with frame.branch():
-            frame.bring_back(
-                Recalled(mm.memory.core.blocks.pages_of(0, 300, 360))
-            )  # the zone moves with what comes back
+            frame.recall(mm.memory.core.pages_of(0, 300, 360))  # the zone moves with what comes back
             position = frame.os.next_position() + served.first_position
             stones = cache.tombstone_slots
             first = stones.start - cache.begin
@@ -134,7 +131,7 @@ def expected_scores(mm: everlong.MemoryModel, question: str, token: int) -> np.n
     frame, cache, served = mm.frame, mm.frame.cache, mm.frame.served
     with frame.branch():
         frame.clear_recalled()
-        frame.extend(mm._prompt(question, True, None).ids, "prompt")
+        frame.extend(mm._answering.prompt(question, True, None).ids, "prompt")
         attended = attentions(mm, torch.tensor([token]), frame.os.next_position() + served.first_position)
         first = cache.tombstone_slots.start - cache.begin
         mass = [attended[served.archived[layer]][head, -1, first : first + 4] for layer, head in ((0, 1), (1, 0))]

@@ -91,9 +91,8 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
         mm.config = mm.config.with_part(Writer(tokens=6, rerank=weight))
         with mm.frame.branch():
             found = mm.searcher.find(prompt)
-        best = found.groups[0]
-        firsts.append(best.pages[int(np.argmax(best.page_scores))].block)
-    named = mm.memory.core.search.find(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
+        firsts.append(found.offers[0].page.block)
+    named = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
     blocks = {
         page.block
         for group in named.groups
@@ -118,7 +117,7 @@ def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> No
             assert writer is not None
             assert writer.added_scores(prompt.ids[prompt.question], wide) == []
             with mm.frame.branch():
-                assert mm.searcher.find(prompt).groups
+                assert mm.searcher.find(prompt).offers
 
 
 def test_who_cannot_decide_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ import everlong
 import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.config import BRACKET_TOKENS
-from everlong.frame.frame import Recalled
+from everlong.frame.offers import offers_of
 from everlong.frame.older_blocks import OlderBlocks
-from everlong.frame.part import Opening
+from everlong.frame.part import Offer, Opening
 from everlong.models.attach import attach
 from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
@@ -122,9 +123,9 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
         blocks = [7, 2, 4]
         with frame.branch():
             frame.begin_prompt(None)
-            frame.bring_back(Recalled(blocks=blocks))
+            frame.bring_back(details(mm, blocks))
             assert frame.os.recalled_tokens == len(blocks) * (N + BRACKET_TOKENS)
-            assert frame.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
+            assert frame.zones.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
             rest_ids = mm._encode(rest)
             got = frame.extend(rest_ids, "prompt", logits=True)
         sinks, own = (
@@ -150,7 +151,7 @@ def test_details_in_a_frame_know_nothing_of_the_newest_text(kind: str, rope: str
         with frame.branch():
             frame.begin_prompt(None)
             own = cache.own.tensors()
-            frame.bring_back(Recalled(blocks=[3, 8]))
+            frame.bring_back(details(mm, [3, 8]))
             sinks, after = SMALL.frame.sink_tokens, cache.own.tensors()
             k, v = (x[:, None, :, cache.begin : cache.rolling_slot].clone() for x in (cache.k, cache.v))
         soft, served = soft_tokens(model, mm.memory.core, [3, 8]), frame.served
@@ -186,7 +187,8 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
         with frame.branch():
             frame.begin_prompt(None)
             # Block 6 is the pages' own: as details it stands beside them.
-            frame.bring_back(Recalled(pages, [1.5] * len(pages), pages, [2, 6, 9]))
+            named = offers_of(pages, "named", [1.5] * len(pages), pages)
+            frame.bring_back([*details(mm, [2, 6, 9]), *named])
             slots = 3 * (N + BRACKET_TOKENS)
             assert frame.os.recalled_tokens == count + slots
             assert torch.equal(cache.k[:, :, end - count : end], expected / 1.5)
@@ -194,9 +196,17 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
             assert [(run["block"], run.get("detail_slots", 0)) for run in restored][:3] == [(2, 8), (6, 8), (9, 8)]
             assert {run["block"] for run in restored[3:]} == {page.block for page in pages}
             values = cache.v[:, :, end - count - slots : end - count].clone()
-            frame.bring_back(Recalled(blocks=[2, 6, 9]))
+            frame.bring_back(details(mm, [2, 6, 9]))
             # What they hold is theirs and the sinks': pages stand behind them. Where they stand is another matter.
             torch.testing.assert_close(values[0], cache.v[0, :, end - slots : end])
+
+
+def details(mm: everlong.MemoryModel, blocks: Iterable[int]) -> list[Offer]:
+    """Offers of whole blocks, as their Detail Tokens."""
+    core = mm.memory.core
+    infos = [core.block(block) for block in blocks]
+    pages = [core.pages_of(info.stream, info.begin, info.end)[0] for info in infos]
+    return [Offer(0.0, page, ("named",), as_details=True) for page in pages]
 
 
 def ask(mm: everlong.MemoryModel) -> everlong.Answer:
@@ -215,7 +225,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
         cache = mm.frame.cache
         with mm.frame.branch():
             mm.frame.begin_prompt(None)
-            mm.frame.bring_back(Recalled(blocks=[one.block_id for one in answer.recalled if one.as_details]))
+            mm.frame.bring_back(details(mm, [one.block_id for one in answer.recalled if one.as_details]))
             return cache.k[:, :, cache.begin : cache.end].clone(), cache.v[:, :, cache.begin : cache.end].clone()
 
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), tmp_path / "m", config=config) as mm:
@@ -320,7 +330,7 @@ def read_with_details(folder: Path, blocks: int, pipe: Connection) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=DETAILED) as mm:
 
         def archived(*of_block: object) -> None:
-            if mm.frame.archived_blocks == blocks:
+            if mm.frame.archive.blocks == blocks:
                 tell_and_wait(pipe, blocks)
 
         mm.frame.observe(archived)
@@ -467,7 +477,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
         blocks = [7, 2, 4]
         with frame.branch():
             frame.begin_prompt(None)
-            frame.bring_back(Recalled(blocks=blocks))
+            frame.bring_back(details(mm, blocks))
             marks = len(opening) + len(closing)
             assert frame.os.recalled_tokens == len(blocks) * N + marks
             rest_ids = mm._encode(random_text(30, seed=2))

@@ -1,0 +1,76 @@
+"""The model's forward over a frame's slots."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from everlong.frame.cache import ResidentCache
+from everlong.frame.phase import PhaseTap
+from everlong.models.attach import ServedModel
+from everlong.models.packing import open_mask, packs
+from everlong.models.releases import cache_argument
+from everlong.models.tokens import Tokens
+
+
+class Computing:
+    """Computes tokens behind a cache's newest slot. `close` takes its hook off the model."""
+
+    def __init__(self, served: ServedModel, cache: ResidentCache) -> None:
+        self._served, self._cache = served, cache
+        self._cache_argument = cache_argument(served.model)
+        self.phase = PhaseTap(served)
+        weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
+
+    def close(self) -> None:
+        self.phase.close()
+
+    def forward_at(self, position: int, chunk: Tokens, *, keep_all: bool) -> torch.Tensor:
+        """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ... Return its logits."""
+        served, cache = self._served, self._cache
+        first = position + served.first_position
+        positions = torch.arange(first, first + len(chunk), device=served.device)[None]
+        alone = len(chunk) == 1 and not cache.own
+        packed = alone and served.kv_heads < served.query_heads and packs(served.model)
+        with cache.forward():
+            out = served.model(
+                **chunk.inputs(served.device, served.dtype),
+                attention_mask=open_mask(cache.length + 1) if packed else None,
+                position_ids=positions,
+                **{self._cache_argument: cache},
+                use_cache=True,
+                logits_to_keep=0 if keep_all else 1,
+            )
+        cache.commit(*self.phase.newest)
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    @torch.no_grad()
+    def put_before(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
+        """Compute the KV of recalled or soft tokens from a frame position on, over what stands before `first_slot`.
+
+        Layers that are not archived hold the state of the newest text, which stands behind these tokens. So they start
+        empty here. Their state is put back afterwards, and what was recalled does not change it.
+        """
+        cache = self._cache
+        own, end = cache.own.snapshot(), cache.end
+        cache.own.empty()
+        cache.end = first_slot
+        try:
+            for first in range(0, len(tokens), chunk_tokens):
+                self.forward_at(position + first, tokens[first : first + chunk_tokens], keep_all=False)
+        finally:
+            cache.end = end
+            cache.own.restore(own)
+
+    @torch.no_grad()
+    def read_again(self, tokens: Tokens, next_position: int, chunk_tokens: int) -> None:
+        """Read the newest tokens of the cache again, for the state of the layers that are not archived.
+
+        That state is exact when nothing has left the frame, else what these layers make of the tokens that stayed.
+        """
+        self._cache.end -= len(tokens)
+        for first in range(0, len(tokens), chunk_tokens):
+            chunk = tokens[first : first + chunk_tokens]
+            self.forward_at(next_position - len(tokens) + first, chunk, keep_all=False)

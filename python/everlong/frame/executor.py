@@ -1,0 +1,83 @@
+"""Executes what the Memory OS decides: archiving, trimming and evicting, in order."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Sequence
+
+import everlong._core as _core
+from everlong.frame.archive import FrameArchive
+from everlong.frame.kept_payload import chosen_in
+from everlong.frame.stream import Stream
+from everlong.frame.zones import Zones
+
+_LOGGER = logging.getLogger("everlong")
+
+Actions = Sequence[_core.Archive | _core.Trim | _core.Evict | _core.Recall]
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What is left of the Memory OS's actions once all is archived and evicted."""
+
+    actions: Sequence[_core.Recall]
+    refusal: BaseException | None  # the first error of archiving
+
+
+class Executor:
+    """Does what the Memory OS decides over one frame. A block that the memory refuses is left out; the rest is done."""
+
+    def __init__(self, stream: Stream, zones: Zones, archive: FrameArchive) -> None:
+        self._stream, self._zones, self._archive = stream, zones, archive
+
+    def do(self, actions: Actions, *, beside: bool = False) -> Asked:
+        """Archive, trim and evict, in order. Return what is asked back, which comes after that.
+
+        `beside`: blocks of `actions` may still be on their way at the end, until the next call.
+        """
+        os = self._stream.os
+        # Actions refer to the rolling zone as it lay before the evictions among them.
+        rolling_begin = os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
+        asked: list[_core.Recall] = []
+        refusals = list(self._archive.let_arrive())
+
+        def choose(trim: _core.Trim) -> list[int]:
+            try:
+                return self._zones.chosen(trim, rolling_begin)
+            except BaseException as error:
+                _LOGGER.warning("scoring tokens %d to %d failed: %r", trim.begin, trim.end, error)
+                refusals.append(error)
+                return []
+
+        chosen: list[int] | None = None  # of the block that was just archived; stored with it
+        for action, follows in itertools.zip_longest(actions, actions[1:]):
+            if isinstance(action, _core.Archive):
+                trim = follows if isinstance(follows, _core.Trim) else None
+                try:
+                    chosen = self._archive.archive(action, rolling_begin, trim, choose, refusals if beside else None)
+                except BaseException as error:
+                    _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
+                    refusals.append(error)
+                    chosen = []  # nothing is kept of what is in no archive
+            elif isinstance(action, _core.Trim):
+                if chosen is None:
+                    chosen = self._chosen_before(action) or choose(action)
+                os.choose(chosen)
+                chosen = None
+            elif isinstance(action, _core.Evict):
+                self._zones.evict(action, rolling_begin)
+                rolling_begin += action.tokens
+            else:
+                asked.append(action)
+        self._stream.drop_archived()
+        return Asked(asked, refusals[0] if refusals else None)
+
+    def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
+        """Return the tokens that an earlier process chose of a block; None where they are not known."""
+        core = self._stream.memory.core
+        (page, *_) = core.pages_of(self._stream.os.stream, trim.begin, trim.begin + 1)
+        chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
+        free = {token for run in trim.runs for token in range(*run)}
+        return chosen if 0 < len(chosen) <= trim.tokens and free.issuperset(chosen) else None

@@ -1,0 +1,185 @@
+"""Zones of keys and values: what leaves them is archived un-rotated; what comes back is restored or read again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.frame.anchor_zone import AnchorZone
+from everlong.frame.budget import FrameBytes, frame_bytes
+from everlong.frame.cache import ResidentCache
+from everlong.frame.checkpoint import Checkpoint, KvState
+from everlong.frame.computing import Computing
+from everlong.frame.kept_zone import KeptZone
+from everlong.frame.offers import Offers
+from everlong.frame.pages import ArchivedPages
+from everlong.frame.part import Hidden
+from everlong.frame.parts import needs_of
+from everlong.frame.recalled_zone import RecalledZone
+from everlong.frame.stream import Stream
+from everlong.frame.tombstone_mass import TombstoneMass
+from everlong.frame.transfer import Archived
+from everlong.frame.undo import Undo
+from everlong.frame.zones import Prepared, Zones
+from everlong.models.attach import ServedModel
+from everlong.models.tokens import Tokens
+
+
+class KvZones(Zones):
+    """Zones in the slots of a ResidentCache that the model attends to."""
+
+    def __init__(self, served: ServedModel, stream: Stream, soft_id: int) -> None:
+        self._served, self._stream = served, stream
+        config = stream.config
+        self.cache = ResidentCache(
+            served,
+            frame_tokens=config.frame.tokens,
+            sink_tokens=config.frame.sink_tokens,
+            front_tokens=config.front_tokens,
+            kept_tokens=config.frame.kept_tokens,
+        )
+        self.keeps_state = bool(self.cache.own) or config.frame.anchor_zone_tokens > 0 or config.frame.kept_tokens > 0
+        self.pages = ArchivedPages(served, stream.memory.core, config)
+        self.stores_beside = self.pages.transfer.copies
+        self.computing = Computing(served, self.cache)
+        self._undo = Undo(self.cache)
+        self.anchors = AnchorZone(stream, self.cache, served.first_position)
+        self._kept = KeptZone(stream, self.cache, self.pages, served.first_position)
+        self._recalled = RecalledZone(stream, self.cache, self.pages, self._kept, self.computing, soft_id)
+
+    def detach(self) -> None:
+        self.computing.close()
+
+    @property
+    def resident_tokens(self) -> int:
+        return self.cache.length
+
+    @property
+    def bytes(self) -> FrameBytes:
+        return frame_bytes(self._served, self._stream.config)
+
+    # --- computing
+
+    def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
+        end = self.cache.end
+        try:
+            return self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
+        except BaseException:
+            # What it wrote lies behind the newest slot and does not count. Only layers with own state may be half done.
+            self._stream.steps.broken = bool(self.cache.own) or self.cache.end != end
+            raise
+
+    @contextlib.contextmanager
+    def heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
+        part = self._stream.parts.last("token")
+        if not heeded or part is None or self.cache.anchors.tombstone_k.shape[2] == 0:
+            yield lambda hidden: ()
+            return
+        needs = needs_of(part)
+        mass = TombstoneMass(self._served, needs.heads)
+
+        def scores(hidden: Hidden) -> Sequence[float]:
+            os = self._stream.os
+            first = os.next_position() + self._served.first_position
+            stones = self.cache.tombstone_slots
+            newest = torch.zeros(0, stones.stop - stones.start, device="cpu")
+            if needs.heads:
+                newest = mass.of(tap, self.cache, first, newest=1)[-1]
+            wanted = {layer: hidden[layer] for layer in needs.hidden_layers}
+            found: Sequence[float] = part.token(os.stream_end, wanted, newest)
+            return found
+
+        with mass.tap() as tap:
+            yield scores
+
+    # --- archiving and evicting
+
+    def payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
+        buffers, tokens, archive = self.cache.buffers, action.end - action.begin, self._stream.config.archive
+        first_slot = self.cache.slot_of(action.begin, rolling_begin)
+
+        def encode(out: torch.Tensor, refused: torch.Tensor | None) -> None:
+            buffers.archive(first_slot, tokens, out, refused, page_tokens=archive.page_tokens, codec=archive.codec)
+
+        def require_archived(refused: torch.Tensor) -> None:
+            buffers.require_archived(refused, first_slot, page_tokens=archive.page_tokens, codec=archive.codec)
+
+        return self.pages.transfer.archive(self.pages.block_bytes(tokens), encode, require_archived)
+
+    def evict(self, action: _core.Evict, rolling_begin: int) -> None:
+        keeps, chosen = bool(action.keeps), self._kept.changes
+        if keeps or chosen:
+            self._undo.before_change("front")
+        if keeps:
+            self.anchors.keep(action, rolling_begin)
+        if chosen:
+            self._undo.before_change("kept")
+            self._kept.keep(rolling_begin)
+        if keeps or chosen:
+            self.cache.lay_front()
+        self._undo.before_change("rolling")
+        self.cache.evict(action.tokens, action.delta)
+
+    def chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
+        return self._kept.chosen(action, rolling_begin)
+
+    def chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        return self._kept.tensors(action, chosen, rolling_begin)
+
+    # --- recalling
+
+    def prepare(self, offers: Offers) -> Prepared:
+        return self._recalled.prepare(offers)
+
+    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+        self._undo.before_change("front")
+        self._kept.show()
+        self._recalled.place(placements, prepared)
+
+    # --- between processes, and in a branch
+
+    def is_whole(self, last: Checkpoint) -> bool:
+        own = last.state is not None and len(last.state.own) > 0
+        return last.anchor_zone is not None and (own or not self.cache.own)
+
+    def state(self) -> KvState:
+        anchors, kept = self.cache.anchors, self.cache.kept
+        return KvState(
+            self.cache.own.tensors(),
+            anchors if len(anchors) > 0 else None,
+            kept.in_order() if len(kept) > 0 else None,
+        )
+
+    def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
+        cache, os, state, stood_at = self.cache, self._stream.os, last.state, last.next_position
+        placements = self._stream.resume(stream_end, last, archived_until)
+        # Sinks of a stream that nothing has left may grow: the next tokens take the slots that are free for them.
+        cache.begin = cache.rolling_slot - (os.sinks if os.evicted else self._stream.config.frame.sink_tokens)
+        cache.end = cache.begin + sum(p.tokens for p in placements)
+        self.pages.restore(placements, cache.begin, cache)
+        if cache.own:
+            if state is not None and state.own and stood_at is not None:
+                cache.own.load(state.own, self._served.device, self._served.dtype)
+                cache.own.turn(os.next_position() - stood_at)
+            else:
+                first = os.rolling[0] if os.evicted else 0
+                if first < os.stream_end:
+                    ids = self._stream.read(first, os.stream_end)
+                    self.computing.read_again(Tokens(ids), os.next_position(), self._stream.config.frame.chunk_tokens)
+                self.pages.restore(placements, cache.begin, cache)
+        anchored = state is not None and state.anchors is not None and bool(os.anchor_positions)
+        if state is not None and state.anchors is not None and anchored:
+            self.anchors.set(state.anchors.to(self._served.device), os.anchor_positions)
+        self._kept.come_back(None if state is None else state.kept, last)
+        if anchored or os.kept_held:
+            cache.lay_front()
+
+    def remember(self) -> Callable[[], None]:
+        return self._undo.remember()

@@ -1,0 +1,85 @@
+"""What is heard of a chunk while the model computes it: hidden states, and where blocks may end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from everlong.frame.observers import Observers
+from everlong.frame.part import Hidden
+from everlong.frame.parts import needs_of
+from everlong.frame.stream import Stream
+from everlong.frame.taps import HiddenTap
+from everlong.frame.zones import Zones
+from everlong.models.served import Served
+from everlong.models.tokens import Tokens
+from everlong.text.boundaries import Boundary, TextBoundaries
+
+_NO_TOPICS = np.zeros(0, dtype=np.float32)
+
+
+class Listening:
+    """Listens to the model for one frame."""
+
+    def __init__(self, served: Served, stream: Stream, zones: Zones, observers: Observers, tokenizer: Any) -> None:
+        self._model, self._stream, self._zones, self._observers = served.model, stream, zones, observers
+        self._boundaries = TextBoundaries(tokenizer)
+        self._topics_until: int | None = None  # up to where topics of the text being read were scored
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers whose hidden states are kept until a block is archived, or tokens leave. All of them are read."""
+        wanted: set[int] = set()
+        if self._stream.os.archiving:
+            wanted |= {*self._observers.hidden_layers, *self._stream.parts.layers_until_archived()}
+        # A span leaves whether or not it was archived.
+        return tuple(sorted(wanted | self._stream.parts.layers_until_they_leave()))
+
+    def require_readable(self, layers: Sequence[int] | None = None) -> None:
+        """Refuse layers that cannot be read; without `layers` those that are read anyway."""
+        if layers is None:
+            layers = (*self.layers, *self._stream.parts.layers_of_what_is_heard())
+        if layers:
+            HiddenTap(self._model, {*layers})
+
+    def compute(
+        self, chunk: Tokens, hidden_layers: Sequence[int], *, keep_all: bool, needed: bool
+    ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
+        """Have the chunk computed. Return its logits, and its hidden states [n, hidden size] by layer."""
+        layers = {*hidden_layers, *self.layers}
+        if not layers:
+            return self._zones.compute(chunk, keep_all=keep_all, needed=needed), {}
+        # Layers that use other layers' keys may compute only the tokens whose logits are asked for.
+        config = self._model.config.get_text_config(decoder=True)
+        all_rows = keep_all or bool(getattr(config, "num_kv_shared_layers", 0))
+        with HiddenTap(self._model, layers) as tap:
+            logits = self._zones.compute(chunk, keep_all=all_rows, needed=True)
+        hidden = {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
+        return logits if keep_all else logits[-1:], hidden
+
+    def boundaries(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
+        """Return where blocks may end in this chunk. A prompt begins where a turn of the conversation ended."""
+        before, self._stream.last_id = self._stream.last_id, int(chunk[-1])
+        if not self._stream.os.archiving:
+            return []
+        found = self._boundaries.find(chunk, before)
+        return [(0, "turn"), *found] if turn else found
+
+    def topics(self, ends: Any, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
+        """Return how probably topics end in a chunk that is read, by the part `ends`; None: no part says."""
+        if ends is None:
+            return _NO_TOPICS
+        stream_end = self._stream.os.stream_end
+        begins = self._topics_until != stream_end  # a text begins, or something else came in between
+        wanted = {layer: hidden[layer] for layer in needs_of(ends).hidden_layers}
+        found: npt.NDArray[np.float32] = ends.chunk(ids, wanted, begins=begins)
+        self._topics_until = stream_end + len(found)
+        return found
+
+    def end_text(self) -> None:
+        """Note that the text which was read ends."""
+        self._topics_until = None

@@ -1,0 +1,137 @@
+"""The zones of a frame as the host holds them: sinks, tombstones, anchors, kept tokens, what came back, and rolling.
+
+The Memory OS decides what stands where; these move it. `kv_zones.py` holds keys and values, `text_frame.py` text alone.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.frame.budget import FrameBytes
+from everlong.frame.checkpoint import Checkpoint, KvState
+from everlong.frame.details import SoftBlock
+from everlong.frame.kept_payload import KeptPayload
+from everlong.frame.offers import Offers, Page, identity
+from everlong.frame.part import Hidden
+from everlong.frame.transfer import Archived
+from everlong.models.tokens import Tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What is to come back, in the forms in which it does."""
+
+    pages: Sequence[_core.PageRef] = ()
+    temperature: Mapping[Page, float] = dataclasses.field(default_factory=dict)  # 1 for pages that are not named
+    best: Sequence[_core.PageRef] = ()
+    # By block: blocks that come as their chosen tokens alone, and blocks that come as Detail Tokens, in order.
+    kept: Mapping[int, KeptPayload] = dataclasses.field(default_factory=dict)
+    soft: Mapping[int, SoftBlock] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def as_pages(cls, offers: Offers) -> Prepared:
+        """Return the pages of offers that do not come as Detail Tokens."""
+        placed = [(page, offer) for offer in offers if not offer.as_details for page in offer.pages]
+        return cls(
+            [page for page, _ in placed],
+            {identity(page): offer.temperature for page, offer in placed},
+            [page for page, offer in placed if offer.best],
+        )
+
+
+class Zones(abc.ABC):
+    """What is resident. For the frame's thread alone.
+
+    `rolling_begin` is the token of the stream where the rolling zone starts.
+    """
+
+    # Whether the frame holds what is in no archive: layers with own state, an anchor zone, kept tokens.
+    keeps_state = False
+    stores_beside = False  # whether it is cheaper to store a block while something else is computed
+
+    @property
+    @abc.abstractmethod
+    def resident_tokens(self) -> int:
+        """How many tokens the next token attends to."""
+
+    @property
+    @abc.abstractmethod
+    def bytes(self) -> FrameBytes:
+        """The most that the frame takes on the device, also while reading."""
+
+    @abc.abstractmethod
+    def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
+        """Put chunk [n] behind the newest token. Return logits [1, V] of the last token, or [n, V].
+
+        The logits may be anything where they are not `needed`. A failure leaves no token of the chunk behind, or breaks
+        the frame.
+        """
+
+    @abc.abstractmethod
+    def payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
+        """Take a snapshot of a span. Return a call that waits for the bytes to archive.
+
+        Any thread may call the result, once.
+        """
+
+    @abc.abstractmethod
+    def evict(self, action: _core.Evict, rolling_begin: int) -> None:
+        """Drop rolling's oldest tokens, and keep what is to stay of them."""
+
+    def chosen(self, action: _core.Trim, rolling_begin: int) -> list[int]:
+        """Return the best of a closed block's tokens, the best first. A frame that keeps none is never asked."""
+        raise NotImplementedError
+
+    def chosen_tensors(
+        self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
+    ) -> Mapping[str, npt.NDArray[Any]]:
+        """Return what is stored with a block of the tokens that were chosen in it."""
+        return {}
+
+    def prepare(self, offers: Offers) -> Prepared:
+        """Return the forms in which they come back."""
+        return Prepared.as_pages(offers)
+
+    @abc.abstractmethod
+    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+        """Fill the recalled zone. Without placements, empty it."""
+
+    @abc.abstractmethod
+    def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
+        """Bring sinks and the newest tokens of an archived stream back, in a new process.
+
+        `last` is what of the last checkpoint holds for this stream. The tokens between `stream_end` and
+        `archived_until` are about to be read again.
+        """
+
+    @abc.abstractmethod
+    def remember(self) -> Callable[[], None]:
+        """Keep what is resident now. Return a call that puts it back, to be called once."""
+
+    def is_whole(self, last: Checkpoint) -> bool:
+        """Return whether the checkpoint has all that a frame held after reading something."""
+        return True
+
+    def state(self) -> KvState | None:
+        """Return a copy, for a checkpoint, of what is in no archive."""
+        return None
+
+    @contextlib.contextmanager
+    def heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
+        """Wrap a forward. The result returns scores for how its newest token attends to each tombstone.
+
+        There are no scores where tombstones are not `heeded`, or where the frame has none.
+        """
+        yield lambda hidden: ()
+
+    @abc.abstractmethod
+    def detach(self) -> None:
+        """Take the frame's hooks off the model."""

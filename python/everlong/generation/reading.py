@@ -1,0 +1,110 @@
+"""Reads texts into a frame: a text under its names, and the ids of another memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TextIO
+
+from everlong.errors import EverlongError, ReadOnlyMemoryError
+from everlong.frame.frame import Frame
+from everlong.generation.progress import Progress
+from everlong.generation.read_pieces import read_pieces
+from everlong.generation.rebuild import rebuild
+from everlong.memory import Memory
+from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
+from everlong.memory.readings import Readings, pieces_of
+from everlong.memory.where import Time, names_of, seconds
+from everlong.text.prompt import start_ids
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadReport:
+    """What a `read` did. All of it is durable."""
+
+    tokens: int  # tokens read now
+    blocks: int  # blocks archived now
+    seconds: float
+    resumed_tokens: int = 0  # tokens that the memory had from an earlier reading that was cut short
+    already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
+
+
+class Reader:
+    """Reads into one frame. For the frame's thread alone."""
+
+    def __init__(self, frame: Frame, tokenizer: Any, text_is_read: Callable[[], None]) -> None:
+        """`text_is_read` is called when a text is about to be read."""
+        self._frame, self._tokenizer, self._text_is_read = frame, tokenizer, text_is_read
+        self._readings = Readings(frame.memory.core, frame.os.stream, len(start_ids(tokenizer)))
+
+    def read(
+        self,
+        text: str | pathlib.Path | TextIO | Iterable[str],
+        source: str,
+        origin: str | os.PathLike[str] | None,
+        tags: str | Sequence[str],
+        happened: Time | None,
+        progress: Progress,
+        *,
+        again: bool,
+        more: bool,
+        special_tokens: bool,
+    ) -> ReadReport:
+        """Do as `MemoryModel.read`."""
+        self._require_writable()
+        pieces, name, path = pieces_of(text)
+        source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
+        tags = tuple(names_of(tags))
+        require_users(tags)
+        when = seconds(happened)
+        mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)
+        started = time.monotonic()
+        frame, readings, archive = self._frame, self._readings, self._frame.archive
+        frame.end_of_text()  # what stood before belongs to another source
+        if frame.os.recalled_tokens > 0:  # it came back for a question, and must not colour the text that is read
+            frame.clear_recalled()
+        readings.begin(source, frame.text_begin, mark, again=again)
+        finished, blocks = False, archive.blocks
+        own = (
+            *([] if when is None else [happened_tag(when)]),
+            *([origin_tag(origin)] if origin else []),
+            *([mark] if mark is not None else []),
+        )
+        archive.source, archive.tags = source, (*tags, *own)
+        self._text_is_read()
+        try:
+            tokens = read_pieces(
+                frame, readings, self._tokenizer, pieces, source, special_tokens=special_tokens, progress=progress
+            )
+            frame.end_of_text()
+            finished = True
+        except BaseException:
+            with contextlib.suppress(EverlongError):  # the first error is the one to tell
+                frame.end_of_text()
+            raise
+        finally:
+            archive.source, archive.tags = "", ()
+            readings.end(frame.os.archived_until, finished=finished, more=more)
+        frame.checkpoint()
+        took = time.monotonic() - started
+        return ReadReport(tokens, archive.blocks - blocks, took, readings.resumed, readings.already)
+
+    def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress) -> ReadReport:
+        """Do as `MemoryModel.rebuild`."""
+        self._require_writable()
+        started, archived = time.monotonic(), self._frame.archive.blocks
+        self._text_is_read()
+        with contextlib.ExitStack() as opened:
+            if not isinstance(old, Memory):
+                old = opened.enter_context(Memory.open(old, read_only=True))
+            tokens, there = rebuild(self._frame, old, start_ids(self._tokenizer), progress=progress)
+        blocks = self._frame.archive.blocks - archived
+        return ReadReport(tokens, blocks, time.monotonic() - started, there)
+
+    def _require_writable(self) -> None:
+        if self._frame.memory.core.read_only:
+            raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
