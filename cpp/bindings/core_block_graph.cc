@@ -2,7 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <optional>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -10,6 +10,7 @@
 #include "core_bindings.h"
 #include "core_graph.h"
 #include "core_memory.h"
+#include "core_names.h"
 #include "everlong/graph/names.h"
 
 namespace everlong::bindings {
@@ -19,9 +20,9 @@ namespace py = pybind11;
 using GraphHandle = ObjectHandle<os::BlockGraph>;
 
 store::NodeKind ParseNodeKind(const std::string& name) {
-  const std::optional<store::NodeKind> kind = graph::ParseNodeKind(name);
-  if (kind.has_value()) return *kind;
-  throw py::value_error("kind: \"" + name + "\", expected \"block\", \"topic\", \"timeline\" or \"entity\"");
+  using store::NodeKind;
+  constexpr std::array kKinds{NodeKind::kBlock, NodeKind::kTopic, NodeKind::kTimeline, NodeKind::kEntity};
+  return kKinds.at(PlaceOf("kind", name, {"block", "topic", "timeline", "entity"}));
 }
 
 void Grow(const GraphHandle& self, int32_t levels, double radius, double share, double growth, int64_t most_members,

@@ -14,6 +14,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_memory.h"
+#include "core_names.h"
 #include "core_tensors.h"
 #include "everlong/kv/transfer_engine.h"
 

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -17,6 +18,7 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_gil.h"
+#include "core_names.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/vector_index.h"
 
@@ -32,18 +34,14 @@ using index::VectorIndex;
 using index::VectorStorage;
 
 Metric ParseMetric(const std::string& name) {
-  if (name == "inner_product") return Metric::kInnerProduct;
-  if (name == "cosine") return Metric::kCosine;
-  if (name == "l2") return Metric::kL2;
-  throw py::value_error("metric: \"" + name + "\", expected \"inner_product\", \"cosine\" or \"l2\"");
+  constexpr std::array kMetrics{Metric::kInnerProduct, Metric::kCosine, Metric::kL2};
+  return kMetrics.at(PlaceOf("metric", name, {"inner_product", "cosine", "l2"}));
 }
 
 VectorStorage ParseStorage(const std::string& name) {
-  if (name == "fp32") return VectorStorage::kFp32;
-  if (name == "bf16") return VectorStorage::kBf16;
-  if (name == "int8") return VectorStorage::kInt8;
-  if (name == "e4m3") return VectorStorage::kE4M3;
-  throw py::value_error("storage: \"" + name + "\", expected \"fp32\", \"bf16\", \"int8\" or \"e4m3\"");
+  constexpr std::array kStorages{VectorStorage::kFp32, VectorStorage::kBf16, VectorStorage::kInt8,
+                                 VectorStorage::kE4M3};
+  return kStorages.at(PlaceOf("storage", name, {"fp32", "bf16", "int8", "e4m3"}));
 }
 
 void AtLeast(const char* name, int64_t value, int64_t least) {

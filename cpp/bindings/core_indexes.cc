@@ -2,7 +2,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_memory.h"
+#include "core_names.h"
 
 #ifdef EVERLONG_GPU
 #include "core_gpu_index.h"
@@ -25,13 +25,6 @@ namespace py = pybind11;
 using HeadTuple = std::tuple<int32_t, int32_t, int32_t>;
 using IndexesHandle = ObjectHandle<os::Indexes>;
 
-index::KeyStorage ParseKeyStorage(const std::string& name) {
-  for (const index::KeyStorage storage : index::kKeyStorages) {
-    if (name == NameOf(storage)) return storage;
-  }
-  throw py::value_error("keys: \"" + name + "\", expected \"bf16\", \"int8\" or \"e4m3\"");
-}
-
 Result<std::shared_ptr<index::IndexDevice>> MakeIndexDevice([[maybe_unused]] int32_t device) {
 #ifdef EVERLONG_GPU
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<index::IndexDevice> made, MakeGpuIndexDevice(device));
@@ -43,7 +36,7 @@ Result<std::shared_ptr<index::IndexDevice>> MakeIndexDevice([[maybe_unused]] int
 
 void SetRetrievalHeads(const IndexesHandle& self, const std::vector<HeadTuple>& heads, int32_t coarse_from,
                        const std::string& keys, std::optional<int32_t> device, int64_t device_bytes) {
-  index::HeadsOptions options{coarse_from, ParseKeyStorage(keys)};
+  index::HeadsOptions options{coarse_from, ByName("keys", keys, index::kKeyStorages)};
   if (device.has_value()) {
     options.device = ValueOrRaise(MakeIndexDevice(*device));
     options.device_bytes = device_bytes;
@@ -64,11 +57,8 @@ std::vector<HeadTuple> RetrievalHeads(const IndexesHandle& self) {
 }
 
 void SetPageVectors(const IndexesHandle& self, std::string encoder, int32_t dimension, const std::string& search) {
-  const auto named = std::ranges::find(index::kVectorSearchNames, search);
-  if (named == std::end(index::kVectorSearchNames)) {
-    throw py::value_error("search: \"" + search + "\", expected \"flat\", \"hnsw\" or \"dnii\"");
-  }
-  const auto number = static_cast<uint32_t>(named - std::begin(index::kVectorSearchNames));
+  constexpr auto& kNames = index::kVectorSearchNames;
+  const size_t number = PlaceOf("search", search, {std::begin(kNames), std::end(kNames)});
   const os::PageVectorOptions options{std::move(encoder), dimension, static_cast<index::VectorSearch>(number)};
   RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetPageVectors(options); }));
 }

@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "core_bindings.h"
-#include "everlong/index/part_kinds.h"
 #include "everlong/store/free_ram.h"
 
 namespace everlong::bindings {
@@ -52,17 +51,6 @@ store::VerifyReport Repair(const std::string& folder) {
   }));
 }
 
-// Return "heads", "lexical" ... or "meaning", in quotes.
-std::string PartNames() {
-  const std::vector<index::IndexPart> parts = index::AllIndexParts();
-  std::string names;
-  for (const index::IndexPart part : parts) {
-    if (part != parts.front()) names += part == parts.back() ? " or " : ", ";
-    names.append("\"").append(NameOf(part)).append("\"");
-  }
-  return names;
-}
-
 void PutFile(const MemoryHandle& self, const std::string& name, const py::bytes& data) {
   const std::string_view text = data;
   const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
@@ -88,30 +76,9 @@ int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
 
 }  // namespace
 
-Role ParseRole(const std::string& name) {
-  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
-    if (name == NameOf(role)) return role;
-  }
-  throw py::value_error("role: \"" + name + "\", expected \"read\", \"asked\" or \"said\"");
-}
-
-// No names give no roles: a search then takes its default, and a list takes all blocks.
-std::optional<Roles> ParseRoles(const std::vector<std::string>& names) {
-  if (names.empty()) return std::nullopt;
-  Roles roles{};
-  for (const std::string& name : names) roles.Add(ParseRole(name));
-  return roles;
-}
-
-index::IndexPart ParsePart(const char* argument, const std::string& name) {
-  const std::optional<index::IndexPart> part = index::ParseIndexPart(name);
-  if (part.has_value()) return *part;
-  throw py::value_error(std::string(argument) + ": \"" + name + "\", expected " + PartNames());
-}
-
 void BindMemory(py::module_& module) {
   module.def(
-      "free_memory_bytes", &store::FreeRamBytes,
+      "free_memory_bytes", [] { return store::FreeRamBytes(); },
       "Return the RAM that this process may still take, control groups counted; 0 when the system does not say.");
   py::class_<MemoryHandle>(module, "Memory", py::release_gil_before_calling_cpp_dtor(),
                            "One memory: cpp/os/include/everlong/os/memory.h.")

@@ -16,8 +16,6 @@
 #include "core_errors.h"
 #include "core_gil.h"
 #include "everlong/base/process.h"
-#include "everlong/base/role.h"
-#include "everlong/index/index_part.h"
 #include "everlong/os/memory.h"
 
 namespace everlong::bindings {
@@ -116,11 +114,5 @@ auto Method(Return (Object::*method)(Arguments...) const) {
     return OrRaise(self.Call([&](const Object& object) { return (object.*method)(arguments...); }));
   };
 }
-
-// Return what a name stands for. ValueError for an unknown one.
-Role ParseRole(const std::string& name);
-// No names give no roles: a search then takes its default, and a list takes all blocks.
-std::optional<Roles> ParseRoles(const std::vector<std::string>& names);
-index::IndexPart ParsePart(const char* argument, const std::string& name);
 
 }  // namespace everlong::bindings

@@ -15,6 +15,7 @@
 #include "core_bindings.h"
 #include "core_graph.h"
 #include "core_memory.h"
+#include "core_names.h"
 #include "everlong/index/confidence.h"
 #include "everlong/index/part_kinds.h"
 

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "core_bindings.h"
 #include "core_errors.h"
 #include "core_graph.h"
+#include "core_names.h"
 #include "everlong/graph/walker.h"
 #include "everlong/os/search.h"
 
@@ -58,10 +60,8 @@ py::array_t<T> OverWays(const StepView& view, const Of& of) {
 }
 
 WalkChoice::By ParseBy(const std::string& name) {
-  if (name == "best") return WalkChoice::By::kBest;
-  if (name == "draw") return WalkChoice::By::kDraw;
-  if (name == "teacher") return WalkChoice::By::kTeacher;
-  throw py::value_error("by: \"" + name + "\", expected \"best\", \"draw\" or \"teacher\"");
+  constexpr std::array kBys{WalkChoice::By::kBest, WalkChoice::By::kDraw, WalkChoice::By::kTeacher};
+  return kBys.at(PlaceOf("by", name, {"best", "draw", "teacher"}));
 }
 
 void BindPolicy(py::module_& module) {

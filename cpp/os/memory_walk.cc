@@ -43,18 +43,12 @@ bool AsksByMeaning(const SearchRequest& request) {
 
 MemoryWalk::MemoryWalk(const MemoryState& state, const SearchRequest& request, const index::PageFilter& filter,
                        std::span<const index::FusedHit> flat, std::span<const index::Ranking> rankings)
-    : MemoryWalk(state, request, filter, flat, rankings,
-                 AsksByMeaning(request) ? state.meaning.Get() : std::optional<MeaningOptions>()) {}
-
-MemoryWalk::MemoryWalk(const MemoryState& state, const SearchRequest& request, const index::PageFilter& filter,
-                       std::span<const index::FusedHit> flat, std::span<const index::Ranking> rankings,
-                       const std::optional<MeaningOptions>& meaning)
     : state_(state),
       request_(request),
       filter_(filter),
       table_(state.index.table()),
       flat_(flat),
-      texts_(state, meaning, request.neighbours, filter),
+      texts_(state, AsksByMeaning(request) ? state.meaning.Get() : std::nullopt, request.neighbours, filter),
       question_(request.token_ids.begin(), request.token_ids.end()) {
   for (const index::Ranking& ranking : rankings) {
     const bool around = ranking.granularity == index::Granularity::kGroup;
@@ -67,7 +61,7 @@ MemoryWalk::MemoryWalk(const MemoryState& state, const SearchRequest& request, c
   for (size_t at = 0; at < flat_.size(); ++at) {
     asked_rank_.try_emplace(flat_[at].page, Place{0, static_cast<int32_t>(at)});
   }
-  if (meaning) {
+  if (const std::optional<MeaningOptions>& meaning = texts_.options()) {
     const std::span<const float> asked = request.inputs.find(kMeaningQuery)->second;
     dimension_ = meaning->dimension;
     meaning_.assign(asked.begin(), asked.end());

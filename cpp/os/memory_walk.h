@@ -59,10 +59,6 @@ class MemoryWalk final : public graph::WalkSpace {
     std::set<int64_t> in_topic;  // blocks
   };
 
-  // `meaning`: options of the vectors of meaning, if the search asks by them.
-  MemoryWalk(const MemoryState& state, const SearchRequest& request, const index::PageFilter& filter,
-             std::span<const index::FusedHit> flat, std::span<const index::Ranking> rankings,
-             const std::optional<MeaningOptions>& meaning);
   // Return the k best pages by words, or by meaning rows [n, dimension], each page alone.
   Result<Places> ByWords(const Ids& words, int32_t k) const;
   Result<Places> ByMeaning(std::span<const float> rows, int32_t k) const;

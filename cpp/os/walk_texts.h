@@ -38,6 +38,7 @@ class WalkTexts {
         options_(std::move(options)),
         neighbours_(neighbours) {}
 
+  [[nodiscard]] const std::optional<index::MeaningOptions>& options() const { return options_; }
   [[nodiscard]] std::vector<int32_t> Surroundings(int32_t page) const;  // with itself, in order
   Result<std::span<const int32_t>> IdsOf(int32_t page);
   Result<Text> TextOf(int32_t page);

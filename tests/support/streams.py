@@ -68,14 +68,14 @@ def checkpoint(memory: everlong.Memory) -> Any:
 
 def add_stream(memory: everlong.Memory) -> None:
     """Append the first block once more, as the beginning of another stream."""
-    core, block = memory.core, memory.core.blocks()[0]
-    pages = core.pages_of(block.stream, block.begin, block.end)
+    core, block = memory.core, memory.core.blocks.infos()[0]
+    pages = core.blocks.pages_of(block.stream, block.begin, block.end)
     payload = torch.zeros(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=torch.uint8).numpy()
-    core.read_pages(pages, payload)
-    ids = core.token_ids(block.stream, block.begin, block.end)
-    begin = core.stream_end(7)
+    core.blocks.read_pages(pages, payload)
+    ids = core.blocks.token_ids(block.stream, block.begin, block.end)
+    begin = core.blocks.stream_end(7)
     own: dict[str, Any] = {"stream": 7, "sink_tokens": 0, "source": "elsewhere", "tags": ["copied"]}
-    core.append(begin=begin, end=begin + len(ids), created_at=5.0, token_ids=ids, payload=payload, **own)
+    core.blocks.append(begin=begin, end=begin + len(ids), created_at=5.0, token_ids=ids, payload=payload, **own)
 
 
 CHAT = "{% for message in messages %}[{{ message['role'] }}: {{ message['content'] }}]{% endfor %}"

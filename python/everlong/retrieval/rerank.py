@@ -119,7 +119,7 @@ class Reranker:
     def added_scores(
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
     ) -> list[tuple[_core.PageRef, float]]:
-        """Return what `core.search.find` is to add to the scores of the first candidates, as many as the time allows."""
+        """Return what `core.search.find` is to add to the scores of the first candidates, as time allows."""
         return added_by(self.lifts(prompt, places, seconds))
 
     def lifts(self, prompt: Prompt, places: Sequence[Candidate], seconds: float) -> list[tuple[Candidate, float]]:

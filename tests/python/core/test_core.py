@@ -229,7 +229,9 @@ def test_search_by_word_filter_and_mean(memory) -> None:
         ["lexical"],
     )  # what its group names, too
     assert memory.search.find(token_ids=written_ids, stream=5, resident_from=8).groups == []
-    assert len(memory.search.find(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, "a part of it has left"
+    assert len(memory.search.find(token_ids=written_ids, stream=5, resident_from=9).groups) == 1, (
+        "a part of it has left"
+    )
     assert memory.search.find(token_ids=written_ids, sources=["odd"]).groups == []
 
     mean = written[3].keys[-1].mean(axis=1).reshape(-1)

@@ -1,7 +1,6 @@
 // The names of kinds of nodes and edges, as users see them.
 #pragma once
 
-#include <optional>
 #include <string_view>
 
 #include "everlong/store/graph.h"
@@ -32,14 +31,6 @@ constexpr std::string_view NameOf(store::EdgeKind kind) {
       return "belongs_to";
   }
   return "";
-}
-
-constexpr std::optional<store::NodeKind> ParseNodeKind(std::string_view name) {
-  for (const store::NodeKind kind :
-       {store::NodeKind::kBlock, store::NodeKind::kTopic, store::NodeKind::kTimeline, store::NodeKind::kEntity}) {
-    if (name == NameOf(kind)) return kind;
-  }
-  return std::nullopt;
 }
 
 }  // namespace everlong::graph

@@ -16,14 +16,14 @@ struct MemoryState;  // private
 // Thread-safe: Tend runs beside searches and appends. It excludes Grow and Forget.
 class BlockGraph {
  public:
-  // Keep a graph over the blocks from now on (graph/memory_graph.h), block by block as Tend says. A block's node gets a vector of the
+  // Keep a graph over the blocks from now on (graph/memory_graph.h). Tend grows it. A block's node gets a vector of the
   // encoder where Indexes::SetPageVectors was called. Else it gets the direction of the sum of the block's un-rotated
   // keys of the last layer, or none. The Gardener grows topics over them; its `dimension` is not read. A graph with
   // vectors of another space is dropped. Durable on return. kInvalidArgument, kReadOnly.
   Status Grow(const graph::GardenerOptions& options);
   // Give at most so many blocks their nodes, the oldest without one first, in one commit, beside searches and appends.
-  // Return how many: 0 once all have one, or wait for vectors of the encoder, and without Grow. Blocks::Forget keeps the
-  // graph right anyway.
+  // Return how many: 0 once all have one, or wait for vectors of the encoder, and without Grow. Blocks::Forget keeps
+  // the graph right anyway.
   Result<int64_t> Tend(int32_t most_blocks);
   // Return what the store has committed. kNotFound for an unknown node.
   [[nodiscard]] Result<store::Graph> Read() const;
