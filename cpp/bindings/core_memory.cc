@@ -111,7 +111,7 @@ index::IndexPart ParsePart(const char* argument, const std::string& name) {
 
 void BindMemory(py::module_& module) {
   module.def(
-      "free_memory_bytes", &store::FreeRamBytes,
+      "free_memory_bytes", [] { return store::FreeRamBytes(); },
       "Return the RAM that this process may still take, control groups counted; 0 when the system does not say.");
   py::class_<MemoryHandle>(module, "Memory", py::release_gil_before_calling_cpp_dtor(),
                            "One memory: cpp/os/include/everlong/os/memory.h.")
