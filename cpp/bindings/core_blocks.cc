@@ -1,7 +1,7 @@
 // memory.blocks: archive blocks, read them, forget them (everlong/os/blocks.h).
 #include <pybind11/numpy.h>
-#include <pybind11/operators.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <map>
 #include <memory>
@@ -24,6 +24,7 @@ namespace {
 namespace py = pybind11;
 using store::BlockInfo;
 using BlocksHandle = ObjectHandle<os::Blocks>;
+using Shape = py::typing::Tuple<py::int_, py::ellipsis>;
 
 // Reads under way. They keep the memory alive, and Python keeps the buffers that they fill. Destroyed without the GIL.
 class PendingReadsHandle {
@@ -39,9 +40,12 @@ class PendingReadsHandle {
   std::unique_ptr<store::PendingReads> reads_;  // destroyed first: its destructor waits
 };
 
+// The bytes of a block. Append asks which of the two it is.
+using Payload = py::typing::Union<ArrayOf<uint8_t>, kv::StagingBuffer>;
+
 int64_t Append(const BlocksHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
-               std::string source, double created_at, std::vector<std::string> tags, const py::object& token_ids,
-               const py::object& payload, const ArraysByName& tensors, const std::string& role) {
+               std::string source, double created_at, std::vector<std::string> tags, const ArrayOf<int32_t>& token_ids,
+               const Payload& payload, const ArraysByName& tensors, const std::string& role) {
   store::BlockDraft draft;
   draft.stream = stream;
   draft.span = {begin, end};
@@ -83,10 +87,10 @@ py::array TensorOf(const BlocksHandle& self, int64_t block, const std::string& n
   return ToArray(ValueOrRaise(self.Call([&](os::Blocks& blocks) { return blocks.ReadTensor(block, name); })));
 }
 
-std::map<std::string, std::pair<std::string, py::tuple>> TensorShapes(const BlocksHandle& self, int64_t block) {
+std::map<std::string, std::pair<std::string, Shape>> TensorShapes(const BlocksHandle& self, int64_t block) {
   const std::vector<store::TensorInfo> infos =
       ValueOrRaise(self.Call([&](os::Blocks& blocks) { return blocks.Tensors(block); }));
-  std::map<std::string, std::pair<std::string, py::tuple>> shapes;
+  std::map<std::string, std::pair<std::string, Shape>> shapes;
   for (const store::TensorInfo& info : infos) shapes.emplace(info.name, std::pair(info.dtype, py::cast(info.shape)));
   return shapes;
 }
@@ -96,13 +100,13 @@ void PutTensors(const BlocksHandle& self, int64_t block, const ArraysByName& ten
   RaiseIfError(self.Call([&](os::Blocks& blocks) { return blocks.PutTensors(block, views); }));
 }
 
-void ReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages, const py::object& out) {
+void ReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages, const ArrayOf<uint8_t>& out) {
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
   RaiseIfError(self.Call([&](os::Blocks& blocks) { return blocks.ReadPages(pages, std::as_writable_bytes(bytes)); }));
 }
 
 std::unique_ptr<PendingReadsHandle> StartReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages,
-                                                   int32_t first_layer, int32_t layers, const py::object& out) {
+                                                   int32_t first_layer, int32_t layers, const ArrayOf<uint8_t>& out) {
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
   // Take the memory before the reads begin: close() in another thread may come before they are returned.
   std::shared_ptr<os::Memory> memory = self.memory().Share();
@@ -147,8 +151,14 @@ void BindPage(py::module_& module) {
       .def_property(
           "end", [](const PageRef& self) { return self.span.end; },
           [](PageRef& self, int64_t value) { self.span.end = value; })
-      .def_readwrite("sink_tokens", &PageRef::sink_tokens)
-      .def(py::self == py::self)
+      .def_readwrite("sink_tokens", &PageRef::sink_tokens,
+                     "How many of its first tokens are sinks of that stream; no recall brings them back.")
+      .def(
+          "__eq__",
+          [](const PageRef& self, const py::object& other) {
+            return py::isinstance<PageRef>(other) && self == other.cast<const PageRef&>();
+          },
+          py::arg("other"))
       .def("__repr__", [](const PageRef& self) {
         return "PageRef(block=" + std::to_string(self.block) + ", page=" + std::to_string(self.page) +
                ", stream=" + std::to_string(self.stream) + ", begin=" + std::to_string(self.span.begin) +

@@ -63,8 +63,8 @@ void SetPageVectors(const IndexesHandle& self, std::string encoder, int32_t dime
   RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetPageVectors(options); }));
 }
 
-void AddPageVectors(const IndexesHandle& self, int64_t block, const py::object& pages, const py::object& vectors,
-                    const std::vector<std::vector<int32_t>>& terms) {
+void AddPageVectors(const IndexesHandle& self, int64_t block, const ArrayOf<int32_t>& pages,
+                    const ArrayOf<float>& vectors, const std::vector<std::vector<int32_t>>& terms) {
   const auto page_view = View<int32_t>(pages, "pages", 1);
   const auto vector_view = View<float>(vectors, "vectors", 2);
   RaiseIfError(
@@ -91,8 +91,13 @@ std::pair<int64_t, int64_t> DeviceUse(const IndexesHandle& self, const std::stri
   return {use.bytes, use.scans};
 }
 
-void SetPageRouter(const IndexesHandle& self, const py::object& lists, const py::object& vectors,
-                   const py::object& biases) {
+std::optional<std::shared_ptr<index::NeuralInvertedIndex>> PageLists(const IndexesHandle& self) {
+  auto lists = self.Call([](os::Indexes& indexes) { return indexes.page_lists(); });
+  return lists == nullptr ? std::nullopt : std::optional(std::move(lists));
+}
+
+void SetPageRouter(const IndexesHandle& self, const ArrayOf<int64_t>& lists, const ArrayOf<float>& vectors,
+                   const ArrayOf<float>& biases) {
   const auto router = RouterOf(lists, vectors, biases);
   RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetPageRouter(router); }));
 }
@@ -114,7 +119,7 @@ that GPU, in at most `device_bytes` of its memory, and on the host where the key
           R"(Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning".)")
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("search") = "flat",
            "Search by vectors of that encoder from now on. Those of another encoder are dropped.")
-      .def("page_lists", Method(&os::Indexes::page_lists))
+      .def("page_lists", &PageLists)
       .def("set_page_router", &SetPageRouter, py::arg("lists"), py::arg("vectors"), py::arg("biases"))
       .def("add_page_vectors", &AddPageVectors, py::arg("block"), py::arg("pages"), py::arg("vectors"),
            py::arg("terms") = std::vector<std::vector<int32_t>>(),

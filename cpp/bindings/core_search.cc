@@ -26,6 +26,7 @@ namespace py = pybind11;
 using os::FoundGroup;
 using os::SearchResult;
 using Names = std::vector<std::string>;
+using Query = std::optional<ArrayOf<float>>;
 using SearchHandle = ObjectHandle<os::Searcher>;
 
 std::vector<std::string> PartNames(const index::IndexParts& parts) {
@@ -82,8 +83,8 @@ void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query
 }
 
 // The result refers to the arrays.
-os::SearchRequest RequestOf(const SearchHandle& self, const py::object& token_ids, const py::object& head_queries,
-                            const py::object& mean_query, const py::object& page_query, const py::object& meaning_query,
+os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries,
+                            const Query& mean_query, const Query& page_query, const Query& meaning_query,
                             const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
                             int64_t token_budget, float least_share,
                             const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
@@ -95,17 +96,18 @@ os::SearchRequest RequestOf(const SearchHandle& self, const py::object& token_id
   if (narrow != nullptr) request.narrow = *narrow;
   if (walk != nullptr) request.walk = walk->request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
-  if (!head_queries.is_none()) request.head_queries = View<float>(head_queries, "head_queries", 3);
-  if (!mean_query.is_none()) request.mean_query = View<float>(mean_query, "mean_query");
-  if (!page_query.is_none()) request.page_query = View<float>(page_query, "page_query", 1);
+  if (head_queries) request.head_queries = View<float>(*head_queries, "head_queries", 3);
+  if (mean_query) request.mean_query = View<float>(*mean_query, "mean_query");
+  if (page_query) request.page_query = View<float>(*page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
-  if (!meaning_query.is_none()) {
-    const auto rows = View<float>(meaning_query, "meaning_query", 2);
+  if (meaning_query) {
+    const auto rows = View<float>(*meaning_query, "meaning_query", 2);
     request.inputs["meaning_query"] = rows;
-    if (!rows.empty() && request.kinds.Has(index::IndexPart::kMeaning)) CheckMeaningQuery(self.memory(), meaning_query);
+    if (!rows.empty() && request.kinds.Has(index::IndexPart::kMeaning))
+      CheckMeaningQuery(self.memory(), *meaning_query);
   }
   if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
-    CheckHeadQueries(self.memory(), head_queries, request.token_ids.size());
+    CheckHeadQueries(self.memory(), *head_queries, request.token_ids.size());
   }
   request.max_groups = max_groups;
   request.neighbours = neighbours;
@@ -188,7 +190,9 @@ None where all parts asked have scores that do not tell right from wrong ("mean_
       .def_readonly("narrowed_to", &SearchResult::narrowed_to, "Number of blocks.")
       .def_property_readonly(
           "walk",
-          [](const SearchResult& self) { return self.walk ? std::make_shared<os::WalkReport>(*self.walk) : nullptr; },
+          [](const SearchResult& self) {
+            return self.walk ? std::optional(std::make_shared<os::WalkReport>(*self.walk)) : std::nullopt;
+          },
           "The walk of a search that was asked for one.");
 
   py::class_<os::PageRanking>(module, "PageRanking", "A part's pages, best first, by one of its granularities.")
@@ -196,7 +200,9 @@ None where all parts asked have scores that do not tell right from wrong ("mean_
           "part", [](const os::PageRanking& self) { return NameOf(self.part); }, "As in FoundGroup.found_by.")
       .def_property_readonly(
           "granularity", [](const os::PageRanking& self) { return NameOf(self.granularity); },
-          R"(What is scored, "page" or "group": each page alone, or a page with its neighbours, as a group that stands at its middle page.)")
+          R"(What is scored: for "page" each page alone, for "group" a page with its neighbours.
+
+Such a group stands at its middle page.)")
       .def_readonly("pages", &os::PageRanking::pages)
       .def_readonly("scores", &os::PageRanking::scores, "Scores of `pages`.")
       .def_readonly("whole", &os::PageRanking::whole, "Score of a page that has all that is asked for.")
@@ -244,7 +250,7 @@ Arguments as in `find`; those about groups count nothing. ValueError on k < 1.)"
   filtered("random_pages", &RandomPages, py::arg("stream"), py::arg("end"), py::arg("count"), py::arg("seed"));
   searcher.def(
       "idf",
-      [](const SearchHandle& self, const py::object& token_ids) {
+      [](const SearchHandle& self, const ArrayOf<int32_t>& token_ids) {
         const auto ids = View<int32_t>(token_ids, "token_ids");
         return ToArray(self.Call([&](os::Searcher& of) { return of.Idf(ids); }));
       },

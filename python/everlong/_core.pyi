@@ -41,6 +41,55 @@ class Manifest:
         """Whether blocks have token ids and no payload: layers is 0."""
     attributes: dict[str, str]
 
+class StagingBuffer:
+    """Host memory of a TransferEngine's pool, pinned where there is a GPU. It goes back when nobody holds it.
+
+    It must not be touched from a hand-over to the end of its transfer.
+    """
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The memory itself, [bytes]. It keeps the buffer alive."""
+
+class Transfer:
+    """A batch of copies that was handed over."""
+
+class StreamPoint:
+    """A place in a GPU stream: what had been enqueued there when it was made."""
+
+class TransferEngine:
+    """Moves bytes between host and device through staging buffers, beside what computes. Thread-safe.
+
+    `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, and copies run
+    on a worker thread. `stream` is the handle of the stream on which the device's side is used. A transfer begins after
+    the point `after` and after earlier transfers in its direction. Nothing waits for it but what `order_after` and
+    `wait` name. A worker thread knows no streams: its points hold nothing, and `order_after` waits.
+    """
+
+    def __init__(self, device: int | None, pool_bytes: int) -> None: ...
+    def acquire(self, bytes: int) -> StagingBuffer:
+        """Return a buffer of `bytes`. It waits for the oldest transfers when the pool is used up.
+
+        CapacityError when the pool cannot hold it, or what is held was never handed over.
+        """
+
+    def try_acquire(self, bytes: int, keep_free: int = 0) -> StagingBuffer | None:
+        """Do the same without waiting. None where there is no room for it and `keep_free` bytes now, or never."""
+
+    def to_device(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
+        """Copy the whole buffer there, without waiting. `after`: the last use of what lies there."""
+
+    def to_host(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
+        """Fill the whole buffer from there, without waiting. `after`: what writes that."""
+
+    def point_of(self, stream: int) -> StreamPoint:
+        """Return a point for what has been enqueued on the stream so far."""
+
+    def order_after(self, transfer: Transfer, stream: int) -> None:
+        """Start what is enqueued on the stream from now on after the transfer."""
+
+    def wait(self, transfer: Transfer) -> None: ...
+
 class PageRef:
     def __init__(self, block: int, page: int, stream: int, begin: int, end: int, sink_tokens: int = 0) -> None: ...
     block: int
@@ -56,13 +105,13 @@ class PageRef:
 
 class BlockInfo:
     @property
-    def id(self) -> int: ...
-    @property
-    def stream(self) -> int: ...
-    @property
     def begin(self) -> int: ...
     @property
     def end(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
     @property
     def sink_tokens(self) -> int: ...
     @property
@@ -78,6 +127,85 @@ class BlockInfo:
     @property
     def role(self) -> str:
         """One of "read", "asked" and "said"."""
+
+class PendingReads:
+    def wait(self) -> None:
+        """Wait until every byte is there. Raise the first failure."""
+
+class Blocks:
+    """The blocks of a memory: cpp/os/include/everlong/os/blocks.h."""
+
+    def append(
+        self,
+        *,
+        stream: int,
+        begin: int,
+        end: int,
+        sink_tokens: int,
+        source: str,
+        created_at: float,
+        tags: Sequence[str],
+        token_ids: npt.NDArray[np.int32],
+        payload: npt.NDArray[np.uint8] | StagingBuffer,
+        tensors: Mapping[str, npt.NDArray[Any]] = {},
+        role: str = "read",
+    ) -> int:
+        """Append a block and return its id. It is durable after the next flush.
+
+        - payload: the block's bytes as `archive_kv` laid them out (the manifest gives the page sizes). An array is copied. A
+          staging buffer is not, and must not be touched again.
+        - tensors: small ones by name (at most 256 and 64 MiB a block), stored in the block's own commit. numpy has no bfloat16:
+          uint16 stands for its bits.
+        """
+
+    def add_tags(self, block: int, tags: Sequence[str]) -> None:
+        """Add tags to an archived block, behind those it has. They are durable on return, and searched by from then on.
+
+        A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).
+        """
+
+    def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Put tensors to an archived block, each in place of the one of its name. They are durable on return.
+
+        What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more).
+        ValueError where one does not fit, and then none is stored.
+        """
+
+    def forget(self, blocks: Sequence[int]) -> None: ...
+    def tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
+        """Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8."""
+
+    def tensor(self, block: int, name: str) -> npt.NDArray[Any]:
+        """Return one of those alone. MemoryNotFoundError where there is none."""
+
+    def tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Return their dtypes, as safetensors names them, and shapes. None of their bytes are read."""
+
+    def infos(
+        self,
+        *,
+        source: str | None = None,
+        tag: str | None = None,
+        since: float | None = None,
+        before: float | None = None,
+        roles: Sequence[str] = [],
+    ) -> list[BlockInfo]:
+        """Return blocks by filters. Without roles it returns every role."""
+
+    def info(self, id: int) -> BlockInfo: ...
+    def pages(self) -> list[PageRef]: ...
+    def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
+    def read_pages(self, pages: Sequence[PageRef], out: npt.NDArray[np.uint8]) -> None: ...
+    def start_read_pages(
+        self, pages: Sequence[PageRef], first_layer: int, layers: int, out: npt.NDArray[np.uint8]
+    ) -> PendingReads:
+        """Read those layers of each page, one after the other. `out` may be used once `wait` has returned."""
+
+    def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]:
+        """Return [Hkv, tokens, D], un-rotated."""
+
+    def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
+    def stream_end(self, stream: int) -> int: ...
 
 class Centre:
     @property
@@ -122,40 +250,6 @@ class Gardener:
     def radius(self, level: int = 0) -> float: ...
     @property
     def nbytes(self) -> int: ...
-
-class GraphNode:
-    """cpp/store/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def level(self) -> int: ...
-    @property
-    def vector(self) -> npt.NDArray[np.float32]: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def linear_sum(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def square_sum(self) -> float: ...
-    @property
-    def created_at(self) -> float: ...
-    @property
-    def updated_at(self) -> float: ...
-
-class GraphEdge:
-    @property
-    def source(self) -> int: ...
-    @property
-    def target(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def weight(self) -> float: ...
-    @property
-    def time(self) -> float: ...
 
 class WalkerPolicy:
     """Decides where a walk goes (cpp/graph/include/everlong/graph/walker.h). Immutable."""
@@ -269,188 +363,6 @@ class Narrow:
         soft: bool = True,
     ) -> None: ...
 
-class FoundGroup:
-    @property
-    def pages(self) -> list[PageRef]: ...
-    @property
-    def page_scores(self) -> list[float]:
-        """Scores of `pages`; minus infinity for a neighbour that nothing found."""
-
-    @property
-    def stream(self) -> int: ...
-    @property
-    def begin(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
-
-    @property
-    def confidence(self) -> float | None:
-        """How likely it holds the answer, 0..1; None as in SearchResult.confidence."""
-
-    @property
-    def walked(self) -> bool:
-        """Whether a walk came to it from another page."""
-
-class SearchResult:
-    @property
-    def groups(self) -> list[FoundGroup]: ...
-    @property
-    def top_mass(self) -> float: ...
-    @property
-    def agreed(self) -> bool: ...
-    @property
-    def decisiveness(self) -> float: ...
-    @property
-    def confidence(self) -> float | None:
-        """How likely one of the groups holds the answer, 0..1: the sum of theirs.
-
-        None where all parts asked have scores that do not tell right from wrong ("mean_pool", "hnsw").
-        """
-
-    @property
-    def signs(self) -> dict[str, float]:
-        """What `confidence` is made of: "odds", and "heads, page" and so on for the parts that were asked."""
-
-    @property
-    def narrowed_by(self) -> str | None:
-        """As in TagTree.narrow; None where the search was not to be narrowed."""
-
-    @property
-    def narrowed_to(self) -> int:
-        """Number of blocks."""
-
-    @property
-    def walk(self) -> WalkReport | None:
-        """The walk of a search that was asked for one."""
-
-class PageRanking:
-    """A part's pages, best first, by one of its granularities."""
-
-    @property
-    def part(self) -> str:
-        """As in FoundGroup.found_by."""
-
-    @property
-    def granularity(self) -> str:
-        """What is scored: for "page" each page alone, for "group" a page with its neighbours.
-
-        Such a group stands at its middle page.
-        """
-
-    @property
-    def pages(self) -> list[PageRef]: ...
-    @property
-    def scores(self) -> list[float]:
-        """Scores of `pages`."""
-
-    @property
-    def whole(self) -> float:
-        """Score of a page that has all that is asked for."""
-
-    @property
-    def unnamed(self) -> float:
-        """The most that a page which is not among these scores."""
-
-class StoreStats:
-    @property
-    def blocks(self) -> int: ...
-    @property
-    def pages(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def payload_bytes(self) -> int: ...
-    @property
-    def tensor_bytes(self) -> dict[str, int]:
-        """Bytes of the blocks' tensors, by their names."""
-
-    @property
-    def graph_nodes(self) -> int: ...
-    @property
-    def graph_edges(self) -> int: ...
-    @property
-    def disk_bytes(self) -> int: ...
-    @property
-    def dead_bytes(self) -> int: ...
-    @property
-    def host_bytes(self) -> int: ...
-    @property
-    def index_bytes(self) -> int: ...
-
-class Damage:
-    @property
-    def block(self) -> int: ...
-    @property
-    def what(self) -> str: ...
-
-class VerifyReport:
-    @property
-    def blocks(self) -> int: ...
-    @property
-    def records(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def damage(self) -> list[Damage]: ...
-    @property
-    def dropped(self) -> list[int]: ...
-
-class StagingBuffer:
-    """Host memory of a TransferEngine's pool, pinned where there is a GPU. It goes back when nobody holds it.
-
-    It must not be touched from a hand-over to the end of its transfer.
-    """
-
-    @property
-    def array(self) -> npt.NDArray[np.uint8]:
-        """The memory itself, [bytes]. It keeps the buffer alive."""
-
-class Transfer:
-    """A batch of copies that was handed over."""
-
-class StreamPoint:
-    """A place in a GPU stream: what had been enqueued there when it was made."""
-
-class TransferEngine:
-    """Moves bytes between host and device through staging buffers, beside what computes. Thread-safe.
-
-    `device` is a GPU's index: copies run on side streams, one a direction. None: the device is the host, and copies run
-    on a worker thread. `stream` is the handle of the stream on which the device's side is used. A transfer begins after
-    the point `after` and after earlier transfers in its direction. Nothing waits for it but what `order_after` and
-    `wait` name. A worker thread knows no streams: its points hold nothing, and `order_after` waits.
-    """
-
-    def __init__(self, device: int | None, pool_bytes: int) -> None: ...
-    def acquire(self, bytes: int) -> StagingBuffer:
-        """Return a buffer of `bytes`. It waits for the oldest transfers when the pool is used up.
-
-        CapacityError when the pool cannot hold it, or what is held was never handed over.
-        """
-
-    def try_acquire(self, bytes: int, keep_free: int = 0) -> StagingBuffer | None:
-        """Do the same without waiting. None where there is no room for it and `keep_free` bytes now, or never."""
-
-    def to_device(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
-        """Copy the whole buffer there, without waiting. `after`: the last use of what lies there."""
-
-    def to_host(self, buffer: StagingBuffer, device_address: int, after: StreamPoint | None = None) -> Transfer:
-        """Fill the whole buffer from there, without waiting. `after`: what writes that."""
-
-    def point_of(self, stream: int) -> StreamPoint:
-        """Return a point for what has been enqueued on the stream so far."""
-
-    def order_after(self, transfer: Transfer, stream: int) -> None:
-        """Start what is enqueued on the stream from now on after the transfer."""
-
-    def wait(self, transfer: Transfer) -> None: ...
-
 class VectorIndex:
     """cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API."""
 
@@ -507,18 +419,106 @@ class NeuralInvertedIndex(VectorIndex):
     ) -> None: ...
     def set_terms(self, id: int, terms: Sequence[int]) -> None: ...
 
-class PendingReads:
-    def wait(self) -> None: ...
+class FoundGroup:
+    @property
+    def pages(self) -> list[PageRef]: ...
+    @property
+    def page_scores(self) -> list[float]:
+        """Scores of `pages`; minus infinity for a neighbour that nothing found."""
 
-class Memory:
-    def search(
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def found_by(self) -> list[str]:
+        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
+
+    @property
+    def confidence(self) -> float | None:
+        """How likely it holds the answer, 0..1; None as in SearchResult.confidence."""
+
+    @property
+    def walked(self) -> bool:
+        """Whether a walk came to it from another page."""
+
+class SearchResult:
+    @property
+    def groups(self) -> list[FoundGroup]: ...
+    @property
+    def top_mass(self) -> float: ...
+    @property
+    def agreed(self) -> bool: ...
+    @property
+    def decisiveness(self) -> float: ...
+    @property
+    def confidence(self) -> float | None:
+        """How likely one of the groups holds the answer, 0..1: the sum of theirs.
+
+        None where all parts asked have scores that do not tell right from wrong ("mean_pool", "hnsw").
+        """
+
+    @property
+    def signs(self) -> dict[str, float]:
+        """What `confidence` is made of: "odds", and "heads, page" and so on for the parts asked."""
+
+    @property
+    def narrowed_by(self) -> str | None:
+        """As in TagTree.narrow; None where the search was not to be narrowed."""
+
+    @property
+    def narrowed_to(self) -> int:
+        """Number of blocks."""
+
+    @property
+    def walk(self) -> WalkReport | None:
+        """The walk of a search that was asked for one."""
+
+class PageRanking:
+    """A part's pages, best first, by one of its granularities."""
+
+    @property
+    def part(self) -> str:
+        """As in FoundGroup.found_by."""
+
+    @property
+    def granularity(self) -> str:
+        """What is scored: for "page" each page alone, for "group" a page with its neighbours.
+
+        Such a group stands at its middle page.
+        """
+
+    @property
+    def pages(self) -> list[PageRef]: ...
+    @property
+    def scores(self) -> list[float]:
+        """Scores of `pages`."""
+
+    @property
+    def whole(self) -> float:
+        """Score of a page that has all that is asked for."""
+
+    @property
+    def unnamed(self) -> float:
+        """The most that a page which is not among these scores."""
+
+class Searcher:
+    """The searches of a memory: cpp/os/include/everlong/os/search.h."""
+
+    def find(
         self,
         *,
-        token_ids: Any,
-        head_queries: Any | None = None,
-        mean_query: Any | None = None,
-        page_query: Any | None = None,
-        meaning_query: Any | None = None,
+        token_ids: npt.NDArray[np.int32],
+        head_queries: npt.NDArray[np.float32] | None = None,
+        mean_query: npt.NDArray[np.float32] | None = None,
+        page_query: npt.NDArray[np.float32] | None = None,
+        meaning_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -534,16 +534,26 @@ class Memory:
         roles: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
-    ) -> SearchResult: ...
+    ) -> SearchResult:
+        """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+
+        meaning_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
+        ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
+        roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
+        discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
+        does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where a part names them;
+        ValueError unless they are finite.
+        """
+
     def rankings(
         self,
         k: int,
         *,
-        token_ids: Any,
-        head_queries: Any | None = None,
-        mean_query: Any | None = None,
-        page_query: Any | None = None,
-        meaning_query: Any | None = None,
+        token_ids: npt.NDArray[np.int32],
+        head_queries: npt.NDArray[np.float32] | None = None,
+        mean_query: npt.NDArray[np.float32] | None = None,
+        page_query: npt.NDArray[np.float32] | None = None,
+        meaning_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -559,79 +569,12 @@ class Memory:
         roles: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
-    ) -> list[PageRanking]: ...
-    @staticmethod
-    def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def open(folder: str, read_only: bool = False, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def import_file(file: str, folder: str | None, host_bytes: int | None = None) -> Memory: ...
-    @staticmethod
-    def repair(folder: str) -> VerifyReport: ...
-    def append(
-        self,
-        *,
-        stream: int,
-        begin: int,
-        end: int,
-        sink_tokens: int,
-        source: str,
-        created_at: float,
-        tags: Sequence[str],
-        token_ids: Any,
-        payload: Any,
-        tensors: Mapping[str, npt.NDArray[Any]] = {},
-        role: str = "read",
-    ) -> int: ...
-    def block_tensors(self, block: int) -> dict[str, npt.NDArray[Any]]: ...
-    def block_tensor(self, block: int, name: str) -> npt.NDArray[Any]: ...
-    def block_tensor_shapes(self, block: int) -> dict[str, tuple[str, tuple[Any, ...]]]: ...
-    def set_retrieval_heads(
-        self,
-        heads: Sequence[tuple[int, int, int]],
-        coarse_from: int = 131072,
-        keys: str = "bf16",
-        device: int | None = None,
-        device_bytes: int = 0,
-    ) -> None: ...
-    def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
-    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]: ...
-    def device_use(self, part: str) -> tuple[int, int]: ...
-    def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None: ...
-    def page_lists(self) -> NeuralInvertedIndex: ...
-    def set_page_router(self, lists: Any, vectors: Any, biases: Any) -> None: ...
-    def add_page_vectors(self, block: int, pages: Any, vectors: Any, terms: Sequence[Sequence[int]] = []) -> None: ...
-    def set_meaning(
-        self,
-        pack: str | None,
-        dimension: int = 0,
-        group_tokens: int = 0,
-        device: int | None = None,
-        device_bytes: int = 0,
-    ) -> None: ...
-    def add_tags(self, block: int, tags: Sequence[str]) -> None: ...
-    def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None: ...
-    def blocks_without_meaning(self) -> list[int]: ...
-    def set_graph(
-        self,
-        *,
-        levels: int = 2,
-        radius: float = 0.0,
-        share: float = 0.7,
-        growth: float = 1.25,
-        most_members: int = 4096,
-        looked_at: int = 2048,
-        seed: int = 0,
-    ) -> None: ...
-    def tend_graph(self, most_blocks: int) -> int: ...
-    def graph(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
-    def graph_node(self, id: int) -> GraphNode: ...
-    def graph_nodes(self, kind: str) -> list[GraphNode]: ...
-    def graph_edges(self, node: int) -> list[GraphEdge]: ...
-    def graph_path(self, source: int, target: int) -> list[int]: ...
-    def save_indexes(self) -> None: ...
-    def take_messages(self) -> list[str]: ...
-    def pages_without_vectors(self) -> list[PageRef]: ...
+    ) -> list[PageRanking]:
+        """Return what each kind finds by itself, in each of its granularities, k best pages each. `find` fuses them.
+
+        Arguments as in `find`; those about groups count nothing. ValueError on k < 1.
+        """
+
     def recent_pages(
         self,
         stream: int,
@@ -657,40 +600,225 @@ class Memory:
         before: float | None = None,
         roles: Sequence[str] = [],
     ) -> list[PageRef]: ...
-    def pages_of(self, stream: int, begin: int, end: int) -> list[PageRef]: ...
-    def read_pages(self, pages: Sequence[PageRef], out: Any) -> None: ...
-    def start_read_pages(self, pages: Sequence[PageRef], first_layer: int, layers: int, out: Any) -> PendingReads: ...
-    def read_keys(self, page: PageRef, layer: int) -> npt.NDArray[np.float32]: ...
-    def page_bytes(self, tokens: int) -> int: ...
-    def token_ids(self, stream: int, begin: int, end: int) -> npt.NDArray[np.int32]: ...
-    def idf(self, token_ids: Any) -> npt.NDArray[np.float32]: ...
-    def pages(self) -> list[PageRef]: ...
-    def blocks(
+    def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
+
+class Indexes:
+    """The index of a memory: cpp/os/include/everlong/os/index.h."""
+
+    def set_retrieval_heads(
+        self,
+        heads: Sequence[tuple[int, int, int]],
+        coarse_from: int = 131072,
+        keys: str = "bf16",
+        device: int | None = None,
+        device_bytes: int = 0,
+    ) -> None:
+        """Set heads as (layer, query_head, kv_head), layers counted among the archived ones.
+
+        From `coarse_from` pages on a search goes by two levels (cpp/index/include/everlong/index/heads.h). keys: how their keys
+        are kept, "bf16", "int8" or "e4m3" (cpp/index/include/everlong/index/key_layout.h). With a `device`, searches scan on
+        that GPU, in at most `device_bytes` of its memory, and on the host where the keys do not fit.
+        """
+
+    def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
+    def device_use(self, part: str) -> tuple[int, int]:
+        """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning"."""
+
+    def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None:
+        """Search by vectors of that encoder from now on. Those of another encoder are dropped."""
+
+    def page_lists(self) -> NeuralInvertedIndex | None: ...
+    def set_page_router(
+        self, lists: npt.NDArray[np.int64], vectors: npt.NDArray[np.float32], biases: npt.NDArray[np.float32]
+    ) -> None: ...
+    def add_page_vectors(
+        self,
+        block: int,
+        pages: npt.NDArray[np.int32],
+        vectors: npt.NDArray[np.float32],
+        terms: Sequence[Sequence[int]] = [],
+    ) -> None:
+        """Add vectors [n, dimension] of pages [n] of the block, ascending, at most 16 each.
+
+        Token ids of each [n] name them where they are searched by lists.
+        """
+
+    def pages_without_vectors(self) -> list[PageRef]:
+        """Return the pages of every block that has no vectors yet, in order of archiving."""
+
+    def set_meaning(
+        self,
+        pack: str | None,
+        dimension: int = 0,
+        group_tokens: int = 0,
+        device: int | None = None,
+        device_bytes: int = 0,
+    ) -> None:
+        """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
+
+        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
+        `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
+        """
+
+    def blocks_without_meaning(self) -> list[int]:
+        """Return ids of blocks without vectors of the pack, in order of archiving; none without set_meaning."""
+
+    def save(self) -> None:
+        """Keep in index/ what took a reading of the payload. What is saved already is not written again."""
+
+    def take_messages(self) -> list[str]:
+        """Return what was wrong with saved indexes, and why the host searched instead of the GPU; each once."""
+
+class GraphNode:
+    """cpp/store/include/everlong/store/graph.h; python/everlong/graph/graph.py is its Python API."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def level(self) -> int: ...
+    @property
+    def vector(self) -> npt.NDArray[np.float32]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def linear_sum(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def square_sum(self) -> float: ...
+    @property
+    def created_at(self) -> float: ...
+    @property
+    def updated_at(self) -> float: ...
+
+class GraphEdge:
+    @property
+    def source(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def time(self) -> float: ...
+
+class BlockGraph:
+    """The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h."""
+
+    def grow(
         self,
         *,
-        source: str | None = None,
-        tag: str | None = None,
-        since: float | None = None,
-        before: float | None = None,
-        roles: Sequence[str] = [],
-    ) -> list[BlockInfo]: ...
-    def block(self, id: int) -> BlockInfo: ...
-    def forget(self, blocks: Sequence[int]) -> None: ...
+        levels: int = 2,
+        radius: float = 0.0,
+        share: float = 0.7,
+        growth: float = 1.25,
+        most_members: int = 4096,
+        looked_at: int = 2048,
+        seed: int = 0,
+    ) -> None:
+        """Grow a graph over the blocks from now on, by the encoder's vectors after set_page_vectors, else the keys'."""
+
+    def tend(self, most_blocks: int) -> int:
+        """Give blocks their nodes, in one commit. Return how many; 0: all have one, or wait for the encoder."""
+
+    def read(self) -> tuple[list[GraphNode], list[GraphEdge]]: ...
+    def node(self, id: int) -> GraphNode: ...
+    def nodes(self, kind: str) -> list[GraphNode]: ...
+    def edges(self, node: int) -> list[GraphEdge]:
+        """Return edges from it and to it."""
+
+    def path(self, source: int, target: int) -> list[int]: ...
+    def tag_buckets(self) -> list[tuple[int, int, int, int, int]]:
+        """Return (year, month, day, stream, blocks) by when their events happened, or they were archived."""
+
+class StoreStats:
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def pages(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def payload_bytes(self) -> int: ...
+    @property
+    def tensor_bytes(self) -> dict[str, int]:
+        """Bytes of the blocks' tensors, by their names."""
+
+    @property
+    def graph_nodes(self) -> int: ...
+    @property
+    def graph_edges(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
+    @property
+    def dead_bytes(self) -> int: ...
+    @property
+    def host_bytes(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+
+class Damage:
+    @property
+    def block(self) -> int: ...
+    @property
+    def what(self) -> str: ...
+
+class VerifyReport:
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def damage(self) -> list[Damage]: ...
+    @property
+    def dropped(self) -> list[int]: ...
+
+class Upkeep:
+    """The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h."""
+
     def flush(self) -> None: ...
     def compact(self) -> int: ...
     def verify(self, repair: bool = False) -> VerifyReport: ...
     def fork(self, folder: str) -> None: ...
     def export_file(self, file: str) -> None: ...
-    def stream_end(self, stream: int) -> int: ...
+    def stats(self) -> StoreStats: ...
+
+class Memory:
+    """One memory: cpp/os/include/everlong/os/memory.h."""
+
+    @staticmethod
+    def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def open(folder: str, read_only: bool = False, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def import_file(file: str, folder: str | None, host_bytes: int | None = None) -> Memory: ...
+    @staticmethod
+    def repair(folder: str) -> VerifyReport: ...
+    @property
+    def blocks(self) -> Blocks: ...
+    @property
+    def search(self) -> Searcher: ...
+    @property
+    def index(self) -> Indexes: ...
+    @property
+    def graph(self) -> BlockGraph: ...
+    @property
+    def upkeep(self) -> Upkeep: ...
+    def page_bytes(self, tokens: int) -> int: ...
     def manifest(self) -> Manifest: ...
     def set_attribute(self, key: str, value: str) -> None: ...
-    def put_file(self, name: str, data: bytes) -> None: ...
+    def put_file(self, name: str, data: bytes) -> None:
+        """Keep bytes that belong to the memory as a whole, in place of what is there. Forks and exports have them."""
+
     def file(self, name: str) -> bytes | None: ...
-    def stats(self) -> StoreStats: ...
     @property
     def read_only(self) -> bool: ...
     def close(self) -> None:
-        """Release lock and files. Every later call raises ClosedError; closing twice does nothing."""
+        """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 
 class MemoryOsConfig:
     """Settings of the Memory OS. Defaults of all fields stand in the C++ headers of the os layer alone."""
@@ -799,6 +927,34 @@ class Recall:
     def span(self) -> tuple[int, int]:
         """For "tombstone": the tokens of the stream that it stands for."""
 
+class Offer:
+    """Something that may come back into the frame: cpp/os/include/everlong/os/offer.h.
+
+    - kind: "page"; "chosen": of the page only `tokens` of its stream; "details": the page names a whole block, which
+      comes as `slots` Detail Tokens, ValueError below 1; "conversation": a page of it, whole.
+    - by, sure: who offers it, and the probability that it is wanted, for people.
+    """
+
+    def __init__(
+        self,
+        page: PageRef,
+        kind: str = "page",
+        tokens: Sequence[int] = [],
+        slots: int = 0,
+        by: str = "",
+        sure: float | None = None,
+    ) -> None: ...
+    @property
+    def page(self) -> PageRef: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def by(self) -> str: ...
+    @property
+    def sure(self) -> float | None: ...
+
 class Placement:
     @property
     def page(self) -> PageRef: ...
@@ -847,18 +1003,8 @@ class MemoryOs:
         """
 
     def stop_archiving(self) -> None: ...
-    def recall(
-        self,
-        pages: Sequence[PageRef],
-        conversation: Sequence[PageRef] = [],
-        kept: Mapping[int, Sequence[int]] = {},
-        details: Sequence[tuple[int, int, int, int, int]] = [],
-    ) -> list[Placement]:
-        """Place pages. kept: by block, the only tokens of its stream that come back of it.
-
-        details: blocks that stand before the pages as Detail Tokens: block, stream, first token, one past the last, and
-        how many slots, ValueError below 1.
-        """
+    def recall(self, offers: Sequence[Offer]) -> list[Placement]:
+        """Replace what was recalled by what fits of these offers, and return where it goes."""
 
     def clear_recalled(self) -> None: ...
     def resume(
@@ -893,7 +1039,7 @@ class MemoryOs:
         Fields: stream, stream_position, state, what, begin, end, tokens, and those below. They are None where there is
         none.
 
-        - restored: dicts of block, stream, begin, end.
+        - restored: dicts of block, stream, begin, end; of Detail Tokens, detail_slots; by and sure, as it was offered.
         - trigger: of a recall, "prompt", "recent", "periodic", "signal" or "tombstone".
         - ended_by: of a block, "length", "sentence", "paragraph", "answer", "turn", "topic", "signal", "question" or
           "text".
@@ -967,7 +1113,8 @@ class MemoryOs:
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
     """Raise ModelMismatchError, which names every field that differs."""
 
-def free_memory_bytes() -> int: ...
+def free_memory_bytes() -> int:
+    """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
 
 FORMAT_VERSION: int
 GRAPH_SHARE: float
