@@ -363,19 +363,18 @@ Status HeadsIndex::Save(const FilePath& file, std::span<const int32_t> kept) con
 Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
                                     std::span<const int32_t> ordinals, const HeadsOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
-  const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
-  if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return corrupt("of other heads");
-  if (header.pages != std::ssize(ordinals)) return corrupt("of other pages");
+  if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return reader.Corrupt("of other heads");
+  if (header.pages != std::ssize(ordinals)) return reader.Corrupt("of other pages");
   std::vector<RetrievalHead> saved(heads.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
-  if (saved != heads) return corrupt("of other heads");
+  if (saved != heads) return reader.Corrupt("of other heads");
   HeadsIndex index(std::move(heads), head_dim, options);
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
-    return corrupt("the length of a key is out of range");
+    return reader.Corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> pages(ordinals.size());
@@ -383,12 +382,12 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
   std::vector<uint32_t> words;
   for (size_t page = 0; page < pages.size(); ++page) {
     const auto [tokens, sinks] = pages[page];
-    if (tokens < 1 || sinks < 0 || sinks > tokens) return corrupt("a page out of range");
+    if (tokens < 1 || sinks < 0 || sinks > tokens) return reader.Corrupt("a page out of range");
     const size_t count = index.keys_.PageWords(tokens);
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is not a number");
+    if (!index.keys_.AreKeys(words, tokens)) return reader.Corrupt("a key is not a number");
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= index.pages());
     while (index.pages() < ordinals[page]) {
@@ -398,7 +397,7 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);
   }
-  if (reader.left() != 0) return corrupt("it has bytes behind its end");
+  if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
   index.keys_.SetLongest(longest);
   index.FollowKeys();
   return index;
