@@ -34,11 +34,11 @@ struct KeyHead {
 
 // What a part needs from a block.
 struct PartNeeds {
-  bool token_ids = false;     // BlockInput::token_ids
-  std::vector<KeyHead> keys;  // BlockInput::keys of these heads
-  bool key_sum = false;       // BlockInput::key_sum
-  bool tensors = false;       // BlockInput::tensors; of a stored block only `tensor_names`, if there are any
-  std::vector<std::string> tensor_names;
+  bool token_ids = false;          // BlockInput::token_ids
+  std::vector<KeyHead> keys = {};  // BlockInput::keys of these heads
+  bool key_sum = false;            // BlockInput::key_sum
+  bool tensors = false;            // BlockInput::tensors; of a stored block only `tensor_names`, if there are any
+  std::vector<std::string> tensor_names = {};
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
   // Return whether a block that is already in the store must be read again for the part.
   [[nodiscard]] bool stored() const { return payload() || tensors; }

@@ -167,7 +167,7 @@ class Memory {
   Result<int64_t> Append(const store::BlockDraft& draft);
 
   // Set the heads that search by attention, how their keys are kept, from how many pages a search has two levels
-  // (HeadsIndex::Search), and the device. It takes the saved heads index where that is the same, or rebuilds it from
+  // (HeadsIndex::Scored), and the device. It takes the saved heads index where that is the same, or rebuilds it from
   // the stored payload. The old index stays until then, on its device too. No heads: no search by them.
   Status SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options = {});
   [[nodiscard]] std::vector<index::RetrievalHead> retrieval_heads() const;
