@@ -345,9 +345,7 @@ class HnswIndex final : public VectorIndex {
     if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
     graph_.maxlevel_ = header.max_level;
     graph_.enterpoint_node_ = header.entry_row;
-    if (!LinksAreRows()) return reader.Corrupt("a link leads to no row");
-    ClearUnusedLinks();
-    return OkStatus();
+    return TakeLinks() ? OkStatus() : reader.Corrupt("a link leads to no row");
   }
 
   // Read a row's links above the lowest level, and take the row in.
@@ -418,8 +416,9 @@ class HnswIndex final : public VectorIndex {
     return hits;
   }
 
-  // Return whether every link of the graph leads to a row, on a level that the row has.
-  [[nodiscard]] bool LinksAreRows() const {
+  // Return whether every link of the graph leads to a row, on a level that the row has. hnswlib prefetches the row of
+  // the next link, also behind the last one. That becomes row 0, whatever a file says.
+  [[nodiscard]] bool TakeLinks() {
     const size_t count = graph_.cur_element_count;
     for (size_t row = 0; row < count; ++row) {
       for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
@@ -429,21 +428,11 @@ class HnswIndex final : public VectorIndex {
         for (size_t i = 1; i <= size; ++i) {
           if (list[i] >= count || graph_.element_levels_[list[i]] < level) return false;
         }
+        const size_t bytes = level == 0 ? graph_.label_offset_ : graph_.size_links_per_element_;
+        std::ranges::fill(std::span(list, bytes / sizeof(hnswlib::linklistsizeint)).subspan(1 + size), 0U);
       }
     }
     return count == 0 || graph_.element_levels_[graph_.enterpoint_node_] == graph_.maxlevel_;
-  }
-
-  // hnswlib prefetches the row of the next link, also behind the last one. Make that row 0, whatever a file says.
-  void ClearUnusedLinks() {
-    for (size_t row = 0; row < graph_.cur_element_count; ++row) {
-      for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
-        auto* const list = graph_.get_linklist_at_level(static_cast<hnswlib::tableint>(row), level);
-        const size_t bytes = level == 0 ? graph_.label_offset_ : graph_.size_links_per_element_;
-        const std::span slots(list, bytes / sizeof(hnswlib::linklistsizeint));
-        std::ranges::fill(slots.subspan(1 + graph_.getListCount(list)), 0U);
-      }
-    }
   }
 
   HnswOptions options_;
