@@ -21,7 +21,8 @@ constexpr int64_t kBlockOfQueries = 16;
 // Candidates kept beyond k, so that fp32 rounding does not decide which are the k best.
 constexpr int32_t kSpare = 16;
 
-float NumberAt(const ScannedRows& rows, const std::byte* row, int64_t i) {
+// Inline, so that ExactScore chooses the storage once and not for every number.
+[[gnu::always_inline]] inline float NumberAt(const ScannedRows& rows, const std::byte* row, int64_t i) {
   float value = 0;
   uint16_t bits = 0;
   switch (rows.storage) {
