@@ -68,7 +68,7 @@ class InvertedLists {
   // Take a vector out of its list. The last member takes its slot.
   void TakeOut(VectorRow row);
   // Return how many more vectors a list may have; below 0 it is too full.
-  [[nodiscard]] int64_t Room(int32_t list) const;
+  [[nodiscard]] int64_t Room(int32_t list) const { return 2 * list_vectors_ - std::ssize(lists_[At(list)].rows); }
   void SplitFullOnes(std::span<const int32_t> filled);
   // Return the ids of the two halves. Each is smaller, and no other list becomes full: splitting ends.
   std::array<int64_t, 2> Split(int32_t list);

@@ -33,8 +33,6 @@ std::vector<int32_t> ListsBeside(const ListCentres& centres, int32_t list) {
 
 }  // namespace
 
-int64_t InvertedLists::Room(int32_t list) const { return 2 * list_vectors_ - std::ssize(lists_[At(list)].rows); }
-
 void InvertedLists::SplitFullOnes(std::span<const int32_t> filled) {
   std::vector<int64_t> full;  // ids: numbers change
   for (const int32_t list : filled) {

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "vector_kernel.h"
-
 namespace everlong::index {
 
 std::vector<int32_t> BestLists(std::span<const float> scores, size_t count, int32_t without) {
@@ -67,10 +65,6 @@ void ListCentres::Drop(int32_t list) {
 void ListCentres::SetRouter(size_t list, std::span<const float> vector, float bias) {
   std::ranges::copy(vector, routers_.begin() + static_cast<std::ptrdiff_t>(list) * width_);
   biases_[list] = bias;
-}
-
-float ListCentres::Nearness(const float* vector, int32_t list) const {
-  return -BestVectorKernel().negative_dot(vector, centroid(At(list)), &width_) - half_squares_[At(list)];
 }
 
 void ListCentres::Score(const CacheLineVector<float>& by, const float* vector, std::vector<float>& scores) const {

@@ -9,6 +9,7 @@
 #include "everlong/base/cache_lines.h"
 #include "everlong/index/index_file.h"
 #include "everlong/index/vector_index.h"
+#include "vector_kernel.h"
 
 namespace everlong::index {
 
@@ -40,7 +41,9 @@ class ListCentres {
   [[nodiscard]] const float* router(size_t list) const { return routers_.data() + list * At(width_); }
   [[nodiscard]] float bias(size_t list) const { return biases_[list]; }
   // Return x . c - |c|^2 / 2 of a vector x [width]: larger is nearer. For one list, or for all of them.
-  [[nodiscard]] float Nearness(const float* vector, int32_t list) const;
+  [[nodiscard]] float Nearness(const float* vector, int32_t list) const {
+    return -BestVectorKernel().negative_dot(vector, centroid(At(list)), &width_) - half_squares_[At(list)];
+  }
   void Nearness(const float* vector, std::vector<float>& of_lists) const;
   // Return what the router says of every list for a query [width].
   [[nodiscard]] std::vector<float> Routed(const float* query) const;
