@@ -51,15 +51,13 @@ void SetMean(std::span<const int64_t> sums, int64_t count, Codes& codes) {
 }  // namespace
 
 CentreIndex::CentreIndex(int32_t dimension, int64_t looked_at, SumsOf sums_of)
-    : dimension_(dimension),
-      width_((int64_t{dimension} + 1) / 2 * 2),
+    : width_((int64_t{dimension} + 1) / 2 * 2),
       looked_at_(looked_at),
       most_code_(MostCode(width_)),
       sums_of_(std::move(sums_of)),
       offset_(static_cast<size_t>(dimension), 0.0),
       middles_(width_) {
   codes_.values.resize(static_cast<size_t>(width_));
-  moved_.values.resize(static_cast<size_t>(width_));
 }
 
 bool CentreIndex::Encode(const Sums& sums, Codes& codes) {

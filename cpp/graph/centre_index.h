@@ -60,7 +60,6 @@ class CentreIndex {
   void Rebuild();
   void ChooseMiddles(std::span<const int64_t> ids);
 
-  int64_t dimension_;
   int64_t width_;
   int64_t looked_at_;
   int32_t most_code_;
@@ -74,7 +73,6 @@ class CentreIndex {
   std::unordered_map<int64_t, Place> places_;
   // Buffers of the current call.
   Codes codes_;
-  Codes moved_;
   CodeRows::Apart of_lists_;
   CodeRows::Apart of_rows_;
   std::vector<Found> order_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "everlong/base/check.h"
@@ -34,10 +35,9 @@ std::vector<uint64_t> HashesOf(std::span<const std::string> names) {
   return hashes;
 }
 
-std::chrono::year_month_day DateOf(double time) {
-  const double clamped = std::clamp(time, -kFarthest, kFarthest);
-  const auto day = static_cast<int64_t>(std::floor(clamped / kSecondsADay));
-  return std::chrono::sys_days(std::chrono::days(day));
+// Return the number of a time's day, from 1970-01-01.
+int32_t DayOf(double time) {
+  return static_cast<int32_t>(std::floor(std::clamp(time, -kFarthest, kFarthest) / kSecondsADay));
 }
 
 }  // namespace
@@ -84,16 +84,9 @@ void TagTree::Numbers::ForEach(const Visit& visit) const {
 }
 
 int32_t TagTree::SlotOf(int64_t block) const {
-  int32_t first = 0;
-  for (int32_t last = entries_.size(); first < last;) {
-    const int32_t middle = first + (last - first) / 2;
-    if (IdOf(entries_[middle]) < block) {
-      first = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  return first < entries_.size() && entries_[first].id == block ? first : -1;
+  const int32_t slot = *std::ranges::partition_point(std::views::iota(0, entries_.size()),
+                                                     [&](int32_t at) { return IdOf(entries_[at]) < block; });
+  return slot < entries_.size() && entries_[slot].id == block ? slot : -1;
 }
 
 void TagTree::Add(int64_t block, double time, int64_t session, std::span<const std::string> tags) {
@@ -106,8 +99,7 @@ void TagTree::Add(int64_t block, double time, int64_t session, std::span<const s
     ++tag.live;
   }
   entries_.push_back(entry);
-  const std::chrono::year_month_day date = DateOf(entry.time);
-  years_[int{date.year()}][unsigned{date.month()}][unsigned{date.day()}][session].Add(slot);
+  days_[{DayOf(entry.time), session}].Add(slot);
   ++live_;
 }
 
@@ -142,16 +134,10 @@ void TagTree::Compact() {
     renumbered.live = tag.live;
     renumber(tag.slots, renumbered.slots);
   }
-  for (const auto& [year, months] : years_) {
-    for (const auto& [month, days] : months) {
-      for (const auto& [day, sessions] : days) {
-        for (const auto& [session, of_session] : sessions) {
-          Numbers renumbered;
-          renumber(of_session, renumbered);
-          if (!renumbered.empty()) kept.years_[year][month][day][session] = std::move(renumbered);
-        }
-      }
-    }
+  for (const auto& [at, of_session] : days_) {
+    Numbers renumbered;
+    renumber(of_session, renumbered);
+    if (!renumbered.empty()) kept.days_[at] = std::move(renumbered);
   }
   kept.live_ = live_;
   *this = std::move(kept);
@@ -166,27 +152,13 @@ std::vector<int32_t> TagTree::InTimes(std::span<const TimeRange> times) const {
   std::vector<int32_t> slots;
   for (const TimeRange& range : times) {
     if (!(range.since < range.before)) continue;
-    const auto first = DateOf(range.since);
-    const auto last = DateOf(range.before);
-    for (auto year = years_.lower_bound(int{first.year()}); year != years_.end() && year->first <= int{last.year()};
-         ++year) {
-      for (const auto& [month, days] : year->second) {
-        const std::chrono::year_month_day begin{std::chrono::year(year->first), std::chrono::month(month),
-                                                std::chrono::day(1)};
-        const std::chrono::year_month_day end{std::chrono::year(year->first), std::chrono::month(month),
-                                              std::chrono::day(31)};
-        if (end < first || last < begin) continue;
-        for (const auto& [day, sessions] : days) {
-          const std::chrono::year_month_day date{begin.year(), begin.month(), std::chrono::day(day)};
-          if (date < first || last < date) continue;
-          for (const auto& [session, of_session] : sessions) {
-            of_session.ForEach([&](int32_t slot) {
-              const Entry& entry = entries_[slot];
-              if (entry.id >= 0 && range.since <= entry.time && entry.time < range.before) slots.push_back(slot);
-            });
-          }
-        }
-      }
+    const int32_t last = DayOf(range.before);
+    for (auto at = days_.lower_bound({DayOf(range.since), INT64_MIN}); at != days_.end() && at->first.day <= last;
+         ++at) {
+      at->second.ForEach([&](int32_t slot) {
+        const Entry& entry = entries_[slot];
+        if (entry.id >= 0 && range.since <= entry.time && entry.time < range.before) slots.push_back(slot);
+      });
     }
   }
   std::ranges::sort(slots);
@@ -267,29 +239,18 @@ int64_t TagTree::bytes() const {
   constexpr int64_t kNodeBytes = 64;  // of maps, as they are allocated
   int64_t bytes = entries_.bytes() + static_cast<int64_t>(tags_.bucket_count() * sizeof(void*));
   for (const auto& [hash, tag] : tags_) bytes += kNodeBytes + tag.slots.bytes();
-  for (const auto& [year, months] : years_) {
-    for (const auto& [month, days] : months) {
-      for (const auto& [day, sessions] : days) {
-        bytes += kNodeBytes;
-        for (const auto& [session, slots] : sessions) bytes += kNodeBytes + slots.bytes();
-      }
-    }
-  }
+  for (const auto& [at, slots] : days_) bytes += kNodeBytes + slots.bytes();
   return bytes;
 }
 
 std::vector<TagTree::Bucket> TagTree::Buckets() const {
   std::vector<Bucket> buckets;
-  for (const auto& [year, months] : years_) {
-    for (const auto& [month, days] : months) {
-      for (const auto& [day, sessions] : days) {
-        for (const auto& [session, slots] : sessions) {
-          int64_t live = 0;
-          slots.ForEach([&](int32_t slot) { live += IsForgotten(slot) ? 0 : 1; });
-          if (live > 0) buckets.push_back({year, month, day, session, live});
-        }
-      }
-    }
+  for (const auto& [at, slots] : days_) {
+    int64_t live = 0;
+    slots.ForEach([&](int32_t slot) { live += IsForgotten(slot) ? 0 : 1; });
+    if (live == 0) continue;
+    const std::chrono::year_month_day date{std::chrono::sys_days(std::chrono::days(at.day))};
+    buckets.push_back({int{date.year()}, unsigned{date.month()}, unsigned{date.day()}, at.session, live});
   }
   return buckets;
 }

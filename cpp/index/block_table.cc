@@ -3,29 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <ranges>
 
+#include "block_filter.h"
 #include "everlong/base/check.h"
 
 namespace everlong::index {
-namespace {
-
-// Return the first of 0 .. count - 1 that is not `before`, as all behind it; count if there is none.
-template <class Before>
-int32_t FirstNot(int32_t count, const Before& before) {
-  int32_t first = 0;
-  for (int32_t last = count; first < last;) {
-    const int32_t middle = first + (last - first) / 2;
-    if (before(middle)) {
-      first = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  return first;
-}
-
-}  // namespace
-
 int32_t BlockTable::Names::Number(std::string_view name) {
   const auto [at, is_new] = numbers.try_emplace(std::string(name), static_cast<int32_t>(names.size()));
   if (is_new) {
@@ -70,7 +53,8 @@ int32_t BlockTable::Append(const NewBlock& block) {
   entry.role = block.role;
   entry.token_crc = block.token_crc;
   sources_.postings[static_cast<size_t>(entry.source)].push_back(number);
-  of(entry.role).postings.push_back(number);
+  OfRole& of_role = roles_[static_cast<size_t>(entry.role)];
+  of_role.postings.push_back(number);
   for (const std::string& tag : block.tags) {
     const int32_t name = tags_.Number(tag);
     std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
@@ -80,8 +64,8 @@ int32_t BlockTable::Append(const NewBlock& block) {
   blocks_.push_back(entry);
   streams_[entry.stream].insert_or_assign(entry.span.begin, number);
   if (!std::isnan(entry.created_at)) by_time_.emplace_hint(by_time_.end(), entry.created_at, number);
-  if (const PageRun pages = ScoredPages(entry); pages.size() > 0) {
-    std::map<int32_t, int32_t>& scored = of(entry.role).scored;
+  if (const PageRun pages = entry.ScoredPages(page_tokens_); pages.size() > 0) {
+    std::map<int32_t, int32_t>& scored = of_role.scored;
     if (!scored.empty() && scored.rbegin()->second == pages.first) {
       scored.rbegin()->second = pages.last;
     } else {
@@ -94,7 +78,8 @@ int32_t BlockTable::Append(const NewBlock& block) {
 }
 
 int32_t BlockTable::NumberOf(int64_t id) const {
-  const int32_t number = FirstNot(blocks_.size(), [&](int32_t at) { return blocks_[at].id < id; });
+  const int32_t number = *std::ranges::partition_point(std::views::iota(0, blocks_.size()),
+                                                       [&](int32_t at) { return blocks_[at].id < id; });
   return number == blocks_.size() || blocks_[number].id != id || blocks_[number].forgotten ? -1 : number;
 }
 
@@ -136,8 +121,8 @@ void BlockTable::Forget(int64_t id) {
     if (stream->second.empty()) streams_.erase(stream);
   }
   by_time_.erase({entry.created_at, number});
-  if (const PageRun gone = ScoredPages(entry); gone.size() > 0) {
-    std::map<int32_t, int32_t>& scored = of(entry.role).scored;
+  if (const PageRun gone = entry.ScoredPages(page_tokens_); gone.size() > 0) {
+    std::map<int32_t, int32_t>& scored = roles_[static_cast<size_t>(entry.role)].scored;
     const auto run = std::prev(scored.upper_bound(gone.first));
     const auto [first, last] = *run;
     if (gone.first == first) {
@@ -164,24 +149,23 @@ std::vector<int32_t> BlockTable::LiveOrdinals() const {
 
 const BlockEntry& BlockTable::BlockOfPage(int32_t ordinal) const {
   EVERLONG_CHECK(ordinal >= 0 && ordinal < pages());
-  return blocks_[FirstNot(blocks_.size(), [&](int32_t number) { return blocks_[number].first_page <= ordinal; }) - 1];
-}
-
-int32_t BlockTable::PageTokens(const BlockEntry& block, int32_t page) const {
-  return static_cast<int32_t>(std::min<int64_t>(page_tokens_, block.span.size() - int64_t{page} * page_tokens_));
-}
-
-int32_t BlockTable::PageSinks(const BlockEntry& block, int32_t page) const {
-  return static_cast<int32_t>(
-      std::clamp<int64_t>(block.sink_tokens - int64_t{page} * page_tokens_, 0, PageTokens(block, page)));
+  const int32_t after = *std::ranges::partition_point(
+      std::views::iota(0, blocks_.size()), [&](int32_t number) { return blocks_[number].first_page <= ordinal; });
+  return blocks_[after - 1];
 }
 
 PageEntry BlockTable::page(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   const int32_t page = ordinal - block.first_page;
   const int64_t begin = block.span.begin + int64_t{page} * page_tokens_;
-  return {block.id,     page,           block.stream, {begin, begin + PageTokens(block, page)}, PageSinks(block, page),
-          block.source, block.forgotten};
+  const int64_t tokens = block.span.size();
+  return {block.id,
+          page,
+          block.stream,
+          {begin, begin + PageTokens(tokens, page_tokens_, page)},
+          PageSinks(tokens, block.sink_tokens, page_tokens_, page),
+          block.source,
+          block.forgotten};
 }
 
 std::vector<int32_t> BlockTable::tags(const BlockEntry& block) const {
@@ -209,196 +193,59 @@ const BlockEntry* BlockTable::BlockAt(int64_t stream, int64_t position) const {
 std::vector<const BlockEntry*> BlockTable::RecentBlocks(int64_t stream, int64_t before, int32_t count,
                                                         const SearchFilter& filter) const {
   std::vector<const BlockEntry*> recent;
-  const Wanted wanted = Resolve(filter);
+  const BlockFilter wanted(*this, filter);
   const auto found = streams_.find(stream);
-  if (found == streams_.end() || wanted.nothing) return recent;
+  if (found == streams_.end()) return recent;
   for (auto at = std::make_reverse_iterator(found->second.lower_bound(before));
        at != found->second.rend() && std::ssize(recent) < count; ++at) {
     const BlockEntry& block = blocks_[at->second];
-    if (block.span.end <= before && Passes(block, wanted)) recent.push_back(&block);
+    if (block.span.end <= before && wanted.Passes(block)) recent.push_back(&block);
   }
   std::ranges::reverse(recent);
   return recent;
 }
 
-int32_t BlockTable::PageThatBegins(int64_t stream, int64_t token) const {
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return -1;
-  const auto after = found->second.upper_bound(token);
-  if (after == found->second.begin()) return -1;
-  const BlockEntry& block = blocks_[std::prev(after)->second];
-  const int64_t into = token - block.span.begin;
-  return token < block.span.end && into % page_tokens_ == 0
-             ? block.first_page + static_cast<int32_t>(into / page_tokens_)
-             : -1;
-}
-
-int32_t BlockTable::PageThatEnds(int64_t stream, int64_t token) const {
-  const auto found = streams_.find(stream);
-  if (found == streams_.end()) return -1;
-  const auto after = found->second.lower_bound(token);
-  if (after == found->second.begin()) return -1;
-  const BlockEntry& block = blocks_[std::prev(after)->second];
-  if (token == block.span.end) return block.pages().last - 1;
-  const int64_t into = token - block.span.begin;
-  return token < block.span.end && into % page_tokens_ == 0
-             ? block.first_page + static_cast<int32_t>(into / page_tokens_) - 1
-             : -1;
+int32_t BlockTable::PageAt(int64_t stream, int64_t token) const {
+  const BlockEntry* const block = BlockAt(stream, token);
+  if (block == nullptr || block->span.begin > token) return -1;
+  return block->first_page + static_cast<int32_t>((token - block->span.begin) / page_tokens_);
 }
 
 int32_t BlockTable::Previous(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal > block.first_page && !block.forgotten) return ordinal - 1;
-  const int32_t before =
-      PageThatEnds(block.stream, block.span.begin + int64_t{ordinal - block.first_page} * page_tokens_);
-  return before >= 0 && BlockOfPage(before).source == block.source ? before : -1;
+  const int64_t begin = page(ordinal).span.begin;
+  const int32_t before = PageAt(block.stream, begin - 1);
+  if (before < 0 || page(before).span.end != begin) return -1;
+  return BlockOfPage(before).source == block.source ? before : -1;
 }
 
 int32_t BlockTable::Next(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal + 1 < block.pages().last && !block.forgotten) return ordinal + 1;
-  const int64_t begin = block.span.begin + int64_t{ordinal - block.first_page} * page_tokens_;
-  const int32_t after = PageThatBegins(block.stream, begin + PageTokens(block, ordinal - block.first_page));
-  return after >= 0 && BlockOfPage(after).source == block.source ? after : -1;
+  const int64_t end = page(ordinal).span.end;
+  const int32_t after = PageAt(block.stream, end);
+  if (after < 0 || page(after).span.begin != end) return -1;
+  return BlockOfPage(after).source == block.source ? after : -1;
 }
 
-BlockTable::Wanted BlockTable::Resolve(const SearchFilter& filter) const {
-  Wanted wanted;
-  wanted.since = filter.since;
-  wanted.before = filter.before;
-  wanted.any_source = filter.sources.empty();
-  wanted.roles = filter.roles.value_or(Roles{Role::kRead, Role::kSaid});
-  const auto distinct = [](std::vector<int32_t>& numbers) {
-    std::ranges::sort(numbers);
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-  };
-  for (const std::string& name : filter.sources) {
-    if (const int32_t number = sources_.Find(name); number >= 0) wanted.sources.push_back(number);
-  }
-  wanted.nothing = !wanted.any_source && wanted.sources.empty();
-  for (const std::string& name : filter.tags) {
-    const int32_t number = tags_.Find(name);
-    wanted.nothing = wanted.nothing || number < 0;
-    wanted.tags.push_back(number);
-  }
-  distinct(wanted.sources);
-  distinct(wanted.tags);
-  return wanted;
-}
-
-bool BlockTable::Passes(const BlockEntry& block, const Wanted& wanted) const {
-  if (!wanted.roles.Has(block.role)) return false;
-  if (!wanted.any_source && !std::ranges::binary_search(wanted.sources, block.source)) return false;
-  if ((wanted.since && !(block.created_at >= *wanted.since)) ||
-      (wanted.before && !(block.created_at < *wanted.before))) {
-    return false;
-  }
-  return std::ranges::all_of(wanted.tags, [&](int32_t tag) {
-    for (int32_t at = 0; at < block.tag_count; ++at) {
-      if (tags_of_blocks_[block.first_tag + at] == tag) return true;
-    }
-    return false;
-  });
-}
-
-std::optional<std::vector<int32_t>> BlockTable::InTime(const Wanted& wanted, size_t most) const {
-  std::vector<int32_t> numbers;
-  const auto first = wanted.since ? by_time_.lower_bound({*wanted.since, -1}) : by_time_.begin();
-  const auto last = wanted.before ? by_time_.lower_bound({*wanted.before, -1}) : by_time_.end();
-  if (wanted.since && wanted.before && !(*wanted.since < *wanted.before)) return numbers;
-  for (auto at = first; at != last; ++at) {
-    if (numbers.size() == most) return std::nullopt;
-    numbers.push_back(at->second);
-  }
-  std::ranges::sort(numbers);
-  return numbers;
-}
-
-std::vector<int32_t> BlockTable::Candidates(const Wanted& wanted) const {
-  size_t of_sources = 0;
-  for (const int32_t source : wanted.sources) of_sources += sources_.postings[static_cast<size_t>(source)].size();
-  const std::vector<int32_t>* of_tag = nullptr;
-  for (const int32_t tag : wanted.tags) {
-    const std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(tag)];
-    if (of_tag == nullptr || postings.size() < of_tag->size()) of_tag = &postings;
-  }
-  auto fewest = static_cast<size_t>(blocks_.size());
-  if (!wanted.any_source) fewest = std::min(fewest, of_sources);
-  if (of_tag != nullptr) fewest = std::min(fewest, of_tag->size());
-  const std::vector<int32_t>* of_role = nullptr;
-  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
-    if (wanted.roles == Roles{role} && of(role).postings.size() < fewest) of_role = &of(role).postings;
-  }
-  if (of_role != nullptr) fewest = of_role->size();
-  if (wanted.since || wanted.before) {
-    // A step in the order of time costs as much as looking at so many blocks in theirs.
-    constexpr size_t kStep = 16;
-    if (auto in_time = InTime(wanted, fewest / kStep + kStep)) return *std::move(in_time);
-  }
-  if (of_role != nullptr) return *of_role;
-  if (of_tag != nullptr && of_tag->size() == fewest) return *of_tag;
-  std::vector<int32_t> numbers;
-  numbers.reserve(fewest);
-  if (!wanted.any_source && of_sources == fewest) {
-    for (const int32_t source : wanted.sources) {
-      const auto middle = std::ssize(numbers);
-      const std::vector<int32_t>& postings = sources_.postings[static_cast<size_t>(source)];
-      numbers.insert(numbers.end(), postings.begin(), postings.end());
-      std::ranges::inplace_merge(numbers, numbers.begin() + middle);
-    }
-    return numbers;
-  }
-  for (int32_t number = 0; number < blocks_.size(); ++number) numbers.push_back(number);
-  return numbers;
-}
-
-PageRun BlockTable::ScoredPages(const BlockEntry& block) const {
-  const int32_t only_sinks =
-      block.sink_tokens >= block.span.size() ? block.page_count : block.sink_tokens / page_tokens_;
-  return {block.first_page + only_sinks, block.pages().last};
-}
-
-PageFilter BlockTable::ResidentPages(int64_t stream, int64_t resident_from) const {
-  std::vector<PageRun> runs;
+PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {
+  const PageFilter pages = BlockFilter(*this, filter).Pages();
   const auto found = streams_.find(stream);
-  if (found == streams_.end()) return {};
+  if (pages.empty() || found == streams_.end()) return pages;
+  std::vector<PageRun> resident;
   auto at = found->second.upper_bound(resident_from);
   if (at != found->second.begin()) --at;
   for (; at != found->second.end(); ++at) {
     const BlockEntry& block = blocks_[at->second];
-    const auto resident = [&](int32_t page) {
-      return block.span.begin + int64_t{page} * page_tokens_ + PageSinks(block, page) >= resident_from;
-    };
-    const int32_t first = FirstNot(block.page_count, [&](int32_t page) { return !resident(page); });
-    runs.push_back({block.first_page + first, block.pages().last});
+    const int32_t first = *std::ranges::partition_point(std::views::iota(0, block.page_count), [&](int32_t page) {
+      const int32_t sinks = PageSinks(block.span.size(), block.sink_tokens, page_tokens_, page);
+      return block.span.begin + int64_t{page} * page_tokens_ + sinks < resident_from;
+    });
+    resident.push_back({block.first_page + first, block.pages().last});
   }
-  std::ranges::sort(runs, {}, &PageRun::first);
-  return PageFilter(runs);
-}
-
-PageFilter BlockTable::PagesOf(Roles roles) const {
-  std::vector<PageRun> runs;
-  for (const Role role : {Role::kRead, Role::kAsked, Role::kSaid}) {
-    if (!roles.Has(role)) continue;
-    const auto middle = std::ssize(runs);
-    for (const auto& [first, last] : of(role).scored) runs.push_back({first, last});
-    std::ranges::inplace_merge(runs, runs.begin() + middle, {}, &PageRun::first);
-  }
-  return PageFilter(runs);
-}
-
-PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {
-  const Wanted wanted = Resolve(filter);
-  PageFilter pages;
-  if (wanted.any_block()) {
-    pages = PagesOf(wanted.roles);
-  } else if (!wanted.nothing) {
-    for (const int32_t number : Candidates(wanted)) {
-      const BlockEntry& block = blocks_[number];
-      if (!block.forgotten && Passes(block, wanted)) pages.Add(ScoredPages(block));
-    }
-  }
-  return pages.empty() ? pages : pages.Without(ResidentPages(stream, resident_from));
+  std::ranges::sort(resident, {}, &PageRun::first);
+  return pages.Without(PageFilter(resident));
 }
 
 int64_t BlockTable::bytes() const {

@@ -1,4 +1,5 @@
-// The kinds of parts in this library. Each has a file of its own: NAME_part.cc defines its NameKind().
+// The kinds of parts in this library. NAME_part.cc defines its NameKind(), block_vectors_part.cc those of MeanPool and
+// Hnsw.
 #pragma once
 
 #include "everlong/index/part_kinds.h"

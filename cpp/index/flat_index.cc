@@ -63,25 +63,6 @@ float EncodeRow(std::span<const float> values, VectorStorage storage, std::byte*
   return 1;
 }
 
-// Return number `i` of an encoded row, without its scale.
-float DecodeNumber(const std::byte* row, size_t i, VectorStorage storage) {
-  float value = 0;
-  uint16_t bits = 0;
-  switch (storage) {
-    case VectorStorage::kFp32:
-      std::memcpy(&value, row + 4 * i, sizeof(value));
-      return value;
-    case VectorStorage::kBf16:
-      std::memcpy(&bits, row + 2 * i, sizeof(bits));
-      return BFloat16ToFloat(bits);
-    case VectorStorage::kInt8:
-      return static_cast<float>(static_cast<int8_t>(row[i]));
-    case VectorStorage::kE4M3:
-      return E4M3ToFloat(static_cast<uint8_t>(row[i]));
-  }
-  return value;
-}
-
 struct Header {
   int32_t dimension = 0;
   uint32_t metric = 0;
@@ -104,25 +85,19 @@ class FlatIndex final : public VectorIndex {
     const std::unique_lock writing(guard_);
     const size_t before = ids_.size();
     size_t named = 0;  // of `ids`, in rows_of_
-    Status refused;
     try {
+      EVERLONG_RETURN_IF_ERROR(CheckNewIds(ids, [this](int64_t id) { return rows_of_.contains(id); }));
       const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
       SetRows(before + ids.size());
-      for (; named < ids.size() && refused.ok(); ++named) {
-        ids_[before + named] = ids[named];
-        refused = Name(ids[named], before + named);
-      }
-      if (refused.ok()) {
-        Encode(padded, before);
-        return OkStatus();
-      }
-      --named;                               // the refused id stays with its old row
+      std::ranges::copy(ids, ids_.begin() + static_cast<std::ptrdiff_t>(before));
+      for (; named < ids.size(); ++named) rows_of_.emplace(ids[named], static_cast<int32_t>(before + named));
+      Encode(padded, before);
+      return OkStatus();
     } catch (const std::exception& error) {  // out of memory
-      refused = CapacityError(std::string("the index cannot grow: ") + error.what());
+      for (const int64_t id : ids.first(named)) rows_of_.erase(id);
+      SetRows(before);
+      return CapacityError(std::string("the index cannot grow: ") + error.what());
     }
-    for (const int64_t id : ids.first(named)) rows_of_.erase(id);
-    SetRows(before);
-    return refused;
   }
 
   int64_t Remove(std::span<const int64_t> ids) override {
@@ -153,24 +128,20 @@ class FlatIndex final : public VectorIndex {
     EVERLONG_RETURN_IF_ERROR(CheckSearch(queries, k, options_.dimension));
     const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
     const std::shared_lock reading(guard_);
-    ScannedRows rows;
-    rows.stored = {rows_.data(), static_cast<int64_t>(row_bytes_), std::ssize(ids_), width_,
-                   HasScale(options_.storage) ? scales_.data() : nullptr};
-    rows.ids = ids_.data();
-    rows.storage = options_.storage;
-    rows.metric = options_.metric;
-    return ScanRows(rows, AllowedRuns(ids_, filter), padded, k);
+    const ScannedRows rows = Rows();
+    return ScanRows(rows, AllowedRuns(rows, filter), padded, k);
   }
 
   std::vector<float> Vector(int64_t id) const override {
     const std::shared_lock reading(guard_);
     const auto found = rows_of_.find(id);
     if (found == rows_of_.end()) return {};
-    const auto row = static_cast<size_t>(found->second);
-    const float scale = HasScale(options_.storage) ? scales_[row] : 1.0F;
+    const ScannedRows rows = Rows();
+    const int32_t row = found->second;
+    const float scale = rows.stored.scales == nullptr ? 1.0F : rows.stored.scales[row];
     std::vector<float> vector(static_cast<size_t>(options_.dimension));
     for (size_t i = 0; i < vector.size(); ++i) {
-      vector[i] = scale * DecodeNumber(rows_.data() + row * row_bytes_, i, options_.storage);
+      vector[i] = scale * StoredNumber(rows, row, static_cast<int64_t>(i));
     }
     return vector;
   }
@@ -193,7 +164,7 @@ class FlatIndex final : public VectorIndex {
     if (header.dimension < 1 || header.metric > static_cast<uint32_t>(Metric::kL2) ||
         header.storage > static_cast<uint32_t>(VectorStorage::kE4M3) || header.count < 0 ||
         std::cmp_greater(header.count, reader.left() / sizeof(int64_t))) {
-      return CorruptError(Quoted(file) + ": header out of range");
+      return reader.Corrupt("header out of range");
     }
     auto index = std::make_unique<FlatIndex>(
         FlatOptions{header.dimension, static_cast<Metric>(header.metric), static_cast<VectorStorage>(header.storage)});
@@ -206,7 +177,10 @@ class FlatIndex final : public VectorIndex {
     index->rows_.resize(count * index->row_bytes_);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(index->rows_)));
     for (size_t row = 0; row < count; ++row) {
-      if (!index->Name(index->ids_[row], row).ok()) return CorruptError(Quoted(file) + ": its ids are invalid");
+      const int64_t id = index->ids_[row];
+      if (id < 0 || !index->rows_of_.emplace(id, static_cast<int32_t>(row)).second) {
+        return reader.Corrupt("its ids are invalid");
+      }
     }
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
@@ -229,17 +203,21 @@ class FlatIndex final : public VectorIndex {
   }
 
  private:
+  [[nodiscard]] ScannedRows Rows() const {
+    ScannedRows rows;
+    rows.stored = {rows_.data(), static_cast<int64_t>(row_bytes_), std::ssize(ids_), width_,
+                   HasScale(options_.storage) ? scales_.data() : nullptr};
+    rows.ids = ids_.data();
+    rows.storage = options_.storage;
+    rows.metric = options_.metric;
+    return rows;
+  }
+
   // Make room for so many rows. Fewer never fails.
   void SetRows(size_t count) {
     rows_.resize(count * row_bytes_);
     if (HasScale(options_.storage)) scales_.resize(count);
     ids_.resize(count);
-  }
-
-  Status Name(int64_t id, size_t row) {
-    if (id < 0) return InvalidArgumentError("id is " + std::to_string(id) + ", expected 0 or more");
-    if (rows_of_.try_emplace(id, static_cast<int32_t>(row)).second) return OkStatus();
-    return AlreadyExistsError("id " + std::to_string(id) + " is in the index");
   }
 
   // Fill the rows from `first`.

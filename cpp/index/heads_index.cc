@@ -55,6 +55,17 @@ std::vector<KeyHead> DistinctKeyHeads(const std::vector<RetrievalHead>& heads) {
   return distinct;
 }
 
+// Split the blocks into passes, so that the sums over `pages` pages fit the workspace.
+std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages) {
+  const auto bytes_a_block = static_cast<int64_t>(static_cast<size_t>(pages) * kBlockRows * sizeof(float));
+  const auto blocks_a_pass = static_cast<size_t>(std::max<int64_t>(1, kWorkspaceBytes / bytes_a_block));
+  std::vector<std::span<const RowBlock>> passes;
+  for (size_t first = 0; first < blocks.size(); first += blocks_a_pass) {
+    passes.push_back(blocks.subspan(first, std::min(blocks_a_pass, blocks.size() - first)));
+  }
+  return passes;
+}
+
 }  // namespace
 
 HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, HeadsOptions options)
@@ -76,8 +87,6 @@ HeadsIndex::HeadsIndex(std::vector<RetrievalHead> heads, int32_t head_dim, Heads
 HeadsIndex::HeadsIndex(HeadsIndex&&) noexcept = default;
 HeadsIndex& HeadsIndex::operator=(HeadsIndex&&) noexcept = default;
 HeadsIndex::~HeadsIndex() = default;
-
-bool HeadsIndex::Takes(std::span<const float> keys) { return std::ranges::all_of(keys, FiniteAsBf16); }
 
 Status HeadsIndex::Add(std::span<const float> keys, int32_t tokens, int32_t sink_tokens) {
   if (tokens < 1) return InvalidArgumentError("page of " + std::to_string(tokens) + " tokens, expected at least 1");
@@ -103,25 +112,15 @@ void HeadsIndex::FollowKeys() {
 
 void HeadsIndex::FollowCoarse() {
   if (key_heads_.empty() || pages() < coarse_from_ || has_no_coarse_) return;
-  if (std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; })) {
-    GiveUpCoarse();
-    return;
+  has_no_coarse_ = std::ranges::any_of(keys_.longest(), [](double longest) { return longest > kLongestCoarse; });
+  if (!has_no_coarse_) {
+    if (coarse_ == nullptr) coarse_ = std::make_unique<CoarseKeys>(static_cast<int32_t>(key_heads_.size()), head_dim_);
+    // Learn from the pages that were there when it first could. So a loaded index answers as the open one did.
+    if (!coarse_->learned()) coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
+    has_no_coarse_ = !coarse_->Follow(keys_);  // only a file can give keys that are longer than it says
   }
-  // Searches score every page until all of this is there.
-  if (coarse_ == nullptr) coarse_ = std::make_unique<CoarseKeys>(static_cast<int32_t>(key_heads_.size()), head_dim_);
-  // Learn from the pages that were there when it first could. So a loaded index answers as the open one did.
-  if (!coarse_->learned()) coarse_->Learn(keys_, page_sinks_, std::min(std::max(coarse_from_, 1), pages()));
-  if (coarse_->Follow(keys_)) {
-    searched_coarse_->store(coarse_.get());
-  } else {
-    GiveUpCoarse();  // only a file can give keys that are longer than it says
-  }
-}
-
-// Keep the object itself, because searches may be using it.
-void HeadsIndex::GiveUpCoarse() {
-  has_no_coarse_ = true;
-  searched_coarse_->store(nullptr);
+  // Searches score every page until all of this is there. The object itself stays, because they may be using it.
+  searched_coarse_->store(has_no_coarse_ ? nullptr : coarse_.get());
 }
 
 void HeadsIndex::SkipTo(int32_t page) {
@@ -216,47 +215,10 @@ PageFilter HeadsIndex::ScoredPages(const PageFilter& filter) const {
   return scored;
 }
 
-ScannedKeys HeadsIndex::ExactKeys() const { return {keys_, head_dim_, Level::kExact, page_sinks_}; }
-
-ScannedKeys HeadsIndex::KeysOf(const CoarseKeys& coarse) const {
-  return {coarse.tiles(), CoarseKeys::DimsOf(head_dim_), Level::kCoarse, page_sinks_};
-}
-
-std::vector<std::span<const RowBlock>> HeadsIndex::Passes(std::span<const RowBlock> blocks, int32_t pages) {
-  const auto bytes_a_block = static_cast<int64_t>(static_cast<size_t>(pages) * kBlockRows * sizeof(float));
-  const auto blocks_a_pass = static_cast<size_t>(std::max<int64_t>(1, kWorkspaceBytes / bytes_a_block));
-  std::vector<std::span<const RowBlock>> passes;
-  for (size_t first = 0; first < blocks.size(); first += blocks_a_pass) {
-    passes.push_back(blocks.subspan(first, std::min(blocks_a_pass, blocks.size() - first)));
-  }
-  return passes;
-}
-
-Result<std::vector<float>> HeadsIndex::Mass(std::span<const float> q, std::span<const float> weights,
-                                            const PageFilter& filter) const {
-  EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights, nullptr));
-  std::vector<float> mass(static_cast<size_t>(pages()), 0.0F);
-  const PageFilter pages_scored = ScoredPages(filter);
-  const PagePositions scored(pages_scored);
-  const std::optional<std::vector<float>> on_device = MassOnDevice(blocks, scored);
-  const std::vector<float> of_scored = on_device ? *on_device : MassOf(blocks, scored);
-  scored.ForEach(0, scored.size(), [&](int32_t position, int32_t page) {
-    mass[static_cast<size_t>(page)] = of_scored[static_cast<size_t>(position)];
-  });
-  return mass;
-}
-
-std::optional<std::vector<float>> HeadsIndex::MassOnDevice(std::span<const RowBlock> blocks,
-                                                           const PagePositions& scored) const {
-  if (mirror_ == nullptr) return std::nullopt;
-  return mirror_->Mass(keys_, blocks, scored, page_sinks_);
-}
-
 std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const {
   std::vector<float> mass(static_cast<size_t>(scored.size()), 0.0F);
   if (mass.empty()) return mass;
-  const ScannedKeys keys = ExactKeys();
+  const ScannedKeys keys = {keys_, head_dim_, Level::kExact, page_sinks_};
   for (const std::span<const RowBlock> pass : Passes(blocks, scored.size())) {
     const HeadsScan scan(keys, pass, scored, ReferencesOf(keys, pass, scored));
     scan.AddMass(std::vector<double>(pass.size() * kBlockRows, 1.0), mass);
@@ -267,7 +229,7 @@ std::vector<float> HeadsIndex::MassOf(std::span<const RowBlock> blocks, const Pa
 HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
                                                   const CoarseKeys& coarse_keys, const Beside& beside) const {
   const PagePositions scored(pages);
-  const ScannedKeys coarse = KeysOf(coarse_keys);
+  const ScannedKeys coarse = {coarse_keys.tiles(), CoarseKeys::DimsOf(head_dim_), Level::kCoarse, page_sinks_};
   const auto passes = Passes(blocks, scored.size());
   std::vector<std::vector<float>> references;
   std::vector<std::vector<double>> totals;
@@ -301,7 +263,7 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   const PagePositions survivors(left.pages);
 
   left.mass.resize(chosen.size(), 0.0F);
-  const ScannedKeys exact = ExactKeys();
+  const ScannedKeys exact = {keys_, head_dim_, Level::kExact, page_sinks_};
   for (size_t at = 0; at < passes.size(); ++at) {
     // The part of a row's softmax outside the survivors is known only from the coarse level.
     std::vector<double> shares(totals[at].size());
@@ -315,14 +277,6 @@ HeadsIndex::Survivors HeadsIndex::MassOfSurvivors(std::span<const RowBlock> bloc
   return left;
 }
 
-Result<std::vector<Hit>> HeadsIndex::Search(std::span<const float> q, std::span<const float> weights, int32_t k,
-                                            const PageFilter& filter) const {
-  if (k < 1) return InvalidArgumentError("k is " + std::to_string(k) + ", expected at least 1");
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> hits, Scored(q, weights, filter));
-  KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
-  return hits;
-}
-
 Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<const float> weights,
                                             const PageFilter& filter, const Beside& beside) const {
   EVERLONG_RETURN_IF_ERROR(CheckQuery(q, weights));
@@ -334,7 +288,9 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
   }
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RowBlock> blocks, MakeRowBlocks(q, weights, coarse));
   std::vector<float> mass;
-  if (std::optional<std::vector<float>> on_device = MassOnDevice(blocks, PagePositions(pages))) {
+  std::optional<std::vector<float>> on_device;
+  if (mirror_ != nullptr) on_device = mirror_->Mass(keys_, blocks, PagePositions(pages), page_sinks_);
+  if (on_device) {
     mass = *std::move(on_device);
   } else if (coarse != nullptr) {
     Survivors survivors = MassOfSurvivors(blocks, pages, *coarse, beside);
@@ -363,19 +319,18 @@ Status HeadsIndex::Save(const FilePath& file, std::span<const int32_t> kept) con
 Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalHead> heads, int32_t head_dim,
                                     std::span<const int32_t> ordinals, const HeadsOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, MagicOf(options.keys)));
-  const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
-  if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return corrupt("of other heads");
-  if (header.pages != std::ssize(ordinals)) return corrupt("of other pages");
+  if (header.head_dim != head_dim || header.heads != std::ssize(heads)) return reader.Corrupt("of other heads");
+  if (header.pages != std::ssize(ordinals)) return reader.Corrupt("of other pages");
   std::vector<RetrievalHead> saved(heads.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(saved)));
-  if (saved != heads) return corrupt("of other heads");
+  if (saved != heads) return reader.Corrupt("of other heads");
   HeadsIndex index(std::move(heads), head_dim, options);
   std::vector<double> longest(index.key_heads_.size());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(longest)));
   if (!std::ranges::all_of(longest, [](double length) { return length >= 0 && std::isfinite(length); })) {
-    return corrupt("the length of a key is out of range");
+    return reader.Corrupt("the length of a key is out of range");
   }
   if (ordinals.size() > reader.left() / sizeof(PageHeader)) return reader.Truncated();
   std::vector<PageHeader> pages(ordinals.size());
@@ -383,12 +338,12 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
   std::vector<uint32_t> words;
   for (size_t page = 0; page < pages.size(); ++page) {
     const auto [tokens, sinks] = pages[page];
-    if (tokens < 1 || sinks < 0 || sinks > tokens) return corrupt("a page out of range");
+    if (tokens < 1 || sinks < 0 || sinks > tokens) return reader.Corrupt("a page out of range");
     const size_t count = index.keys_.PageWords(tokens);
     if (count > reader.left() / sizeof(uint32_t)) return reader.Truncated();
     words.resize(count);
     EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(words)));
-    if (!index.keys_.AreKeys(words, tokens)) return corrupt("a key is not a number");
+    if (!index.keys_.AreKeys(words, tokens)) return reader.Corrupt("a key is not a number");
     if (ordinals[page] < 0) continue;
     EVERLONG_CHECK(ordinals[page] >= index.pages());
     while (index.pages() < ordinals[page]) {
@@ -398,7 +353,7 @@ Result<HeadsIndex> HeadsIndex::Load(const FilePath& file, std::vector<RetrievalH
     index.keys_.AddWords(words, tokens);
     index.page_sinks_.push_back(sinks);
   }
-  if (reader.left() != 0) return corrupt("it has bytes behind its end");
+  if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
   index.keys_.SetLongest(longest);
   index.FollowKeys();
   return index;
@@ -413,9 +368,7 @@ HeadsOptions HeadsIndex::options() const {
   return options;
 }
 
-DeviceUse HeadsIndex::device_use() const {
-  return mirror_ == nullptr ? DeviceUse{} : DeviceUse{mirror_->bytes(), mirror_->scans()};
-}
+DeviceUse HeadsIndex::device_use() const { return mirror_ == nullptr ? DeviceUse{} : mirror_->use(); }
 
 Status HeadsIndex::TakeDeviceFailure() const { return mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure(); }
 

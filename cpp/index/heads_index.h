@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,7 +23,6 @@ namespace everlong::index {
 
 class HeadsMirror;
 struct RowBlock;
-struct ScannedKeys;
 
 // One thread at a time adds and forgets. Searches run beside it, over pages that were there before they began and are
 // not forgotten while they run (Part). Keys take key_heads * D * 2 bytes a token in bf16, and half of that in int8 and
@@ -38,12 +36,8 @@ class HeadsIndex {
   ~HeadsIndex();
 
   [[nodiscard]] const std::vector<RetrievalHead>& heads() const { return heads_; }
-  using KeyHead = index::KeyHead;
   // Return the distinct (layer, kv_head) whose keys Add needs, in its order.
   [[nodiscard]] const std::vector<KeyHead>& key_heads() const { return key_heads_; }
-
-  // Return whether Add takes these keys: each must be a finite bf16.
-  [[nodiscard]] static bool Takes(std::span<const float> keys);
 
   // Add the next page ordinal. keys [key_heads, tokens, D] fp32 un-rotated; the first `sink_tokens` (0..tokens) are not
   // scored. kInvalidArgument on a wrong size, no tokens, or a key that is not a finite bf16; nothing has changed then.
@@ -53,25 +47,17 @@ class HeadsIndex {
   // Make a page empty, and remove its keys.
   void Forget(int32_t page);
 
-  // Return the mass of every page [pages()]: the sum over heads and question tokens of weight[t] * softmax mass. It is
-  // 0 for a page that is not allowed or has no token to score. q [tokens, heads, D] fp32 (heads in the order of
-  // heads()) is rounded to bf16. Keys are as they are kept (KeyStorage). weights [tokens] are >= 0. The softmax runs
-  // over the allowed pages only. Every score counts, to 2^-126 of the largest. It takes one pass over the keys, one for
-  // every few hundred query rows of a long question, and two where scores may differ by more than 2^80. It makes no
-  // [tokens x archive] matrix. The number of threads does not change the result; a device adds in another order.
-  // kInvalidArgument on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
-  [[nodiscard]] Result<std::vector<float>> Mass(std::span<const float> q, std::span<const float> weights,
-                                                const PageFilter& filter) const;
-
-  // Return the k pages of largest mass, best first, ties by the older page, without pages that have no mass. Where at
-  // least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses a tenth
-  // of them. Only these are scored as Mass does. The rest of a row's softmax is taken from the coarse scores. A device
-  // scores every page exactly. kInvalidArgument on k < 1 and as Mass.
-  [[nodiscard]] Result<std::vector<Hit>> Search(std::span<const float> q, std::span<const float> weights, int32_t k,
-                                                const PageFilter& filter) const;
-
-  // Return the pages that Search chooses its best from, ascending, with their mass. Where every page is scored, these
-  // are all that have mass. Where the coarse level chooses, the pages beside() its kWidened best are scored too.
+  // Return the pages that `filter` allows and that have mass, ascending, with their mass. That is the sum over heads
+  // and question tokens of weight[t] * softmax mass. q [tokens, heads, D] fp32 (heads in the order of heads()) is
+  // rounded to bf16. Keys are as they are kept (KeyStorage). weights [tokens] are >= 0. The softmax runs over the
+  // allowed pages only. Every score counts, to 2^-126 of the largest. It takes one pass over the keys, one for every
+  // few hundred query rows of a long question, and two where scores may differ by more than 2^80. It makes no [tokens x
+  // archive] matrix. The number of threads does not change the result; a device adds in another order. kInvalidArgument
+  // on a wrong size, a value that is not finite, a negative weight, or if scores would overflow.
+  //
+  // Where at least `coarse_from` pages are allowed, every page's largest score along a few axes (coarse_keys.h) chooses
+  // a tenth of them, and the pages beside() its kWidened best. Only these are scored so. The rest of a row's softmax is
+  // taken from the coarse scores. A device scores every page exactly.
   using Beside = std::function<PageNeighbours::Pair(int32_t page)>;
   [[nodiscard]] Result<std::vector<Hit>> Scored(std::span<const float> q, std::span<const float> weights,
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
@@ -102,10 +88,6 @@ class HeadsIndex {
                                                             const CoarseKeys* coarse) const;
   // Return the pages that `filter` allows and that hold more than sinks.
   [[nodiscard]] PageFilter ScoredPages(const PageFilter& filter) const;
-  [[nodiscard]] ScannedKeys ExactKeys() const;
-  [[nodiscard]] ScannedKeys KeysOf(const CoarseKeys& coarse) const;
-  // Split the blocks into passes, so that the sums over `pages` pages fit the workspace.
-  static std::vector<std::span<const RowBlock>> Passes(std::span<const RowBlock> blocks, int32_t pages);
   [[nodiscard]] std::vector<float> MassOf(std::span<const RowBlock> blocks, const PagePositions& scored) const;
   // The pages that the first level leaves, and their mass.
   struct Survivors {
@@ -114,13 +96,9 @@ class HeadsIndex {
   };
   [[nodiscard]] Survivors MassOfSurvivors(std::span<const RowBlock> blocks, const PageFilter& pages,
                                           const CoarseKeys& coarse, const Beside& beside) const;
-  // Return what MassOf finds, from the device; none when the host must scan.
-  [[nodiscard]] std::optional<std::vector<float>> MassOnDevice(std::span<const RowBlock> blocks,
-                                                               const PagePositions& scored) const;
   // Bring the device, and the coarse level where there is to be one, up to date with the keys.
   void FollowKeys();
   void FollowCoarse();
-  void GiveUpCoarse();
 
   std::vector<RetrievalHead> heads_;
   std::vector<KeyHead> key_heads_;

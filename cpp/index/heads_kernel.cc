@@ -15,43 +15,16 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 EVERLONG_KERNEL_AVX512_BF16
 namespace avx512_bf16 {
 #define EVERLONG_KERNEL_LANES 16
-#define EVERLONG_KERNEL_ROWS 8
 #define EVERLONG_KERNEL_BF16
 #include "heads_kernel_body.inc"
 #undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_ROWS
 #undef EVERLONG_KERNEL_BF16
 }  // namespace avx512_bf16
 EVERLONG_KERNEL_END
-
-EVERLONG_KERNEL_AVX512
-namespace avx512 {
-#define EVERLONG_KERNEL_LANES 16
-#define EVERLONG_KERNEL_ROWS 8
-#include "heads_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_ROWS
-}  // namespace avx512
-EVERLONG_KERNEL_END
-
-EVERLONG_KERNEL_AVX2
-namespace avx2 {
-#define EVERLONG_KERNEL_LANES 8
-#define EVERLONG_KERNEL_ROWS 4
-#include "heads_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_ROWS
-}  // namespace avx2
-EVERLONG_KERNEL_END
 #endif
 
-namespace portable {
-#define EVERLONG_KERNEL_LANES 4
-#define EVERLONG_KERNEL_ROWS 4
-#include "heads_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_ROWS
-}  // namespace portable
+#define EVERLONG_KERNEL_BODY "heads_kernel_body.inc"
+#include "each_instruction_set.inc"
 
 }  // namespace
 

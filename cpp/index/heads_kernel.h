@@ -1,5 +1,5 @@
-// The arithmetic of HeadsIndex::Mass for one page and one block of query rows, in the best instruction set of this CPU.
-// Scores are in powers of two: rows were multiplied by log2(e) / sqrt(D), so exp(x) is 2^score.
+// The arithmetic of HeadsIndex::Scored for one page and one block of query rows, in the best instruction set of this
+// CPU. Scores are in powers of two: rows were multiplied by log2(e) / sqrt(D), so exp(x) is 2^score.
 #pragma once
 
 #include <cstdint>

@@ -34,18 +34,10 @@ struct JobPlaces {
 
 }  // namespace
 
-HeadsMirror::HeadsMirror(std::shared_ptr<IndexDevice> device, int64_t most_bytes)
-    : room_(std::move(device), most_bytes) {}
-
-HeadsMirror::~HeadsMirror() = default;
-
 void HeadsMirror::Follow(const KeyTiles& keys) {
   const std::scoped_lock lock(mutex_);
   if (given_up_) return;
-  if (Status taken = TakeIn(keys); !taken.ok()) {
-    failure_ = std::move(taken);
-    GiveUp();
-  }
+  if (Status taken = TakeIn(keys); !taken.ok()) GiveUp(std::move(taken));
 }
 
 Status HeadsMirror::TakeIn(const KeyTiles& keys) {
@@ -71,8 +63,7 @@ void HeadsMirror::Forget(const KeyTiles& keys, int32_t page) {
   if (given_up_ || pages_[static_cast<size_t>(page)] == nullptr) return;
   std::byte* const at = std::exchange(pages_[static_cast<size_t>(page)], nullptr);
   if (Status removed = room_.Remove(at, std::ssize(std::as_bytes(keys.words(page)))); !removed.ok()) {
-    failure_ = std::move(removed);
-    GiveUp();
+    GiveUp(std::move(removed));
   }
 }
 
@@ -143,25 +134,9 @@ Status HeadsMirror::AddMassOfPass(const KeyTiles& keys, std::span<const RowBlock
   return OkStatus();
 }
 
-void HeadsMirror::GiveUp() {
-  given_up_ = true;
-  room_.GiveBack();
+void HeadsMirror::GiveUp(Status why) {
+  DeviceMirror::GiveUp(std::move(why));
   pages_.clear();
-}
-
-int64_t HeadsMirror::bytes() const {
-  const std::scoped_lock lock(mutex_);
-  return room_.bytes();
-}
-
-int64_t HeadsMirror::scans() const {
-  const std::scoped_lock lock(mutex_);
-  return scans_;
-}
-
-Status HeadsMirror::TakeFailure() {
-  const std::scoped_lock lock(mutex_);
-  return std::exchange(failure_, OkStatus());
 }
 
 }  // namespace everlong::index

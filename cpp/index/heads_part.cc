@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "built_in_parts.h"
+#include "device_mirror.h"
 #include "everlong/index/heads.h"
 #include "heads_index.h"
+#include "key_codes.h"
 #include "page_neighbours.h"
 #include "ranked.h"
 
@@ -23,16 +25,12 @@ class HeadsPart final : public Part {
   HeadsPart(const PartContext& context, std::vector<RetrievalHead> heads, HeadsOptions options)
       : context_(context), index_(std::move(heads), context.head_dim, std::move(options)) {}
 
-  PartNeeds needs() const override {
-    PartNeeds needs;
-    needs.keys = index_.key_heads();
-    return needs;
-  }
+  PartNeeds needs() const override { return {.keys = index_.key_heads()}; }
 
   Status Check(const BlockInput& block) const override {
     std::vector<float> room;
     for (int32_t page = 0; page < block.page_count(); ++page) {
-      if (HeadsIndex::Takes(block.keys->Page(page, index_.key_heads(), room))) continue;
+      if (std::ranges::all_of(block.keys->Page(page, index_.key_heads(), room), FiniteAsBf16)) continue;
       return InvalidArgumentError("payload holds keys that are NaN or infinite in bf16");
     }
     return OkStatus();
@@ -105,10 +103,7 @@ class HeadsPart final : public Part {
   DeviceUse device_use() const override { return index_.device_use(); }
 
   std::vector<std::string> TakeMessages() const override {
-    const Status failure = index_.TakeDeviceFailure();
-    if (failure.ok()) return {};
-    std::string message("the retrieval heads are searched on the host (");
-    return {message.append(failure.message()).append(")")};
+    return MessagesOf(index_.TakeDeviceFailure(), "the retrieval heads");
   }
 
  private:

@@ -122,7 +122,8 @@ class HnswIndex final : public VectorIndex {
   Status Add(std::span<const int64_t> ids, std::span<const float> vectors) override {
     EVERLONG_RETURN_IF_ERROR(CheckVectors(vectors, std::ssize(ids), options_.dimension, "vectors"));
     const std::scoped_lock writing(writer_);
-    EVERLONG_RETURN_IF_ERROR(CheckNew(ids));
+    EVERLONG_RETURN_IF_ERROR(
+        CheckNewIds(ids, [this](int64_t id) { return graph_.label_lookup_.contains(static_cast<size_t>(id)); }));
     const std::vector<float> padded = PadVectors(vectors, options_.dimension, options_.metric);
     for (size_t first = 0; first < ids.size(); first += kAddedAtOnce) {
       const size_t count = std::min(kAddedAtOnce, ids.size() - first);
@@ -160,37 +161,22 @@ class HnswIndex final : public VectorIndex {
     const std::vector<float> padded = PadVectors(queries, options_.dimension, options_.metric);
     const std::shared_lock reading(guard_);
     const ScannedRows rows = Rows();
-    RowRuns runs;
-    int64_t allowed = Live();
-    const bool known = !filter.all() || allowed <= options_.exact_below;
-    if (known) {
-      runs = AllowedRuns(row_ids_, filter);
-      allowed = runs.rows;
-    }
-    if (known && ScanIsCheaper(allowed)) return ScanRows(rows, runs, padded, k);
-
-    const int64_t count = std::ssize(padded) / width_;
-    std::vector<VectorHits> hits(static_cast<size_t>(count));
     FilterFunctor functor(filter);
-    std::atomic<bool> failed = false;
-    ForEachTaken(count, 1, [&](int64_t query) {
-      try {
-        hits[static_cast<size_t>(query)] =
-            SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
-      } catch (const std::exception&) {
-        failed = true;
-      }
-    });
-    if (failed) return CapacityError("no memory for a search");
-    const auto wanted = static_cast<size_t>(std::min<int64_t>(k, allowed));
-    for (int64_t query = 0; query < count; ++query) {
-      // The graph is approximate: now and then it finds fewer than there are.
-      if (hits[static_cast<size_t>(query)].size() >= wanted) continue;
-      if (!known && runs.rows == 0) runs = AllowedRuns(row_ids_, filter);
-      const auto row = std::span(padded).subspan(static_cast<size_t>(query * width_), static_cast<size_t>(width_));
-      hits[static_cast<size_t>(query)] = std::move(ScanRows(rows, runs, row, k)[0]);
-    }
-    return hits;
+    const auto search = [&](std::span<VectorHits> hits) -> Status {
+      std::atomic<bool> failed = false;
+      ForEachTaken(std::ssize(hits), 1, [&](int64_t query) {
+        try {
+          hits[static_cast<size_t>(query)] =
+              SearchGraph(rows, padded.data() + query * width_, k, filter.all() ? nullptr : &functor);
+        } catch (const std::exception&) {
+          failed = true;
+        }
+      });
+      return failed ? CapacityError("no memory for a search") : OkStatus();
+    };
+    return SearchOrScan(
+        {rows, Live(), options_.exact_below}, filter, padded, k,
+        [this](int64_t allowed) { return ScanIsCheaper(allowed); }, search);
   }
 
   std::vector<float> Vector(int64_t id) const override {
@@ -212,7 +198,6 @@ class HnswIndex final : public VectorIndex {
 
   static Result<std::unique_ptr<VectorIndex>> Load(const FilePath& file) {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
-    const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
     Header header;
     EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
     const HnswOptions& options = header.options;
@@ -221,7 +206,7 @@ class HnswIndex final : public VectorIndex {
         std::cmp_greater(header.count, reader.left() / sizeof(float)) ||
         (header.count > 0 ? header.entry_row >= header.count || header.max_level < 0
                           : header.entry_row != kNoRow || header.max_level != kNoLevel)) {
-      return corrupt("header out of range");
+      return reader.Corrupt("header out of range");
     }
     const auto count = static_cast<size_t>(header.count);
     // Allocate no more than the file can hold, except the room of an empty index.
@@ -236,41 +221,7 @@ class HnswIndex final : public VectorIndex {
     } catch (const std::exception& error) {  // out of memory
       return CapacityError(Quoted(file) + ": " + error.what());
     }
-    auto& graph = index->graph_;
-    if (count > reader.left() / graph.size_data_per_element_) return reader.Truncated();
-    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<int>(graph.element_levels_).first(count)));
-    EVERLONG_RETURN_IF_ERROR(
-        reader.ReadAll(std::span<char>(graph.data_level0_memory_, count * graph.size_data_per_element_)));
-    for (size_t row = 0; row < count; ++row) {
-      const int level = graph.element_levels_[row];
-      const auto id = static_cast<int64_t>(graph.getExternalLabel(static_cast<hnswlib::tableint>(row)));
-      const bool deleted = graph.isMarkedDeleted(static_cast<hnswlib::tableint>(row));
-      // A row counts as the graph's own once all of it is there, so that the destructor frees what was allocated.
-      graph.element_levels_[row] = 0;
-      graph.cur_element_count = row + 1;
-      if (level < 0 || level > header.max_level || id < 0) return corrupt("a row out of range");
-      if (level > 0) {
-        const size_t bytes = static_cast<size_t>(level) * graph.size_links_per_element_;
-        if (bytes > reader.left()) return reader.Truncated();
-        graph.linkLists_[row] = static_cast<char*>(std::malloc(bytes + kSpareLink));  // hnswlib frees it
-        EVERLONG_CHECK(graph.linkLists_[row] != nullptr);
-        graph.element_levels_[row] = level;
-        index->link_bytes_ += bytes;
-        EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<char>(graph.linkLists_[row], bytes)));
-      }
-      index->row_ids_.push_back(deleted ? kNoId : id);
-      if (deleted) {
-        index->free_rows_.push_back(static_cast<hnswlib::tableint>(row));
-        graph.num_deleted_ += 1;
-      } else if (!graph.label_lookup_.emplace(static_cast<size_t>(id), static_cast<hnswlib::tableint>(row)).second) {
-        return corrupt("an id is there twice");
-      }
-    }
-    if (reader.left() != 0) return corrupt("it has bytes behind its end");
-    graph.maxlevel_ = header.max_level;
-    graph.enterpoint_node_ = header.entry_row;
-    if (!index->LinksAreRows()) return corrupt("a link leads to no row");
-    index->ClearUnusedLinks();
+    EVERLONG_RETURN_IF_ERROR(index->Read(reader, header));
     return std::unique_ptr<VectorIndex>(std::move(index));
   }
 
@@ -336,22 +287,6 @@ class HnswIndex final : public VectorIndex {
     return allowed <= options_.exact_below || static_cast<double>(allowed) * static_cast<double>(allowed) <= visited;
   }
 
-  [[nodiscard]] Status CheckNew(std::span<const int64_t> ids) const {
-    std::vector<int64_t> sorted(ids.begin(), ids.end());
-    std::ranges::sort(sorted);
-    if (!sorted.empty() && sorted.front() < 0) {
-      return InvalidArgumentError("id is " + std::to_string(sorted.front()) + ", expected 0 or more");
-    }
-    const auto twice = std::ranges::adjacent_find(sorted);
-    if (twice != sorted.end()) return AlreadyExistsError("id " + std::to_string(*twice) + " is named twice");
-    for (const int64_t id : ids) {
-      if (graph_.label_lookup_.contains(static_cast<size_t>(id))) {
-        return AlreadyExistsError("id " + std::to_string(id) + " is in the index");
-      }
-    }
-    return OkStatus();
-  }
-
   // `to_come`: how many vectors all batches of this call have, with this one.
   Status AddSome(std::span<const int64_t> ids, const float* vectors, size_t to_come) {
     const size_t reused = std::min(ids.size(), free_rows_.size());
@@ -399,6 +334,49 @@ class HnswIndex final : public VectorIndex {
     return writer.Commit();
   }
 
+  // Read what SaveRows wrote behind the header, into an index with room for it.
+  Status Read(IndexFileReader& reader, const Header& header) {
+    const auto count = static_cast<size_t>(header.count);
+    if (count > reader.left() / graph_.size_data_per_element_) return reader.Truncated();
+    EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<int>(graph_.element_levels_).first(count)));
+    EVERLONG_RETURN_IF_ERROR(
+        reader.ReadAll(std::span<char>(graph_.data_level0_memory_, count * graph_.size_data_per_element_)));
+    for (size_t row = 0; row < count; ++row) EVERLONG_RETURN_IF_ERROR(ReadLinks(reader, header, row));
+    if (reader.left() != 0) return reader.Corrupt("it has bytes behind its end");
+    graph_.maxlevel_ = header.max_level;
+    graph_.enterpoint_node_ = header.entry_row;
+    return TakeLinks() ? OkStatus() : reader.Corrupt("a link leads to no row");
+  }
+
+  // Read a row's links above the lowest level, and take the row in.
+  Status ReadLinks(IndexFileReader& reader, const Header& header, size_t row) {
+    const auto number = static_cast<hnswlib::tableint>(row);
+    const int level = graph_.element_levels_[row];
+    const auto id = static_cast<int64_t>(graph_.getExternalLabel(number));
+    const bool deleted = graph_.isMarkedDeleted(number);
+    // A row counts as the graph's own once all of it is there, so that the destructor frees what was allocated.
+    graph_.element_levels_[row] = 0;
+    graph_.cur_element_count = row + 1;
+    if (level < 0 || level > header.max_level || id < 0) return reader.Corrupt("a row out of range");
+    if (level > 0) {
+      const size_t bytes = static_cast<size_t>(level) * graph_.size_links_per_element_;
+      if (bytes > reader.left()) return reader.Truncated();
+      graph_.linkLists_[row] = static_cast<char*>(std::malloc(bytes + kSpareLink));  // hnswlib frees it
+      EVERLONG_CHECK(graph_.linkLists_[row] != nullptr);
+      graph_.element_levels_[row] = level;
+      link_bytes_ += bytes;
+      EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span<char>(graph_.linkLists_[row], bytes)));
+    }
+    row_ids_.push_back(deleted ? kNoId : id);
+    if (deleted) {
+      free_rows_.push_back(number);
+      graph_.num_deleted_ += 1;
+    } else if (!graph_.label_lookup_.emplace(static_cast<size_t>(id), number).second) {
+      return reader.Corrupt("an id is there twice");
+    }
+    return OkStatus();
+  }
+
   // Return the same vectors in a graph without removed rows.
   [[nodiscard]] Result<std::unique_ptr<HnswIndex>> BuildOfLive() const {
     try {
@@ -438,8 +416,9 @@ class HnswIndex final : public VectorIndex {
     return hits;
   }
 
-  // Return whether every link of the graph leads to a row, on a level that the row has.
-  [[nodiscard]] bool LinksAreRows() const {
+  // Return whether every link of the graph leads to a row, on a level that the row has. hnswlib prefetches the row of
+  // the next link, also behind the last one. That becomes row 0, whatever a file says.
+  [[nodiscard]] bool TakeLinks() {
     const size_t count = graph_.cur_element_count;
     for (size_t row = 0; row < count; ++row) {
       for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
@@ -449,21 +428,11 @@ class HnswIndex final : public VectorIndex {
         for (size_t i = 1; i <= size; ++i) {
           if (list[i] >= count || graph_.element_levels_[list[i]] < level) return false;
         }
+        const size_t bytes = level == 0 ? graph_.label_offset_ : graph_.size_links_per_element_;
+        std::ranges::fill(std::span(list, bytes / sizeof(hnswlib::linklistsizeint)).subspan(1 + size), 0U);
       }
     }
     return count == 0 || graph_.element_levels_[graph_.enterpoint_node_] == graph_.maxlevel_;
-  }
-
-  // hnswlib prefetches the row of the next link, also behind the last one. Make that row 0, whatever a file says.
-  void ClearUnusedLinks() {
-    for (size_t row = 0; row < graph_.cur_element_count; ++row) {
-      for (int level = 0; level <= graph_.element_levels_[row]; ++level) {
-        auto* const list = graph_.get_linklist_at_level(static_cast<hnswlib::tableint>(row), level);
-        const size_t bytes = level == 0 ? graph_.label_offset_ : graph_.size_links_per_element_;
-        const std::span slots(list, bytes / sizeof(hnswlib::linklistsizeint));
-        std::ranges::fill(slots.subspan(1 + graph_.getListCount(list)), 0U);
-      }
-    }
   }
 
   HnswOptions options_;

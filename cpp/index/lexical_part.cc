@@ -19,11 +19,7 @@ class LexicalPart final : public Part {
  public:
   explicit LexicalPart(const PartContext& context) : context_(context), index_(context.table, context.statistics) {}
 
-  PartNeeds needs() const override {
-    PartNeeds needs;
-    needs.token_ids = true;
-    return needs;
-  }
+  PartNeeds needs() const override { return {.token_ids = true}; }
 
   Status Add(const BlockInput& block) override {
     for (int32_t page = 0; page < block.page_count(); ++page) {

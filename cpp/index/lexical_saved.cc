@@ -83,10 +83,9 @@ Status LexicalIndex::Save(const FilePath& file, std::span<const int32_t> kept) c
 
 Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages) {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileReader reader, IndexFileReader::Open(file, kMagic));
-  const auto corrupt = [&file](const char* what) { return CorruptError(Quoted(file) + ": " + what); };
   Header header;
   EVERLONG_RETURN_IF_ERROR(reader.ReadValue(header));
-  if (header.pages != std::ssize(pages)) return corrupt("of other pages");
+  if (header.pages != std::ssize(pages)) return reader.Corrupt("of other pages");
   std::vector<std::byte> bytes(reader.left());
   EVERLONG_RETURN_IF_ERROR(reader.ReadAll(std::span(bytes)));
   Numbers numbers(bytes);
@@ -110,7 +109,7 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
     const uint64_t id_step = numbers.Next(kMostId + 1);
     const uint64_t count = numbers.Next(pages.size());
     if (id_step < 1 || id_step > kMostId - static_cast<uint64_t>(last_id) || count < 1 || count > pages.size()) {
-      return corrupt("an id out of range");
+      return reader.Corrupt("an id out of range");
     }
     last_id += static_cast<int64_t>(id_step);
     postings.clear();
@@ -119,7 +118,7 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
       const uint64_t step = numbers.Next(2 * pages.size() + 1);
       const uint64_t tokens = (step & 1U) == 0 ? 1 : numbers.Next(kMostId);
       if (step < 2 || step / 2 > pages.size() - next || tokens < 1 || tokens > kMostId) {
-        return corrupt("a page out of range");
+        return reader.Corrupt("a page out of range");
       }
       next += step / 2;
       const SavedPage& page = pages[next - 1];
@@ -128,9 +127,9 @@ Status LexicalIndex::Load(const FilePath& file, std::span<const SavedPage> pages
     }
     if (!postings.empty()) postings_.SetPostings(static_cast<int32_t>(last_id), postings);
   }
-  if (numbers.left() != 0) return corrupt("it has bytes behind its end");
+  if (numbers.left() != 0) return reader.Corrupt("it has bytes behind its end");
   for (const int64_t tokens : missing) {
-    if (tokens != 0) return corrupt("a page of another length");
+    if (tokens != 0) return reader.Corrupt("a page of another length");
   }
   return OkStatus();
 }

@@ -20,29 +20,10 @@ namespace avx512_vnni {
 #undef EVERLONG_KERNEL_VNNI
 }  // namespace avx512_vnni
 EVERLONG_KERNEL_END
-
-EVERLONG_KERNEL_AVX512
-namespace avx512 {
-#define EVERLONG_KERNEL_LANES 16
-#include "meaning_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-}  // namespace avx512
-EVERLONG_KERNEL_END
-
-EVERLONG_KERNEL_AVX2
-namespace avx2 {
-#define EVERLONG_KERNEL_LANES 8
-#include "meaning_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-}  // namespace avx2
-EVERLONG_KERNEL_END
 #endif
 
-namespace portable {
-#define EVERLONG_KERNEL_LANES 4
-#include "meaning_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-}  // namespace portable
+#define EVERLONG_KERNEL_BODY "meaning_kernel_body.inc"
+#include "each_instruction_set.inc"
 
 uint32_t PairOf(int8_t low, int8_t high) {
   return static_cast<uint16_t>(int16_t{low}) | static_cast<uint32_t>(static_cast<uint16_t>(int16_t{high})) << 16U;

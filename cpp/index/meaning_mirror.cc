@@ -34,9 +34,6 @@ struct JobPlaces {
 
 }  // namespace
 
-MeaningMirror::MeaningMirror(std::shared_ptr<IndexDevice> device, int64_t most_bytes)
-    : room_(std::move(device), most_bytes) {}
-
 void MeaningMirror::Follow(const MeaningVectors& vectors, PageRun block) {
   const std::scoped_lock lock(mutex_);
   if (given_up_) return;
@@ -125,26 +122,9 @@ Status MeaningMirror::Score(std::span<const MeaningQuery::Block> blocks, std::sp
 }
 
 void MeaningMirror::GiveUp(Status why) {
-  failure_ = std::move(why);
-  given_up_ = true;
-  room_.GiveBack();
+  DeviceMirror::GiveUp(std::move(why));
   blocks_.clear();
   pages_.clear();
-}
-
-int64_t MeaningMirror::bytes() const {
-  const std::scoped_lock lock(mutex_);
-  return room_.bytes();
-}
-
-int64_t MeaningMirror::scans() const {
-  const std::scoped_lock lock(mutex_);
-  return scans_;
-}
-
-Status MeaningMirror::TakeFailure() {
-  const std::scoped_lock lock(mutex_);
-  return std::exchange(failure_, OkStatus());
 }
 
 }  // namespace everlong::index

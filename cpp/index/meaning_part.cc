@@ -51,12 +51,7 @@ class MeaningPart final : public Part {
     }
   }
 
-  PartNeeds needs() const override {
-    PartNeeds needs;
-    needs.tensors = true;
-    needs.tensor_names = {tensor_};
-    return needs;
-  }
+  PartNeeds needs() const override { return {.tensors = true, .tensor_names = {tensor_}}; }
 
   Status Check(const BlockInput& block) const override { return CheckTensors(block); }
 
@@ -122,15 +117,10 @@ class MeaningPart final : public Part {
     return vectors * tile_words * static_cast<int64_t>(sizeof(uint32_t)) / kTileVectors;
   }
 
-  DeviceUse device_use() const override {
-    return mirror_ == nullptr ? DeviceUse{} : DeviceUse{mirror_->bytes(), mirror_->scans()};
-  }
+  DeviceUse device_use() const override { return mirror_ == nullptr ? DeviceUse{} : mirror_->use(); }
 
   std::vector<std::string> TakeMessages() const override {
-    const Status failure = mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure();
-    if (failure.ok()) return {};
-    std::string message("the vectors of meaning are searched on the host (");
-    return {message.append(failure.message()).append(")")};
+    return MessagesOf(mirror_ == nullptr ? OkStatus() : mirror_->TakeFailure(), "the vectors of meaning");
   }
 
  private:

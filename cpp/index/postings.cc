@@ -1,6 +1,8 @@
 #include "postings.h"
 
+#include <algorithm>
 #include <mutex>
+#include <ranges>
 #include <shared_mutex>
 #include <utility>
 
@@ -30,16 +32,9 @@ PostingList::~PostingList() {
 }
 
 int32_t PostingList::FirstFrom(const Chunk& chunk, int32_t filled, int32_t page) {
-  int32_t first = 0;
-  for (int32_t last = filled; first < last;) {
-    const int32_t middle = first + (last - first) / 2;
-    if (Unpacked(chunk.postings[static_cast<size_t>(middle)]).page < page) {
-      first = middle + 1;
-    } else {
-      last = middle;
-    }
-  }
-  return first;
+  return *std::ranges::partition_point(std::views::iota(0, filled), [&](int32_t at) {
+    return Unpacked(chunk.postings[static_cast<size_t>(at)]).page < page;
+  });
 }
 
 void PostingList::Grow(int32_t capacity) {

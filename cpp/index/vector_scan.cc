@@ -21,24 +21,23 @@ constexpr int64_t kBlockOfQueries = 16;
 // Candidates kept beyond k, so that fp32 rounding does not decide which are the k best.
 constexpr int32_t kSpare = 16;
 
-double Element(const ScannedRows& rows, const std::byte* row, int64_t i) {
+// Inline, so that ExactScore chooses the storage once and not for every number.
+[[gnu::always_inline]] inline float NumberAt(const ScannedRows& rows, const std::byte* row, int64_t i) {
+  float value = 0;
+  uint16_t bits = 0;
   switch (rows.storage) {
-    case VectorStorage::kFp32: {
-      float value = 0;
+    case VectorStorage::kFp32:
       std::memcpy(&value, row + i * 4, sizeof(value));
       return value;
-    }
-    case VectorStorage::kBf16: {
-      uint16_t bits = 0;
+    case VectorStorage::kBf16:
       std::memcpy(&bits, row + i * 2, sizeof(bits));
       return BFloat16ToFloat(bits);
-    }
     case VectorStorage::kInt8:
       return static_cast<int8_t>(row[i]);
     case VectorStorage::kE4M3:
       return E4M3ToFloat(static_cast<uint8_t>(row[i]));
   }
-  return 0;
+  return value;
 }
 
 }  // namespace
@@ -55,6 +54,18 @@ Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimen
                                 ", expected a number between -2^48 and 2^48");
   }
   return OkStatus();
+}
+
+Status CheckNewIds(std::span<const int64_t> ids, const std::function<bool(int64_t)>& is_here) {
+  std::vector<int64_t> sorted(ids.begin(), ids.end());
+  std::ranges::sort(sorted);
+  if (!sorted.empty() && sorted.front() < 0) {
+    return InvalidArgumentError("id is " + std::to_string(sorted.front()) + ", expected 0 or more");
+  }
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice != sorted.end()) return AlreadyExistsError("id " + std::to_string(*twice) + " is named twice");
+  const auto here = std::ranges::find_if(ids, is_here);
+  return here == ids.end() ? OkStatus() : AlreadyExistsError("id " + std::to_string(*here) + " is in the index");
 }
 
 Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension) {
@@ -79,11 +90,15 @@ std::vector<float> PadVectors(std::span<const float> vectors, int32_t dimension,
   return padded;
 }
 
-RowRuns AllowedRuns(std::span<const int64_t> ids, const IdFilter& filter) {
+float StoredNumber(const ScannedRows& rows, int64_t row, int64_t i) {
+  return NumberAt(rows, rows.stored.bytes + row * rows.stored.stride, i);
+}
+
+RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter) {
   RowRuns allowed;
-  const auto count = static_cast<int32_t>(ids.size());
+  const auto count = static_cast<int32_t>(rows.stored.count);
   for (int32_t row = 0; row < count; ++row) {
-    const int64_t id = ids[static_cast<size_t>(row)];
+    const int64_t id = rows.ids[row];
     if (id == kNoId || !filter.Allows(id)) continue;
     ++allowed.rows;
     auto& runs = allowed.runs;
@@ -101,7 +116,7 @@ float ExactScore(const ScannedRows& rows, int64_t row, const float* query) {
   const double scale = rows.stored.scales == nullptr ? 1 : rows.stored.scales[row];
   double score = 0;
   for (int64_t i = 0; i < rows.stored.width; ++i) {
-    const double element = Element(rows, bytes, i) * scale;
+    const double element = double{NumberAt(rows, bytes, i)} * scale;
     if (rows.metric == Metric::kL2) {
       score -= (query[i] - element) * (query[i] - element);
     } else {
@@ -186,6 +201,30 @@ std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, s
       KeepBestFirst(of_query, static_cast<size_t>(k), [](const VectorHit& hit) { return hit.id; });
     }
   });
+  return hits;
+}
+
+Result<std::vector<VectorHits>> SearchOrScan(const ApproximateRows& rows, const IdFilter& filter,
+                                             std::span<const float> queries, int32_t k,
+                                             const std::function<bool(int64_t allowed)>& scan_is_cheaper,
+                                             const std::function<Status(std::span<VectorHits> hits)>& search) {
+  RowRuns runs;
+  int64_t allowed = rows.live;
+  const bool known = !filter.all() || allowed <= rows.exact_below;
+  if (known) {
+    runs = AllowedRuns(rows.scanned, filter);
+    allowed = runs.rows;
+    if (scan_is_cheaper(allowed)) return ScanRows(rows.scanned, runs, queries, k);
+  }
+  const auto width = static_cast<size_t>(rows.scanned.stored.width);
+  std::vector<VectorHits> hits(queries.size() / width);
+  EVERLONG_RETURN_IF_ERROR(search(hits));
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, allowed));
+  for (size_t query = 0; query < hits.size(); ++query) {
+    if (hits[query].size() >= wanted) continue;
+    if (!known && runs.rows == 0) runs = AllowedRuns(rows.scanned, filter);
+    hits[query] = std::move(ScanRows(rows.scanned, runs, queries.subspan(query * width, width), k)[0]);
+  }
   return hits;
 }
 

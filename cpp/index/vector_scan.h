@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,6 +24,10 @@ inline int64_t PaddedWidth(int32_t dimension) {
 // kInvalidArgument unless vectors [count, dimension] have that size and nothing beyond kLargestElement.
 Status CheckVectors(std::span<const float> vectors, int64_t count, int32_t dimension, const char* name);
 
+// Refuse ids that an index cannot add: kInvalidArgument for one below 0; kAlreadyExists for one that is named twice, or
+// that is in the index.
+Status CheckNewIds(std::span<const int64_t> ids, const std::function<bool(int64_t)>& is_here);
+
 // kInvalidArgument for k < 1, and for queries that are not [n, dimension] or that CheckVectors refuses.
 Status CheckSearch(std::span<const float> queries, int32_t k, int32_t dimension);
 
@@ -36,16 +41,32 @@ struct ScannedRows {
   Metric metric = Metric::kCosine;
 };
 
+// Return number `i` of row `row`, without its scale.
+float StoredNumber(const ScannedRows& rows, int64_t row, int64_t i);
+
 // Runs [first, last) of rows that hold an allowed id, none longer than a block of the scan, and their number of rows.
 struct RowRuns {
   std::vector<std::pair<int32_t, int32_t>> runs;
   int64_t rows = 0;
 };
-RowRuns AllowedRuns(std::span<const int64_t> ids, const IdFilter& filter);
+RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter);
 
 // Scan for padded queries [n, width].
 std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, std::span<const float> queries,
                                  int32_t k);
+
+// The rows of an approximate index, of which `live` hold a vector.
+struct ApproximateRows {
+  ScannedRows scanned;
+  int64_t live = 0;
+  int32_t exact_below = 0;  // without a filter so many are counted, to scan them
+};
+// Search an approximate index. Rows are scanned where a filter allows so few that this is cheaper. Elsewhere
+// `search(hits)` fills the hits of every query. A scan replaces those of a query that it found too few for.
+Result<std::vector<VectorHits>> SearchOrScan(const ApproximateRows& rows, const IdFilter& filter,
+                                             std::span<const float> queries, int32_t k,
+                                             const std::function<bool(int64_t allowed)>& scan_is_cheaper,
+                                             const std::function<Status(std::span<VectorHits> hits)>& search);
 
 // Return the score in fp64 of row `row` for one padded query.
 float ExactScore(const ScannedRows& rows, int64_t row, const float* query);

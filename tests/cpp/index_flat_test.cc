@@ -4,13 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <random>
-#include <set>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "../../cpp/index/vector_kernel.h"
@@ -18,6 +13,7 @@
 #include "everlong/base/element.h"
 #include "everlong/index/vector_index.h"
 #include "index_reference.h"
+#include "index_vectors_case.h"
 
 namespace everlong::index {
 namespace {
@@ -25,13 +21,6 @@ namespace {
 constexpr Metric kMetrics[] = {Metric::kInnerProduct, Metric::kCosine, Metric::kL2};
 constexpr VectorStorage kStorages[] = {VectorStorage::kFp32, VectorStorage::kBf16, VectorStorage::kInt8,
                                        VectorStorage::kE4M3};
-
-std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count, int32_t dimension) {
-  std::normal_distribution<float> normal(0.0F, 1.0F);
-  std::vector<float> vectors(static_cast<size_t>(count * dimension));
-  std::ranges::generate(vectors, [&] { return normal(random); });
-  return vectors;
-}
 
 std::vector<double> Normalised(std::span<const float> vector, Metric metric) {
   std::vector<double> out(vector.begin(), vector.end());
@@ -202,23 +191,9 @@ TEST(FlatIndex, TiesGoToTheSmallerIdAndZeroVectorsHaveNoDirection) {
 
 TEST(FlatIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
   const auto index = MakeFlatIndex({2, Metric::kL2, VectorStorage::kBf16});
-  const std::vector<int64_t> ids{1, 2};
-  const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty()) << "empty index";
-  ASSERT_TRUE(index->Add(ids, std::vector<float>{1, 2, 3, 4}).ok());
-  EXPECT_EQ(index->Add(ids, std::vector<float>{1, 2, 3, 4}).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5, 5}, std::vector<float>{1, 2, 3, 4}).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5, -1}, std::vector<float>{1, 2, 3, 4}).code(),
-            StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, 2, 3}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, nan}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, 1e30F}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->size(), 2);
-  EXPECT_EQ(index->Search(std::vector<float>{1, 1}, 0, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(std::vector<float>{1, 1, 1}, 1, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(std::vector<float>{1, nan}, 1, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(index->Search({}, 1, {})->empty());
-  EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, IdFilter([](int64_t) { return false; }))->at(0).empty());
+  ASSERT_TRUE(index->Add(std::vector<int64_t>{1, 2}, std::vector<float>{1, 2, 3, 4}).ok());
+  ExpectRefusals(*index);
   ASSERT_TRUE(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, 2}).ok());
   EXPECT_EQ(index->Search(std::vector<float>{1, 2}, 9, {})->at(0).size(), 3U);
 }
@@ -240,27 +215,7 @@ TEST(FlatIndex, ASavedIndexAnswersTheSameAndADamagedOneIsRefused) {
     known.merge(Add(**loaded, random, {8, 9}));
     ExpectExact(**loaded, storage, known, queries, 10, {});
   }
-  std::string bytes;
-  {
-    std::ifstream in(file, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const auto refuses = [&](const std::string& changed) {
-    {
-      std::ofstream out(file, std::ios::binary | std::ios::trunc);
-      out << changed;
-    }
-    EXPECT_EQ(LoadFlatIndex(file).status().code(), StatusCode::kCorrupt);
-  };
-  for (size_t at = 0; at < bytes.size(); at += 7) {
-    std::string changed = bytes;
-    changed[at] = static_cast<char>(changed[at] ^ 0x10);
-    refuses(changed);
-    refuses(bytes.substr(0, at));
-  }
-  refuses(bytes + "x");
-  std::filesystem::remove(file);
-  EXPECT_EQ(LoadFlatIndex(file).status().code(), StatusCode::kNotFound);
+  ExpectDamageIsCorrupt(file, 7, &LoadFlatIndex);
 }
 
 // Of every index: a vector comes back as it is kept, of a cosine's its direction.
@@ -304,24 +259,16 @@ TEST(FlatIndex, SearchesRunBesideAWriter) {
   const auto index = MakeFlatIndex({12, Metric::kCosine, VectorStorage::kInt8});
   Add(*index, random, {0});
   const std::vector<float> query = RandomVectors(random, 1, 12);
-  std::vector<std::jthread> readers;
-  for (int i = 0; i < 2; ++i) {
-    readers.emplace_back([&](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        const auto hits = index->Search(query, 1000, {});
-        ASSERT_TRUE(hits.ok());
-        std::set<int64_t> ids;
-        for (const VectorHit& hit : (*hits)[0]) EXPECT_TRUE(ids.insert(hit.id).second);
-        EXPECT_TRUE(ids.contains(0));
-      }
-    });
-  }
-  for (int64_t id = 1; id < 300; ++id) {
-    Add(*index, random, {id});
-    if (id % 3 == 0) {
-      EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 1}), 1);
-    }
-  }
+  SearchBeside(
+      *index, query, 1000, [](const auto& ids) { EXPECT_TRUE(ids.contains(0)); },
+      [&] {
+        for (int64_t id = 1; id < 300; ++id) {
+          Add(*index, random, {id});
+          if (id % 3 == 0) {
+            EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 1}), 1);
+          }
+        }
+      });
 }
 
 }  // namespace

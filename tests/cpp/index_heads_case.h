@@ -12,7 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "../../cpp/index/best_first.h"
 #include "../../cpp/index/heads_index.h"
+#include "everlong/base/status.h"
 #include "index_page_mask.h"
 #include "index_reference.h"
 
@@ -113,7 +115,7 @@ inline Case MakeCase(const Shape& shape, uint32_t seed) {
   made.key_heads = static_cast<int32_t>(index.key_heads().size());
   for (const RetrievalHead& head : shape.heads) {
     for (int32_t key = 0; key < made.key_heads; ++key) {
-      if (index.key_heads()[static_cast<size_t>(key)] == HeadsIndex::KeyHead{head.layer, head.kv_head}) {
+      if (index.key_heads()[static_cast<size_t>(key)] == KeyHead{head.layer, head.kv_head}) {
         made.key_of_head.push_back(key);
       }
     }
@@ -136,9 +138,26 @@ inline Case MakeCase(const Shape& shape, uint32_t seed) {
   return made;
 }
 
+// The k pages of largest mass, best first, ties by the older page.
+inline Result<std::vector<Hit>> Search(const HeadsIndex& index, std::span<const float> q,
+                                       std::span<const float> weights, int32_t k, const PageFilter& filter) {
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> hits, index.Scored(q, weights, filter));
+  KeepBestFirst(hits, static_cast<size_t>(k), [](const Hit& hit) { return hit.page; });
+  return hits;
+}
+
+// The mass of every page, 0 for one that is not scored.
+inline Result<std::vector<float>> Mass(const HeadsIndex& index, std::span<const float> q,
+                                       std::span<const float> weights, const PageFilter& filter) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<Hit> hits, index.Scored(q, weights, filter));
+  std::vector<float> mass(static_cast<size_t>(index.pages()), 0.0F);
+  for (const Hit& hit : hits) mass[static_cast<size_t>(hit.page)] = hit.score;
+  return mass;
+}
+
 // A mass is as exact, relatively, as the scores are in fp32 absolutely.
 inline void ExpectMass(const HeadsIndex& index, const Case& made, double tolerance = 2e-5) {
-  const auto mass = index.Mass(made.q, made.weights, made.filter);
+  const auto mass = Mass(index, made.q, made.weights, made.filter);
   ASSERT_TRUE(mass.ok()) << mass.status().ToString();
   const std::vector<double> reference = made.Kept(index.options().keys).Reference();
   ASSERT_EQ(mass->size(), reference.size());

@@ -4,18 +4,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <limits>
-#include <numeric>
 #include <random>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base_file_limit.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
+#include "index_vectors_case.h"
 
 namespace everlong::index {
 namespace {
@@ -23,36 +20,19 @@ namespace {
 constexpr int32_t kDimension = 12;
 constexpr int64_t kCount = 3000;
 
-std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count) {
-  std::normal_distribution<float> normal(0.0F, 1.0F);
-  std::vector<float> vectors(static_cast<size_t>(count * kDimension));
-  std::ranges::generate(vectors, [&] { return normal(random); });
-  return vectors;
-}
-
-std::vector<int64_t> Ids(int64_t first, int64_t count) {
-  std::vector<int64_t> ids(static_cast<size_t>(count));
-  std::iota(ids.begin(), ids.end(), first);
-  return ids;
-}
-
 // A graph that searches as one at this size, and the exact index of the same vectors.
 struct Pair {
   std::unique_ptr<VectorIndex> graph;
   std::unique_ptr<VectorIndex> exact;
 
-  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const {
-    const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
-    ASSERT_TRUE(graph->Add(ids, vectors).ok());
-    ASSERT_TRUE(exact->Add(ids, vectors).ok());
-  }
+  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const { AddToBoth(*graph, *exact, random, ids); }
   void Remove(const std::vector<int64_t>& ids) const {
     EXPECT_EQ(graph->Remove(ids), exact->Remove(ids));
     EXPECT_EQ(graph->size(), exact->size());
   }
   // The share of the exact k best that the graph finds.
   [[nodiscard]] double Recall(std::mt19937_64& random, int32_t k, const IdFilter& filter) const {
-    const std::vector<float> queries = RandomVectors(random, 50);
+    const std::vector<float> queries = RandomVectors(random, 50, kDimension);
     const auto found = graph->Search(queries, k, filter).value();
     const auto best = exact->Search(queries, k, filter).value();
     double hits = 0;
@@ -107,7 +87,7 @@ TEST(HnswIndex, IsExactWhereFewAreAllowed) {
   std::mt19937_64 random(2);
   const Pair small = MakePair(Metric::kCosine, 10'000);
   small.Add(random, Ids(0, 1000));
-  const std::vector<float> queries = RandomVectors(random, 20);
+  const std::vector<float> queries = RandomVectors(random, 20, kDimension);
   EXPECT_EQ(small.graph->Search(queries, 7, {}).value(), small.exact->Search(queries, 7, {}).value());
 
   const Pair pair = MakePair(Metric::kL2);
@@ -121,17 +101,9 @@ TEST(HnswIndex, IsExactWhereFewAreAllowed) {
 
 TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
   const auto index = MakeHnswIndex({.dimension = 2, .metric = Metric::kL2});
-  const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty());
   ASSERT_TRUE(index->Add(std::vector<int64_t>{1, 2}, std::vector<float>{1, 2, 3, 4}).ok());
-  EXPECT_EQ(index->Add(std::vector<int64_t>{2}, std::vector<float>{1, 2}).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5, 5}, std::vector<float>{1, 2, 3, 4}).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{-5}, std::vector<float>{1, 2}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Add(std::vector<int64_t>{5}, std::vector<float>{1, nan}).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(std::vector<float>{1}, 1, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(std::vector<float>{1, nan}, 1, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->Search(std::vector<float>{1, 1}, 0, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(index->size(), 2);
+  ExpectRefusals(*index);
   EXPECT_EQ(index->Remove(std::vector<int64_t>{1, 2, 3}), 2);
   EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty());
   ASSERT_TRUE(index->Add(std::vector<int64_t>{2}, std::vector<float>{7, 8}).ok());
@@ -158,7 +130,7 @@ TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
   pair.Add(random, Ids(0, 400));
   pair.Remove({3, 7, 399});
   ASSERT_TRUE(pair.graph->Save(file).ok());
-  const std::vector<float> queries = RandomVectors(random, 10);
+  const std::vector<float> queries = RandomVectors(random, 10, kDimension);
   const auto before = pair.graph->Search(queries, 5, {}).value();
 
   // A save that fails half way leaves the file that was there, and nothing beside it.
@@ -181,26 +153,7 @@ TEST(HnswIndex, ASavedGraphGoesOnAndADamagedOneIsRefused) {
   EXPECT_GE(pair.Recall(random, 5, {}), 0.97);
   EXPECT_EQ(LoadFlatIndex(file).status().code(), StatusCode::kCorrupt) << "another kind of index";
 
-  std::string bytes;
-  {
-    std::ifstream in(file, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const auto refuses = [&file](const std::string& changed) {
-    {
-      std::ofstream out(file, std::ios::binary | std::ios::trunc);
-      out << changed;
-    }
-    EXPECT_EQ(LoadHnswIndex(file).status().code(), StatusCode::kCorrupt);
-  };
-  for (size_t at = 0; at < bytes.size(); at += bytes.size() / 50) {
-    std::string changed = bytes;
-    changed[at] = static_cast<char>(changed[at] ^ 0x10);
-    refuses(changed);
-    refuses(bytes.substr(0, at));
-  }
-  std::filesystem::remove(file);
-  EXPECT_EQ(LoadHnswIndex(file).status().code(), StatusCode::kNotFound);
+  ExpectDamageIsCorrupt(file, std::filesystem::file_size(file) / 50, &LoadHnswIndex);
 }
 
 // What a memory forgets must not lie in its folder: neither the vector nor its id.
@@ -211,12 +164,11 @@ TEST(HnswIndex, AFileHoldsNothingOfWhatWasRemoved) {
   constexpr int64_t kFirst = 0x1122334455667000;
   Pair pair = MakePair(Metric::kL2);
   const std::vector<int64_t> ids = Ids(kFirst, 1500);
-  const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
+  const std::vector<float> vectors = RandomVectors(random, std::ssize(ids), kDimension);
   ASSERT_TRUE(pair.graph->Add(ids, vectors).ok());
   ASSERT_TRUE(pair.exact->Add(ids, vectors).ok());
   const auto holds = [&](size_t i) {
-    std::ifstream in(file, std::ios::binary);
-    const std::string bytes(std::istreambuf_iterator<char>(in), {});
+    const std::string bytes = BytesOf(file);
     const bool vector =
         bytes.find({reinterpret_cast<const char*>(&vectors[i * kDimension]), kDimension * 4}) != std::string::npos;
     const bool id = bytes.find({reinterpret_cast<const char*>(&ids[i]), sizeof ids[i]}) != std::string::npos;
@@ -245,24 +197,17 @@ TEST(HnswIndex, AFileHoldsNothingOfWhatWasRemoved) {
 TEST(HnswIndex, SearchesRunBesideAWriter) {
   std::mt19937_64 random(4);
   const auto index = MakeHnswIndex({.dimension = kDimension, .exact_below = 0});
-  ASSERT_TRUE(index->Add(Ids(0, 50), RandomVectors(random, 50)).ok());
-  const std::vector<float> query = RandomVectors(random, 1);
-  std::vector<std::jthread> readers;
-  for (int i = 0; i < 2; ++i) {
-    readers.emplace_back([&](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        const auto hits = index->Search(query, 5, {});
-        ASSERT_TRUE(hits.ok());
-        EXPECT_EQ((*hits)[0].size(), 5U);
-      }
-    });
-  }
-  for (int64_t id = 50; id < 250; ++id) {
-    ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, RandomVectors(random, 1)).ok());
-    if (id % 3 == 0) {
-      EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
-    }
-  }
+  ASSERT_TRUE(index->Add(Ids(0, 50), RandomVectors(random, 50, kDimension)).ok());
+  SearchBeside(
+      *index, RandomVectors(random, 1, kDimension), 5, [](const auto& ids) { EXPECT_EQ(ids.size(), 5U); },
+      [&] {
+        for (int64_t id = 50; id < 250; ++id) {
+          ASSERT_TRUE(index->Add(std::vector<int64_t>{id}, RandomVectors(random, 1, kDimension)).ok());
+          if (id % 3 == 0) {
+            EXPECT_EQ(index->Remove(std::vector<int64_t>{id - 20}), 1);
+          }
+        }
+      });
 }
 
 }  // namespace

@@ -4,37 +4,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <random>
-#include <set>
-#include <thread>
 #include <vector>
 
 #include "../../cpp/index/page_vectors.h"
 #include "base_file_limit.h"
 #include "base_temporary_folder.h"
 #include "everlong/index/neural_inverted_index.h"
+#include "index_vectors_case.h"
 
 namespace everlong::index {
 namespace {
 
 constexpr int32_t kDimension = 12;
-
-std::vector<float> RandomVectors(std::mt19937_64& random, int64_t count) {
-  std::normal_distribution<float> normal(0.0F, 1.0F);
-  std::vector<float> vectors(static_cast<size_t>(count * kDimension));
-  std::ranges::generate(vectors, [&] { return normal(random); });
-  return vectors;
-}
-
-std::vector<int64_t> Ids(int64_t first, int64_t count) {
-  std::vector<int64_t> ids(static_cast<size_t>(count));
-  std::iota(ids.begin(), ids.end(), first);
-  return ids;
-}
 
 NeuralInvertedOptions Small(Metric metric) {
   return {
@@ -45,11 +30,7 @@ struct Pair {
   explicit Pair(Metric metric)
       : lists(MakeNeuralInvertedIndex(Small(metric))),
         exact(MakeFlatIndex({.dimension = kDimension, .metric = metric})) {}
-  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const {
-    const std::vector<float> vectors = RandomVectors(random, std::ssize(ids));
-    ASSERT_TRUE(lists->Add(ids, vectors).ok());
-    ASSERT_TRUE(exact->Add(ids, vectors).ok());
-  }
+  void Add(std::mt19937_64& random, const std::vector<int64_t>& ids) const { AddToBoth(*lists, *exact, random, ids); }
   std::unique_ptr<NeuralInvertedIndex> lists;
   std::unique_ptr<VectorIndex> exact;
 };
@@ -80,7 +61,7 @@ TEST_P(NeuralInvertedTest, AllListsTogetherAreExact) {
   pair.Add(random, Ids(1000, 300));
   ExpectWhole(*pair.lists);
   EXPECT_GT(pair.lists->lists().ids.size(), 20U);
-  const std::vector<float> queries = RandomVectors(random, 40);
+  const std::vector<float> queries = RandomVectors(random, 40, kDimension);
   const IdFilter odd([](int64_t id) { return id % 2 == 1; });
   for (const IdFilter& filter : {IdFilter(), odd}) {
     const auto best = pair.exact->Search(queries, 5, filter).value();
@@ -104,7 +85,7 @@ TEST_P(NeuralInvertedTest, AQueryBeginsAtTheNearestCentres) {
   pair.Add(random, Ids(0, 500));
   const auto lists = pair.lists->lists();
   const auto router = pair.lists->router();
-  const std::vector<float> query = RandomVectors(random, 1);
+  const std::vector<float> query = RandomVectors(random, 1, kDimension);
   size_t first = 0;
   double highest = -std::numeric_limits<double>::infinity();
   for (size_t list = 0; list < lists.ids.size(); ++list) {
@@ -131,7 +112,7 @@ TEST_P(NeuralInvertedTest, ARouterDecidesWhereAQueryLooksAndHalvesInheritIt) {
   const Pair pair(GetParam());
   pair.Add(random, Ids(0, 400));
   auto router = pair.lists->router();
-  const std::vector<float> query = RandomVectors(random, 1);
+  const std::vector<float> query = RandomVectors(random, 1, kDimension);
   const int64_t wanted = router.lists.back();
   router.biases.back() += 1e6F;
   ASSERT_TRUE(pair.lists->SetRouter(router).ok());
@@ -167,7 +148,7 @@ TEST(NeuralInvertedTest, RareTermsNameVectorsWhereverTheyLie) {
   std::mt19937_64 random(4);
   const Pair pair(Metric::kCosine);
   pair.Add(random, Ids(0, 600));
-  const std::vector<float> query = RandomVectors(random, 1);
+  const std::vector<float> query = RandomVectors(random, 1, kDimension);
   const auto order = pair.exact->Search(query, 600, {}).value()[0];
   // The second best of all that one probe does not see.
   const auto seen = pair.lists->Probe(query, 600, {}, {.probes = 1}).value()[0];
@@ -195,7 +176,7 @@ TEST(NeuralInvertedTest, RareTermsNameVectorsWhereverTheyLie) {
   // A vector that goes takes its terms along, and its row's next one has none.
   ASSERT_TRUE(pair.lists->SetTerms(missed, std::vector<int32_t>{7}).ok());
   pair.lists->Remove(std::vector{missed});
-  ASSERT_TRUE(pair.lists->Add(std::vector<int64_t>{7000}, RandomVectors(random, 1)).ok());
+  ASSERT_TRUE(pair.lists->Add(std::vector<int64_t>{7000}, RandomVectors(random, 1, kDimension)).ok());
   EXPECT_EQ(pair.lists->Probe(query, 3, {}, named).value(), pair.lists->Probe(query, 3, {}, {.probes = 1}).value());
 }
 
@@ -213,11 +194,13 @@ TEST(NeuralInvertedTest, PagesAreNamedByTheirWords) {
   for (int64_t block = 1; block <= kBlocks; ++block) {
     std::vector<std::vector<int32_t>> words;
     for (int32_t page = 0; page < kPages; ++page) words.push_back({static_cast<int32_t>(block * kPages) + page, 5});
-    ASSERT_TRUE(pages.Add(block, kPages, all, RandomVectors(random, kPages), words).ok());
+    ASSERT_TRUE(pages.Add(block, kPages, all, RandomVectors(random, kPages, kDimension), words).ok());
   }
-  EXPECT_EQ(pages.Add(5000, kPages, all, RandomVectors(random, kPages), std::vector<std::vector<int32_t>>(3)).code(),
-            StatusCode::kInvalidArgument);
-  const std::vector<float> query = RandomVectors(random, 1);
+  EXPECT_EQ(
+      pages.Add(5000, kPages, all, RandomVectors(random, kPages, kDimension), std::vector<std::vector<int32_t>>(3))
+          .code(),
+      StatusCode::kInvalidArgument);
+  const std::vector<float> query = RandomVectors(random, 1, kDimension);
   const auto every = [](int64_t, int32_t) { return true; };
   const PageVectors::Found best = pages.Search(query, {}, 1, every).value()[0];
   auto router = pages.lists()->router();
@@ -250,47 +233,29 @@ TEST(NeuralInvertedTest, SavedAndLoadedItIsTheSame) {
   ASSERT_TRUE(pair.lists->Save(file).ok());
   const auto loaded = LoadNeuralInvertedIndex(file).value();
   ExpectWhole(*loaded);
-  const std::vector<float> queries = RandomVectors(random, 30);
+  const std::vector<float> queries = RandomVectors(random, 30, kDimension);
   const InvertedQuery query{.probes = 2, .terms = std::vector<std::vector<int32_t>>(30, {2})};
   EXPECT_EQ(loaded->Probe(queries, 4, {}, query).value(), pair.lists->Probe(queries, 4, {}, query).value());
   EXPECT_EQ(loaded->lists().ids, pair.lists->lists().ids);
   EXPECT_EQ(loaded->router().biases, pair.lists->router().biases);
   EXPECT_EQ(loaded->Vector(70), pair.lists->Vector(70));
   // It goes on: new lists have ids that no list had.
-  ASSERT_TRUE(loaded->Add(Ids(900, 300), RandomVectors(random, 300)).ok());
+  ASSERT_TRUE(loaded->Add(Ids(900, 300), RandomVectors(random, 300, kDimension)).ok());
   ExpectWhole(*loaded);
   EXPECT_GT(loaded->lists().ids.back(), pair.lists->lists().ids.back());
 
-  EXPECT_EQ(LoadNeuralInvertedIndex(folder.path() / "none").status().code(), StatusCode::kNotFound);
-  std::vector<char> bytes(std::filesystem::file_size(file));
-  std::ifstream(file, std::ios::binary).read(bytes.data(), std::ssize(bytes));
-  for (int trial = 0; trial < 200; ++trial) {
-    std::vector<char> damaged = bytes;
-    if (trial % 2 == 0) {
-      damaged[random() % damaged.size()] ^= static_cast<char>(1 + random() % 255);
-    } else {
-      damaged.resize(random() % damaged.size());
-    }
-    const auto other = folder.path() / "damaged";
-    std::ofstream(other, std::ios::binary).write(damaged.data(), std::ssize(damaged));
-    EXPECT_EQ(LoadNeuralInvertedIndex(other).status().code(), StatusCode::kCorrupt);
-  }
+  ExpectDamageIsCorrupt(file, std::filesystem::file_size(file) / 100, &LoadNeuralInvertedIndex);
 }
 
 TEST(NeuralInvertedTest, WhatIsWrongIsRefusedAndNothingIsChanged) {
-  std::mt19937_64 random(6);
-  const Pair pair(Metric::kCosine);
-  pair.Add(random, Ids(0, 100));
-  const std::vector<float> one = RandomVectors(random, 1);
-  const std::vector<float> two = RandomVectors(random, 2);
-  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{5}, one).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{500, 500}, two).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{-1}, one).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(pair.lists->Add(std::vector<int64_t>{500}, two).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(pair.lists->Search(one, 0, {}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(pair.lists->Probe(one, 1, {}, {.probes = -1}).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(pair.lists->size(), 100);
-  ExpectWhole(*pair.lists);
+  NeuralInvertedOptions options = Small(Metric::kL2);
+  options.dimension = 2;
+  const auto index = MakeNeuralInvertedIndex(options);
+  ASSERT_TRUE(index->Add(std::vector<int64_t>{1, 2}, std::vector<float>{1, 2, 3, 4}).ok());
+  ExpectRefusals(*index);
+  EXPECT_EQ(index->Probe(std::vector<float>{1, 2}, 1, {}, {.probes = -1}).status().code(),
+            StatusCode::kInvalidArgument);
+  ExpectWhole(*index);
 }
 
 TEST(NeuralInvertedTest, EqualVectorsAreSharedOutToo) {
@@ -310,22 +275,15 @@ TEST(NeuralInvertedTest, SearchesRunBesideAWriter) {
   std::mt19937_64 random(7);
   const Pair pair(Metric::kCosine);
   pair.Add(random, Ids(0, 300));
-  const std::vector<float> queries = RandomVectors(random, 8);
-  std::atomic<bool> done = false;
-  std::thread reader([&] {
-    while (!done) {
-      const auto found = pair.lists->Search(queries, 3, {});
-      EXPECT_TRUE(found.ok());
-      for (const VectorHits& hits : *found) EXPECT_EQ(hits.size(), 3U);
-    }
-  });
-  for (int64_t round = 0; round < 30; ++round) {
-    const std::vector<float> more = RandomVectors(random, 40);
-    EXPECT_TRUE(pair.lists->Add(Ids(1000 + 40 * round, 40), more).ok());
-    pair.lists->Remove(Ids(1000 + 40 * round, 25));
-  }
-  done = true;
-  reader.join();
+  SearchBeside(
+      *pair.lists, RandomVectors(random, 8, kDimension), 3, [](const auto& ids) { EXPECT_EQ(ids.size(), 3U); },
+      [&] {
+        for (int64_t round = 0; round < 30; ++round) {
+          const std::vector<float> more = RandomVectors(random, 40, kDimension);
+          EXPECT_TRUE(pair.lists->Add(Ids(1000 + 40 * round, 40), more).ok());
+          pair.lists->Remove(Ids(1000 + 40 * round, 25));
+        }
+      });
   ExpectWhole(*pair.lists);
 }
 

@@ -158,61 +158,60 @@ SearchFilter RandomFilter(std::mt19937& random) {
   return filter;
 }
 
-TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(seed);
-    std::mt19937 random(seed);
-    BlockTable table(PlainTable::kPageTokens);
-    PlainTable plain;
-    int64_t id = 0;
-    const bool in_time = seed % 2 == 0;
-    for (int step = 0; step < 120; ++step) {
-      if (random() % 4 != 0 || plain.blocks.empty()) {
-        PlainBlock block;
-        block.id = id += 1 + random() % 3;
-        block.stream = static_cast<int64_t>(random() % 3);
-        int64_t end = 0;
-        for (const PlainBlock& other : plain.blocks) {
-          if (other.stream == block.stream && !other.forgotten) end = std::max(end, other.span.end);
-        }
-        EXPECT_EQ(table.StreamEnd(block.stream), end);
-        const int64_t begin = end + (random() % 5 == 0 ? 8 : 0);
-        block.span = {begin, begin + 1 + static_cast<int64_t>(random() % 30)};
-        block.sinks =
-            random() % 3 == 0 ? static_cast<int32_t>(random() % static_cast<uint32_t>(block.span.size() + 1)) : 0;
-        block.created_at = in_time ? step : static_cast<double>(random() % 120);
-        block.source = kNames[random() % 4];
-        for (size_t count = random() % 4; count > 0; --count) block.tags.push_back(kNames[random() % 4]);
-        block.role = static_cast<Role>(random() % kRoles);
-        const int32_t number = table.Append(
-            {block.id, block.stream, block.span, block.sinks, block.created_at, block.source, block.tags, block.role});
-        EXPECT_EQ(number, std::ssize(plain.blocks));
-        plain.Append(block);
-      } else {
-        PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
-        block.forgotten = true;
-        table.Forget(block.id);
-      }
-      if (random() % 3 == 0) {
-        PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
-        std::vector<std::string> more;
-        for (size_t count = random() % 3; count > 0; --count) more.push_back(kNames[random() % 5]);
-        table.AddTags(block.id, more);
-        for (const std::string& tag : more) {
-          if (!block.forgotten && std::ranges::count(block.tags, tag) == 0) block.tags.push_back(tag);
-        }
-      }
-      const SearchFilter filter = RandomFilter(random);
-      const auto stream = static_cast<int64_t>(random() % 4);
-      const int64_t resident_from = random() % 3 == 0 ? INT64_MAX : static_cast<int64_t>(random() % 200);
-      const PageMask expected = plain.Recallable(stream, resident_from, filter);
-      const PageFilter pages = table.Recallable(stream, resident_from, filter);
-      EXPECT_EQ(pages.runs().size(), PageFilter(expected).runs().size());
-      EXPECT_TRUE(std::ranges::equal(pages.runs(), PageFilter(expected).runs()));
-    }
+// The table and the plain one, changed alike.
+struct BothTables {
+  explicit BothTables(uint32_t seed) : random(seed), in_time(seed % 2 == 0) {}
 
+  void Append() {
+    PlainBlock block;
+    block.id = last_id += 1 + random() % 3;
+    block.stream = static_cast<int64_t>(random() % 3);
+    int64_t end = 0;
+    for (const PlainBlock& other : plain.blocks) {
+      if (other.stream == block.stream && !other.forgotten) end = std::max(end, other.span.end);
+    }
+    EXPECT_EQ(table.StreamEnd(block.stream), end);
+    const int64_t begin = end + (random() % 5 == 0 ? 8 : 0);
+    block.span = {begin, begin + 1 + static_cast<int64_t>(random() % 30)};
+    block.sinks = random() % 3 == 0 ? static_cast<int32_t>(random() % static_cast<uint32_t>(block.span.size() + 1)) : 0;
+    block.created_at = in_time ? static_cast<double>(plain.blocks.size()) : static_cast<double>(random() % 120);
+    block.source = kNames[random() % 4];
+    for (size_t count = random() % 4; count > 0; --count) block.tags.push_back(kNames[random() % 4]);
+    block.role = static_cast<Role>(random() % kRoles);
+    const int32_t number = table.Append(
+        {block.id, block.stream, block.span, block.sinks, block.created_at, block.source, block.tags, block.role});
+    EXPECT_EQ(number, std::ssize(plain.blocks));
+    plain.Append(block);
+  }
+
+  void Forget() {
+    PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
+    block.forgotten = true;
+    table.Forget(block.id);
+  }
+
+  void AddTags() {
+    PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
+    std::vector<std::string> more;
+    for (size_t count = random() % 3; count > 0; --count) more.push_back(kNames[random() % 5]);
+    table.AddTags(block.id, more);
+    for (const std::string& tag : more) {
+      if (!block.forgotten && std::ranges::count(block.tags, tag) == 0) block.tags.push_back(tag);
+    }
+  }
+
+  void ExpectTheSameRecallable() {
+    const SearchFilter filter = RandomFilter(random);
+    const auto stream = static_cast<int64_t>(random() % 4);
+    const int64_t resident_from = random() % 3 == 0 ? INT64_MAX : static_cast<int64_t>(random() % 200);
+    const PageMask expected = plain.Recallable(stream, resident_from, filter);
+    const PageFilter pages = table.Recallable(stream, resident_from, filter);
+    EXPECT_EQ(pages.runs().size(), PageFilter(expected).runs().size());
+    EXPECT_TRUE(std::ranges::equal(pages.runs(), PageFilter(expected).runs()));
+  }
+
+  void ExpectTheSamePages() const {
     ASSERT_EQ(table.pages(), std::ssize(plain.pages));
-    int32_t live_blocks = 0;
     int32_t live_pages = 0;
     for (int32_t at = 0; at < table.pages(); ++at) {
       const PlainTable::Page& page = plain.pages[static_cast<size_t>(at)];
@@ -229,6 +228,11 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
       EXPECT_EQ(table.Next(at), plain.Neighbour(page, true)) << at;
       live_pages += block.forgotten ? 0 : 1;
     }
+    EXPECT_EQ(table.live_pages(), live_pages);
+  }
+
+  void ExpectTheSameBlocks() const {
+    int32_t live_blocks = 0;
     for (const PlainBlock& block : plain.blocks) {
       const BlockEntry* const found = table.Find(block.id);
       ASSERT_EQ(found == nullptr, block.forgotten);
@@ -243,10 +247,11 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
       EXPECT_EQ(tags, block.tags);
     }
     EXPECT_EQ(table.live_blocks(), live_blocks);
-    EXPECT_EQ(table.live_pages(), live_pages);
     EXPECT_EQ(table.Find(0), nullptr);
-    EXPECT_EQ(table.Find(id + 1), nullptr);
+    EXPECT_EQ(table.Find(last_id + 1), nullptr);
+  }
 
+  void ExpectTheSameStreams() {
     for (int64_t stream = 0; stream < 4; ++stream) {
       for (int64_t position = 0; position < 220; position += 3) {
         const PlainBlock* at = nullptr;
@@ -270,7 +275,32 @@ TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
         EXPECT_EQ(got, recent);
       }
     }
-    EXPECT_GT(table.bytes(), 0);
+  }
+
+  std::mt19937 random;
+  bool in_time;
+  BlockTable table{PlainTable::kPageTokens};
+  PlainTable plain;
+  int64_t last_id = 0;
+};
+
+TEST(BlockTable, AgreesWithAPlainModelUnderRandomOperations) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    BothTables both(seed);
+    for (int step = 0; step < 120; ++step) {
+      if (both.random() % 4 != 0 || both.plain.blocks.empty()) {
+        both.Append();
+      } else {
+        both.Forget();
+      }
+      if (both.random() % 3 == 0) both.AddTags();
+      both.ExpectTheSameRecallable();
+    }
+    both.ExpectTheSamePages();
+    both.ExpectTheSameBlocks();
+    both.ExpectTheSameStreams();
+    EXPECT_GT(both.table.bytes(), 0);
   }
 }
 

@@ -1,54 +1,49 @@
 // Files of indexes: what a right checksum does not show, several writers, what a loaded index answers.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "everlong/base/crc32c.h"
+#include "base_temporary_folder.h"
 #include "everlong/index/vector_index.h"
 #include "index_heads_case.h"
+#include "index_vectors_case.h"
 
 namespace everlong::index {
 namespace {
 
 class SavedIndexTest : public testing::Test {
  protected:
-  SavedIndexTest()
-      : folder_(std::filesystem::path(testing::TempDir()) / ("everlong_index_saved_" + std::to_string(getpid()))),
-        file_(folder_ / "index") {
-    std::filesystem::create_directory(folder_);
-  }
-  ~SavedIndexTest() override { std::filesystem::remove_all(folder_); }
-
   // Another number at byte `at` of the file, and the checksum that this has.
   template <class T>
   void Put(size_t at, T number) const {
-    std::string bytes;
-    {
-      std::ifstream in(file_, std::ios::binary);
-      bytes.assign(std::istreambuf_iterator<char>(in), {});
-    }
+    std::string bytes = BytesOf(file_);
     std::memcpy(bytes.data() + at, &number, sizeof number);
-    const size_t body = bytes.size() - sizeof(uint32_t);
-    const uint32_t crc = Crc32c(std::as_bytes(std::span(bytes)).first(body));
-    std::memcpy(bytes.data() + body, &crc, sizeof crc);
-    std::ofstream(file_, std::ios::binary | std::ios::trunc) << bytes;
+    Checksum(bytes);
+    WriteBytes(file_, bytes);
+  }
+  // Loading fails with this code where a number of what `save` saves is another.
+  template <class Load>
+  auto Changed(const std::function<Status()>& save, const Load& load) const {
+    return [this, save, load](size_t at, auto number) {
+      EXPECT_TRUE(save().ok());
+      if (at != 0) Put(at, number);
+      return load(file_).status().code();
+    };
   }
 
-  const std::filesystem::path folder_;
-  const std::filesystem::path file_;
+  const TemporaryFolder folder_;
+  const std::filesystem::path file_ = folder_.path() / "index";
 };
 
 constexpr size_t kMagic = 16;  // of both kinds of vector index
@@ -57,38 +52,27 @@ TEST_F(SavedIndexTest, AFlatIndexWithIdsOrSizesThatCannotBeIsCorrupt) {
   constexpr size_t kIds = kMagic + 24;
   const auto index = MakeFlatIndex({2, Metric::kL2, VectorStorage::kFp32});
   ASSERT_TRUE(index->Add(std::vector<int64_t>{5, 6}, std::vector<float>{1, 2, 3, 4}).ok());
-  const auto corrupt = [&](size_t at, auto number) {
-    ASSERT_TRUE(index->Save(file_).ok());
-    Put(at, number);
-    EXPECT_EQ(LoadFlatIndex(file_).status().code(), StatusCode::kCorrupt) << at << " " << number;
-  };
-  corrupt(kIds, int64_t{6});
-  corrupt(kIds + 8, int64_t{-1});
-  corrupt(kMagic, INT32_MAX);              // dimension
-  corrupt(kMagic + 16, INT64_MAX);         // count
-  corrupt(kMagic + 16, int64_t{1} << 60);  // whose bytes are none in 64 bits
+  const auto code = Changed([&] { return index->Save(file_); }, &LoadFlatIndex);
+  EXPECT_EQ(code(kIds, int64_t{6}), StatusCode::kCorrupt);
+  EXPECT_EQ(code(kIds + 8, int64_t{-1}), StatusCode::kCorrupt);
+  EXPECT_EQ(code(kMagic, INT32_MAX), StatusCode::kCorrupt);              // dimension
+  EXPECT_EQ(code(kMagic + 16, INT64_MAX), StatusCode::kCorrupt);         // count
+  EXPECT_EQ(code(kMagic + 16, int64_t{1} << 60), StatusCode::kCorrupt);  // whose bytes are none in 64 bits
 }
 
 TEST_F(SavedIndexTest, AGraphLargerThanItsFileIsRefused) {
   const auto index = MakeHnswIndex({.dimension = 2, .metric = Metric::kL2});
   ASSERT_TRUE(index->Add(std::vector<int64_t>{5, 6}, std::vector<float>{1, 2, 3, 4}).ok());
-  const auto corrupt = [&](size_t at, auto number) {
-    ASSERT_TRUE(index->Save(file_).ok());
-    Put(at, number);
-    EXPECT_EQ(LoadHnswIndex(file_).status().code(), StatusCode::kCorrupt) << at << " " << number;
-  };
-  corrupt(kMagic, INT32_MAX);              // dimension
-  corrupt(kMagic + 32, int64_t{1} << 30);  // count
-  corrupt(kMagic + 32, INT64_MAX);
+  const auto code = Changed([&] { return index->Save(file_); }, &LoadHnswIndex);
+  EXPECT_EQ(code(kMagic, INT32_MAX), StatusCode::kCorrupt);              // dimension
+  EXPECT_EQ(code(kMagic + 32, int64_t{1} << 30), StatusCode::kCorrupt);  // count
+  EXPECT_EQ(code(kMagic + 32, INT64_MAX), StatusCode::kCorrupt);
 }
 
 // A graph without rows has neither a top level nor a row where a search begins, and room for what comes first.
 TEST_F(SavedIndexTest, AnEmptyGraphIsNoLargerThanItMayBe) {
-  const auto code = [&](size_t at, auto number) {
-    EXPECT_TRUE(MakeHnswIndex({.dimension = 2, .metric = Metric::kL2})->Save(file_).ok());
-    Put(at, number);
-    return LoadHnswIndex(file_).status().code();
-  };
+  const auto index = MakeHnswIndex({.dimension = 2, .metric = Metric::kL2});
+  const auto code = Changed([&] { return index->Save(file_); }, &LoadHnswIndex);
   EXPECT_EQ(code(kMagic, INT32_MAX), StatusCode::kCapacity);        // dimension
   EXPECT_EQ(code(kMagic + 24, int32_t{0}), StatusCode::kCorrupt);   // top level
   EXPECT_EQ(code(kMagic + 28, uint32_t{0}), StatusCode::kCorrupt);  // entry row
@@ -110,7 +94,7 @@ TEST_F(SavedIndexTest, SeveralMayWriteOneFile) {
     });
   }
   writers.clear();
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "something is left";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 1) << "something is left";
 }
 
 // One page of two tokens, in each storage; what of the file is changed, and where.
@@ -125,11 +109,11 @@ TEST_F(SavedIndexTest, HeadsOfKeysThatAreNoNumbersAreCorrupt) {
     HeadsOptions options;
     options.keys = storage;
     const size_t line = storage == KeyStorage::kBf16 ? 17 : 17 + NameOf(storage).size() + 1;
-    const auto load = [&](size_t at, auto number) {
-      EXPECT_TRUE(made.Build(options).Save(file_, std::vector<int32_t>{0}).ok());
-      if (at != 0) Put(line + at, number);
-      return HeadsIndex::Load(file_, made.heads, kDim, std::vector<int32_t>{0}, options).status().code();
+    const auto saved = [&] { return made.Build(options).Save(file_, std::vector<int32_t>{0}); };
+    const auto loaded = [&](const auto& file) {
+      return HeadsIndex::Load(file, made.heads, kDim, std::vector<int32_t>{0}, options);
     };
+    const auto load = [&](size_t at, auto number) { return Changed(saved, loaded)(at == 0 ? 0 : line + at, number); };
     EXPECT_EQ(load(0, 0), StatusCode::kOk);
     EXPECT_EQ(load(kLongest, std::numeric_limits<double>::infinity()), StatusCode::kCorrupt);
     EXPECT_EQ(load(kLongest, std::nan("")), StatusCode::kCorrupt);
@@ -160,9 +144,9 @@ TEST_F(SavedIndexTest, HeadsOfLongerKeysThanTheFileSaysAnswerByOneLevel) {
   options.coarse_from = 100;
   auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
-  EXPECT_TRUE(loaded->Search(made.q, made.weights, 10, made.filter).ok());
+  EXPECT_TRUE(Search(*loaded, made.q, made.weights, 10, made.filter).ok());
   EXPECT_TRUE(loaded->Add(made.pages[0], 4, 0).ok());
-  EXPECT_TRUE(loaded->Search(made.q, made.weights, 10, made.filter).ok());
+  EXPECT_TRUE(Search(*loaded, made.q, made.weights, 10, made.filter).ok());
 }
 
 // Two levels choose by axes that are learned from the pages of an index when it has enough of them.
@@ -177,13 +161,9 @@ TEST_F(SavedIndexTest, HeadsOfTwoLevelsAnswerAsTheyDid) {
   options.coarse_from = 100;
   const auto loaded = HeadsIndex::Load(file_, made.heads, made.dim, every, options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
-  const auto before = index.Search(made.q, made.weights, 1000, made.filter).value();
-  const auto after = loaded->Search(made.q, made.weights, 1000, made.filter).value();
-  ASSERT_EQ(after.size(), before.size());
-  for (size_t rank = 0; rank < before.size(); ++rank) {
-    EXPECT_EQ(after[rank].page, before[rank].page);
-    EXPECT_EQ(after[rank].score, before[rank].score);
-  }
+  const auto before = Search(index, made.q, made.weights, 1000, made.filter).value();
+  const auto after = Search(*loaded, made.q, made.weights, 1000, made.filter).value();
+  EXPECT_EQ(after, before);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // An index of blocks by time (year, month, day, session) and tag, to narrow a search to a question's times and tags.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -97,10 +98,12 @@ class TagTree {
     Numbers slots;
     int32_t live = 0;
   };
-  using Day = std::map<int64_t, Numbers>;  // by session
-  using Month = std::map<uint32_t, Day>;
-  using Year = std::map<uint32_t, Month>;
-
+  // A session on a day. In their order the days of a month, and of a year, lie side by side.
+  struct SessionDay {
+    int32_t day = 0;  // from 1970-01-01
+    int64_t session = 0;
+    auto operator<=>(const SessionDay&) const = default;
+  };
   struct Scored {
     int32_t slot = 0;
     int32_t tags = 0;
@@ -117,7 +120,7 @@ class TagTree {
 
   StableVector<Entry> entries_;             // by slot, in the order of Add
   std::unordered_map<uint64_t, Tag> tags_;  // by hash of the name
-  std::map<int32_t, Year> years_;
+  std::map<SessionDay, Numbers> days_;
   int64_t live_ = 0;
 };
 

@@ -2,6 +2,7 @@
 // and says which of them a search may return. Pages are computed from their block.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -44,6 +45,16 @@ struct NewBlock {
   uint32_t token_crc = 0;  // CRC-32C of its token ids
 };
 
+// Return how many tokens a page has of a block of `tokens`, in pages of `page_tokens`.
+inline int32_t PageTokens(int64_t tokens, int32_t page_tokens, int32_t page) {
+  return static_cast<int32_t>(std::min<int64_t>(page_tokens, tokens - int64_t{page} * page_tokens));
+}
+// Return how many of its first tokens are sinks, of a block's first `sinks`.
+inline int32_t PageSinks(int64_t tokens, int64_t sinks, int32_t page_tokens, int32_t page) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(sinks - int64_t{page} * page_tokens, 0, PageTokens(tokens, page_tokens, page)));
+}
+
 struct BlockEntry {
   int64_t id = 0;
   int64_t stream = 0;
@@ -60,6 +71,10 @@ struct BlockEntry {
   uint32_t token_crc = 0;
 
   [[nodiscard]] PageRun pages() const { return {first_page, first_page + page_count}; }
+  // Return those that hold more than sinks.
+  [[nodiscard]] PageRun ScoredPages(int32_t page_tokens) const {
+    return {first_page + (sink_tokens >= span.size() ? page_count : sink_tokens / page_tokens), pages().last};
+  }
 };
 
 struct PageEntry {
@@ -142,37 +157,13 @@ class BlockTable {
     std::vector<int32_t> postings;
     std::map<int32_t, int32_t> scored;
   };
-  // A SearchFilter with numbers for names.
-  struct Wanted {
-    std::vector<int32_t> sources;  // ascending; any of these, unless `any_source`
-    std::vector<int32_t> tags;     // ascending; all of these
-    bool any_source = true;
-    std::optional<double> since;
-    std::optional<double> before;
-    Roles roles = {};
-    bool nothing = false;  // no block has some name that is asked for
-    [[nodiscard]] bool any_block() const { return any_source && tags.empty() && !since && !before && !nothing; }
-  };
+  // It looks for blocks by their names, times and roles.
+  friend class BlockFilter;
 
   // Return the number of a block that is not forgotten; -1 if there is none.
   [[nodiscard]] int32_t NumberOf(int64_t id) const;
-  [[nodiscard]] Wanted Resolve(const SearchFilter& filter) const;
-  [[nodiscard]] bool Passes(const BlockEntry& block, const Wanted& wanted) const;
-  // Return the numbers of blocks that may pass, ascending. All blocks that pass are among them.
-  [[nodiscard]] std::vector<int32_t> Candidates(const Wanted& wanted) const;
-  [[nodiscard]] std::optional<std::vector<int32_t>> InTime(const Wanted& wanted, size_t most) const;
-  [[nodiscard]] PageFilter ResidentPages(int64_t stream, int64_t resident_from) const;
-  [[nodiscard]] OfRole& of(Role role) { return roles_[static_cast<size_t>(role)]; }
-  [[nodiscard]] const OfRole& of(Role role) const { return roles_[static_cast<size_t>(role)]; }
-  // Return all pages of these roles that are neither forgotten nor sinks.
-  [[nodiscard]] PageFilter PagesOf(Roles roles) const;
-  // Return the block's pages that hold more than sinks.
-  [[nodiscard]] PageRun ScoredPages(const BlockEntry& block) const;
-  [[nodiscard]] int32_t PageTokens(const BlockEntry& block, int32_t page) const;
-  [[nodiscard]] int32_t PageSinks(const BlockEntry& block, int32_t page) const;
-  // Return the page of `stream` that begins, or ends, at a token; -1 if there is none.
-  [[nodiscard]] int32_t PageThatBegins(int64_t stream, int64_t token) const;
-  [[nodiscard]] int32_t PageThatEnds(int64_t stream, int64_t token) const;
+  // Return the page of `stream` that holds a token; -1 if there is none.
+  [[nodiscard]] int32_t PageAt(int64_t stream, int64_t token) const;
 
   using OfStream = std::map<int64_t, int32_t>;  // first token -> number, without the forgotten ones
 

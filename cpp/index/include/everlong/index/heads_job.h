@@ -1,4 +1,4 @@
-// One scan of HeadsIndex::Mass on a device, with pointers into its memory. For host C++, hipcc and nvcc.
+// One scan of HeadsIndex::Scored on a device, with pointers into its memory. For host C++, hipcc and nvcc.
 #pragma once
 
 #include <cstdint>

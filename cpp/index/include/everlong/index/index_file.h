@@ -96,6 +96,8 @@ class IndexFileReader {
   }
   [[nodiscard]] size_t left() const { return static_cast<size_t>(end_ - at_); }
   [[nodiscard]] Status Truncated() const;
+  // Return kCorrupt that names the file.
+  [[nodiscard]] Status Corrupt(const char* what) const { return CorruptError(Quoted(name_) + ": " + what); }
 
  private:
   explicit IndexFileReader(FilePath name) : name_(std::move(name)) {}

@@ -122,6 +122,7 @@ class PagePositions {
 struct Hit {
   int32_t page = 0;  // ordinal in the BlockTable
   float score = 0;   // larger is better; each index kind has its own unit
+  bool operator==(const Hit&) const = default;
 };
 
 }  // namespace everlong::index

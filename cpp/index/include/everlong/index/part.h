@@ -34,11 +34,11 @@ struct KeyHead {
 
 // What a part needs from a block.
 struct PartNeeds {
-  bool token_ids = false;     // BlockInput::token_ids
-  std::vector<KeyHead> keys;  // BlockInput::keys of these heads
-  bool key_sum = false;       // BlockInput::key_sum
-  bool tensors = false;       // BlockInput::tensors; of a stored block only `tensor_names`, if there are any
-  std::vector<std::string> tensor_names;
+  bool token_ids = false;          // BlockInput::token_ids
+  std::vector<KeyHead> keys = {};  // BlockInput::keys of these heads
+  bool key_sum = false;            // BlockInput::key_sum
+  bool tensors = false;            // BlockInput::tensors; of a stored block only `tensor_names`, if there are any
+  std::vector<std::string> tensor_names = {};
   [[nodiscard]] bool payload() const { return !keys.empty() || key_sum; }
   // Return whether a block that is already in the store must be read again for the part.
   [[nodiscard]] bool stored() const { return payload() || tensors; }
@@ -84,12 +84,10 @@ struct BlockInput {
   std::span<const BlockTensor> tensors;
 
   [[nodiscard]] int32_t page_count() const { return static_cast<int32_t>((tokens + page_tokens - 1) / page_tokens); }
-  [[nodiscard]] int32_t PageTokens(int32_t page) const {
-    return static_cast<int32_t>(std::min<int64_t>(page_tokens, tokens - int64_t{page} * page_tokens));
-  }
+  [[nodiscard]] int32_t PageTokens(int32_t page) const { return index::PageTokens(tokens, page_tokens, page); }
   // Return how many of a page's first tokens are sinks.
   [[nodiscard]] int32_t PageSinks(int32_t page) const {
-    return static_cast<int32_t>(std::clamp<int64_t>(sink_tokens - int64_t{page} * page_tokens, 0, PageTokens(page)));
+    return index::PageSinks(tokens, sink_tokens, page_tokens, page);
   }
   [[nodiscard]] std::span<const int32_t> PageIds(int32_t page) const {
     return token_ids.subspan(static_cast<size_t>(page) * static_cast<size_t>(page_tokens),
