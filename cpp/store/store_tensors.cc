@@ -131,12 +131,4 @@ Status Store::TryPutTensors(int64_t block, std::span<const TensorView> tensors) 
   return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
 }
 
-Status Store::VerifyTensors(const RecordRow& record, std::span<const std::byte> payload) const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(record.block));
-  std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
-  if (rows == held) return OkStatus();
-  return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
-}
-
 }  // namespace everlong::store
