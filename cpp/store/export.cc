@@ -14,23 +14,15 @@ namespace {
 Packer EncodeBlock(const OwnedDraft& block) {
   const BlockDraft& draft = block.draft();
   Packer packer;
-  packer.Number(block.id()).Number(draft.stream).Number(draft.span.begin).Number(draft.span.end);
-  packer.Int(draft.sink_tokens).Number(draft.created_at).Text(draft.source).Int(draft.tags.size());
-  for (const std::string& tag : draft.tags) packer.Text(tag);
-  packer.Bytes(std::as_bytes(draft.token_ids)).Bytes(std::as_bytes(draft.page_bytes)).Int(draft.role);
-  return packer;
+  packer.Add(block.id(), draft.stream, draft.span.begin, draft.span.end, draft.sink_tokens, draft.created_at);
+  packer.Add(draft.source, draft.tags.size());
+  for (const std::string& tag : draft.tags) packer.Add(tag);
+  return packer.Add(draft.token_ids, draft.page_bytes, draft.role);
 }
 
 Packer EncodeNode(const GraphNode& node) {
-  Packer packer;
-  packer.Number(node.id).Int(node.kind).Int(node.level).Number(node.count);
-  packer.Number(node.square_sum).Number(node.created_at).Number(node.updated_at);
-  packer.Bytes(std::as_bytes(std::span(node.vector))).Bytes(std::as_bytes(std::span(node.linear_sum)));
-  return packer;
-}
-
-Packer EncodeEdge(const GraphEdge& edge) {
-  return Packer().Number(edge.from).Number(edge.to).Int(edge.kind).Number(edge.weight).Number(edge.time);
+  return Packer().Add(node.id, node.kind, node.level, node.count, node.square_sum, node.created_at, node.updated_at,
+                      node.vector, node.linear_sum);
 }
 
 Status WriteBlock(ExportWriter& writer, const OwnedDraft& block) {
@@ -39,7 +31,7 @@ Status WriteBlock(ExportWriter& writer, const OwnedDraft& block) {
   if (!draft.page_bytes.empty()) EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kKv, draft.payload));
   if (draft.tensors.empty()) return OkStatus();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> encoded, EncodeTensors(draft.tensors));
-  return writer.Write(Chunk::kTensors, Packer().Int(PayloadKind::kTensors).Rest(encoded).bytes());
+  return writer.Write(Chunk::kTensors, Packer().Add(PayloadKind::kTensors).Rest(encoded).bytes());
 }
 
 // Write the graph of the blocks that were written. A writer beside this reader may have forgotten others since, and
@@ -53,7 +45,8 @@ Status WriteGraph(ExportWriter& writer, const Graph& graph, const std::unordered
   }
   for (const GraphEdge& edge : graph.edges) {
     if (!nodes.contains(edge.from) || !nodes.contains(edge.to)) continue;
-    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEdge, EncodeEdge(edge).bytes()));
+    EVERLONG_RETURN_IF_ERROR(
+        writer.Write(Chunk::kEdge, Packer().Add(edge.from, edge.to, edge.kind, edge.weight, edge.time).bytes()));
   }
   return OkStatus();
 }
@@ -113,7 +106,7 @@ Status Store::WriteAll(ExportWriter& writer) {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
   for (const std::string& name : names) {
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, own_files_.Get(name));
-    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kFile, Packer().Text(name).Rest(bytes).bytes()));
+    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kFile, Packer().Add(name).Rest(bytes).bytes()));
   }
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));
@@ -130,7 +123,7 @@ Status Store::WriteAll(ExportWriter& writer) {
   EVERLONG_RETURN_IF_ERROR(WriteGraph(writer, graph, written));
   // Read it last: a writer beside this reader gives ids meanwhile, and the next id is above all that were written.
   EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
-  EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Number(next_id).Int(written.size()).bytes()));
+  EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Add(next_id, written.size()).bytes()));
   return writer.Finish();
 }
 

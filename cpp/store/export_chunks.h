@@ -7,10 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "everlong/base/file.h"
+#include "everlong/base/sqlite.h"
 #include "everlong/base/status.h"
 
 namespace everlong::store {
@@ -26,74 +28,70 @@ enum class Chunk : uint32_t {
   kEdge = 8
 };
 
-// Write values of a chunk's body, one behind the other, little-endian.
+// Write values of a chunk's body, one behind the other, little-endian: numbers in 8 bytes, texts and vectors of numbers
+// with their length in bytes before them.
 class Packer {
  public:
-  template <class T>
-  Packer& Number(T value) {
-    static_assert(sizeof(T) == 8);
-    return Rest(std::as_bytes(std::span(&value, 1)));
+  template <class... Values>
+  Packer& Add(const Values&... values) {
+    (AddOne(ColumnValue(values)), ...);
+    return *this;
   }
-  // An enum or a shorter integer, as int64.
-  template <class T>
-  Packer& Int(T value) {
-    return Number(static_cast<int64_t>(value));
-  }
-  Packer& Bytes(std::span<const std::byte> bytes) { return Int(bytes.size()).Rest(bytes); }
+  // Bytes without their length, up to the end of the body.
   Packer& Rest(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     return *this;
   }
-  Packer& Text(std::string_view text) { return Bytes(std::as_bytes(std::span(text.data(), text.size()))); }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
+  void AddOne(int64_t value) { Rest(std::as_bytes(std::span(&value, 1))); }
+  void AddOne(double value) { Rest(std::as_bytes(std::span(&value, 1))); }
+  void AddOne(std::string_view text) { AddOne(std::as_bytes(std::span(text.data(), text.size()))); }
+  void AddOne(std::span<const std::byte> bytes) {
+    AddOne(std::ssize(bytes));
+    Rest(bytes);
+  }
+
   std::vector<std::byte> bytes_;
 };
 
-// Read them from any bytes. What is not there reads as 0 or empty, and `whole` then says so.
+// Read them from any bytes. What is not there, or does not fit, reads as 0 or empty, and `whole` then says so.
 class Unpacker {
  public:
   explicit Unpacker(std::span<const std::byte> bytes) : rest_(bytes) {}
-  template <class T>
-  T Number() {
-    static_assert(sizeof(T) == 8);
-    T value{};
-    const std::span<const std::byte> bytes = Take(sizeof value);
-    if (whole_) std::memcpy(&value, bytes.data(), sizeof value);
-    return value;
+  template <class... Values>
+  Unpacker& Take(Values&... values) {
+    (TakeOne(values), ...);
+    return *this;
   }
-  // What Packer::Int wrote. A number that does not fit is not there.
-  template <class T>
-  T Int() {
-    const auto number = Number<int64_t>();
-    const auto value = static_cast<T>(number);
-    whole_ = whole_ && static_cast<int64_t>(value) == number;
-    return value;
-  }
-  std::span<const std::byte> Bytes() {
-    const auto length = Number<int64_t>();
-    return Take(length < 0 ? rest_.size() + 1 : static_cast<size_t>(length));
-  }
-  template <class T>
-  std::vector<T> Numbers() {
-    const std::span<const std::byte> bytes = Bytes();
-    whole_ = whole_ && bytes.size() % sizeof(T) == 0;
-    std::vector<T> numbers(whole_ ? bytes.size() / sizeof(T) : 0);
-    if (!numbers.empty()) std::memcpy(numbers.data(), bytes.data(), bytes.size());
-    return numbers;
-  }
-  std::string Text() {
-    const std::span<const std::byte> bytes = Bytes();
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-  std::span<const std::byte> Rest() { return Take(rest_.size()); }
+  std::span<const std::byte> Rest() { return Next(rest_.size()); }
   [[nodiscard]] bool whole() const { return whole_; }
   // Return whether all was taken, and all was there.
   [[nodiscard]] bool finished() const { return whole_ && rest_.empty(); }
 
  private:
-  std::span<const std::byte> Take(size_t count) {
+  template <class Value>
+  void TakeOne(Value& value) {
+    if constexpr (std::is_same_v<Value, int64_t> || std::is_same_v<Value, double>) {
+      const std::span<const std::byte> bytes = Next(sizeof value);
+      if (whole_) std::memcpy(&value, bytes.data(), sizeof value);
+    } else if constexpr (std::is_enum_v<Value> || std::is_integral_v<Value>) {
+      int64_t number = 0;
+      TakeOne(number);
+      value = static_cast<Value>(number);
+      whole_ = whole_ && static_cast<int64_t>(value) == number;
+    } else {
+      constexpr size_t kEach = sizeof(typename Value::value_type);
+      int64_t length = 0;
+      TakeOne(length);
+      const std::span<const std::byte> bytes = Next(length < 0 ? rest_.size() + 1 : static_cast<size_t>(length));
+      whole_ = whole_ && bytes.size() % kEach == 0;
+      value.resize(whole_ ? bytes.size() / kEach : 0);
+      if (!value.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
+    }
+  }
+  std::span<const std::byte> Next(size_t count) {
     whole_ = whole_ && count <= rest_.size();
     if (!whole_) return {};
     const std::span<const std::byte> taken = rest_.first(count);

@@ -61,23 +61,17 @@ class Importer {
     if (!graph_.nodes.empty() || !graph_.edges.empty()) return reader_.Corrupt("a block comes after the graph");
     Unpacker unpacker(body);
     Arriving block;
-    const auto id = block.id = unpacker.Number<int64_t>();
+    const int64_t& id = block.id;
     BlockDraft& draft = block.draft;
-    draft.stream = unpacker.Number<int64_t>();
-    draft.span.begin = unpacker.Number<int64_t>();
-    draft.span.end = unpacker.Number<int64_t>();
-    draft.sink_tokens = unpacker.Int<int32_t>();
-    draft.created_at = unpacker.Number<double>();
-    draft.source = unpacker.Text();
-    for (auto tags = unpacker.Number<int64_t>(); tags > 0 && unpacker.whole(); --tags) {
-      draft.tags.push_back(unpacker.Text());
-    }
-    block.token_ids = unpacker.Numbers<int32_t>();
-    block.page_bytes = unpacker.Numbers<int64_t>();
-    const std::optional<Role> role =
-        reader_.version() < kFirstWithRoles ? Role::kRead : RoleOf(unpacker.Number<int64_t>());
-    draft.role = role.value_or(Role::kRead);
-    if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || !role || draft.span.begin < 0 ||
+    int64_t tags = 0;
+    unpacker.Take(block.id, draft.stream, draft.span.begin, draft.span.end, draft.sink_tokens, draft.created_at);
+    unpacker.Take(draft.source, tags);
+    for (; tags > 0 && unpacker.whole(); --tags) unpacker.Take(draft.tags.emplace_back());
+    unpacker.Take(block.token_ids, block.page_bytes);
+    auto role = static_cast<int64_t>(Role::kRead);
+    if (reader_.version() >= kFirstWithRoles) unpacker.Take(role);
+    draft.role = RoleOf(role).value_or(Role::kRead);
+    if (!unpacker.finished() || id <= newest_ || id > kLargestBlockId || !RoleOf(role) || draft.span.begin < 0 ||
         draft.span.end < draft.span.begin) {
       return reader_.Corrupt("block " + std::to_string(id) + " cannot be");
     }
@@ -95,7 +89,9 @@ class Importer {
   Status TakeTensors(std::span<const std::byte> body) {
     if (!arriving_) return reader_.Corrupt("tensors of no block");
     Unpacker unpacker(body);
-    const auto kind = static_cast<PayloadKind>(unpacker.Number<int64_t>());
+    int64_t number = 0;
+    unpacker.Take(number);
+    const auto kind = static_cast<PayloadKind>(number);
     Result<std::vector<Tensor>> tensors = DecodeTensors(unpacker.Rest());
     const bool is_kind = std::ranges::find(kTensorKinds, kind) != kTensorKinds.end();
     if (!unpacker.whole() || !is_kind || !tensors.ok()) return reader_.Corrupt("tensors of a block do not fit");
@@ -124,15 +120,8 @@ class Importer {
   Status TakeNode(std::span<const std::byte> body) {
     Unpacker unpacker(body);
     GraphNode node;
-    node.id = unpacker.Number<int64_t>();
-    node.kind = unpacker.Int<NodeKind>();
-    node.level = unpacker.Int<int32_t>();
-    node.count = unpacker.Number<int64_t>();
-    node.square_sum = unpacker.Number<double>();
-    node.created_at = unpacker.Number<double>();
-    node.updated_at = unpacker.Number<double>();
-    node.vector = unpacker.Numbers<float>();
-    node.linear_sum = unpacker.Numbers<double>();
+    unpacker.Take(node.id, node.kind, node.level, node.count, node.square_sum, node.created_at, node.updated_at);
+    unpacker.Take(node.vector, node.linear_sum);
     if (!unpacker.finished()) return reader_.Corrupt("node " + std::to_string(node.id) + " cannot be");
     graph_.nodes.push_back(std::move(node));
     return OkStatus();
@@ -141,11 +130,7 @@ class Importer {
   Status TakeEdge(std::span<const std::byte> body) {
     Unpacker unpacker(body);
     GraphEdge edge;
-    edge.from = unpacker.Number<int64_t>();
-    edge.to = unpacker.Number<int64_t>();
-    edge.kind = unpacker.Int<EdgeKind>();
-    edge.weight = unpacker.Number<double>();
-    edge.time = unpacker.Number<double>();
+    unpacker.Take(edge.from, edge.to, edge.kind, edge.weight, edge.time);
     if (!unpacker.finished()) return reader_.Corrupt("an edge cannot be");
     graph_.edges.push_back(edge);
     return OkStatus();
@@ -162,7 +147,8 @@ class Importer {
 
   Status TakeFile(std::span<const std::byte> body) {
     Unpacker unpacker(body);
-    const std::string name = unpacker.Text();
+    std::string name;
+    unpacker.Take(name);
     const std::span<const std::byte> bytes = unpacker.Rest();
     if (!unpacker.whole()) return reader_.Corrupt("a file of it is cut short");
     return AsCorrupt(store_.PutFile(name, bytes));
@@ -173,8 +159,9 @@ class Importer {
     EVERLONG_RETURN_IF_ERROR(StoreGroup());
     EVERLONG_RETURN_IF_ERROR(StoreGraph());
     Unpacker unpacker(body);
-    const auto next_id = unpacker.Number<int64_t>();
-    const auto blocks = unpacker.Number<int64_t>();
+    int64_t next_id = 0;
+    int64_t blocks = 0;
+    unpacker.Take(next_id, blocks);
     if (!unpacker.finished() || !reader_.finished() || blocks != blocks_ || next_id <= newest_ ||
         next_id - 1 > kLargestBlockId) {
       return reader_.Corrupt("its end does not fit what comes before it");

@@ -108,6 +108,7 @@ class Store final : public MemoryStore {
   friend class PageReads;
   friend class Scrub;
 
+  // It may throw std::bad_alloc.
   Status TryFlush(std::vector<int64_t>* lost);
   // Wait for what was submitted, or return why some of it is not stored.
   [[nodiscard]] Status WaitForQueued() const;
@@ -125,10 +126,6 @@ class Store final : public MemoryStore {
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
-  // These may throw std::bad_alloc, before anything has changed. The calls without "Try" return kCapacity instead.
-  Result<int64_t> TrySubmit(const BlockDraft& draft);
-  Status TryPutTensors(int64_t block, std::span<const TensorView> tensors);
-  Status TrySetAttribute(const std::string& key, const std::string& value);
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Write the block's records and note where they lie. Call it under write_mutex_.
   Status WriteRecords(NewBlock& block);
@@ -153,6 +150,11 @@ class Store final : public MemoryStore {
   bool ids_were_lost_ = false;                // of blocks that were not stored; no catalog says so yet
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };
+
+// Return a failure with "<context>: " before its message.
+inline Status Under(const std::string& context, const Status& status) {
+  return status.ok() ? status : Status(status.code(), context + ": " + status.message());
+}
 
 // Return the places of the records, in order, for SegmentSet::KeepOnly.
 LiveRanges LiveRangesOf(std::span<const RecordRow> records);

@@ -105,19 +105,10 @@ void Split(const PageRead& read, int64_t part_bytes, int64_t bytes, const std::f
   }
 }
 
-class Refused final : public PendingReads {
- public:
-  explicit Refused(Status status) : status_(std::move(status)) {}
-  Status Wait() override { return status_; }
-
- private:
-  Status status_;
-};
-
 }  // namespace
 
 // Reads that the segments answer, with a second try for one that fails.
-class PageReads final : public PendingReads, public ReadJob {
+class PageReads final : public ReadJob {
  public:
   struct Miss {
     PageRead read;
@@ -130,7 +121,7 @@ class PageReads final : public PendingReads, public ReadJob {
         erasures_(erasures),
         failures_(misses_.size()) {}
 
-  Status Wait() override {
+  Status Wait() {
     const std::scoped_lock answering(answer_mutex_);  // one thread finds the answer, the others get the same
     if (answer_) return *answer_;
     Finish();
@@ -169,15 +160,18 @@ class PageReads final : public PendingReads, public ReadJob {
 
 namespace {
 
-// The handle that a caller holds. The job lives on while a thread looks at it. Destroying the handle waits.
+// The handle that a caller holds: a job, or why there is none. The job lives on while a thread looks at it. Destroying
+// the handle waits.
 class WaitingReads final : public PendingReads {
  public:
-  explicit WaitingReads(std::shared_ptr<PageReads> reads) : reads_(std::move(reads)) {}
-  ~WaitingReads() override { reads_->GiveUp(); }
-  Status Wait() override { return reads_->Wait(); }
+  explicit WaitingReads(Result<std::shared_ptr<PageReads>> reads) : reads_(std::move(reads)) {}
+  ~WaitingReads() override {
+    if (reads_.ok()) (*reads_)->GiveUp();
+  }
+  Status Wait() override { return reads_.ok() ? (*reads_)->Wait() : reads_.status(); }
 
  private:
-  std::shared_ptr<PageReads> reads_;
+  const Result<std::shared_ptr<PageReads>> reads_;
 };
 
 }  // namespace
@@ -221,7 +215,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     return std::unique_ptr<PendingReads>(std::move(waiting));
   };
   Result<std::unique_ptr<PendingReads>> reads_under_way = OrOutOfMemory(start);
-  if (!reads_under_way.ok()) return std::make_unique<Refused>(reads_under_way.status());
+  if (!reads_under_way.ok()) return std::make_unique<WaitingReads>(reads_under_way.status());
   return std::move(reads_under_way).value();
 }
 
@@ -231,7 +225,7 @@ Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasur
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts) + read.first_part * row.part_bytes};
   if (const Status status = rooms_.segments->Read(spot, read.out); !status.ok()) {
-    return {status.code(), Text(read) + ": " + status.message()};
+    return Under(Text(read), status);
   }
   if (rooms_.files == nullptr) return OkStatus();  // RAM was checked when it was written
   const auto part_bytes = static_cast<size_t>(row.part_bytes);
@@ -270,13 +264,9 @@ Result<std::vector<int32_t>> Store::TokenIds(int64_t block) const {
 Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, const std::string& name) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts)};
-  if (const Status there = rooms_.segments->Require(spot, parts * row.part_bytes); !there.ok()) {
-    return Status(there.code(), name + ": " + there.message());
-  }
+  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Require(spot, parts * row.part_bytes)));
   std::vector<std::byte> payload(static_cast<size_t>(parts * row.part_bytes));
-  if (const Status status = rooms_.segments->Read(spot, payload); !status.ok()) {
-    return Status(status.code(), name + ": " + status.message());
-  }
+  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Read(spot, payload)));
   if (PartChecksums(payload, parts) == row.part_crcs) return payload;
   return CorruptError(name + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) + "' at byte " +
                       std::to_string(spot.offset) + "; other blocks are readable");

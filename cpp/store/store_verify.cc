@@ -141,9 +141,7 @@ Status Scrub::CheckRecord(const RecordRow& record) {
     return CorruptError(name + " has " + std::to_string(parts) + " parts");
   }
   std::vector<std::byte> encoded(static_cast<size_t>(RecordHeaderBytes(parts)));
-  if (const Status read = rooms_.segments->Read({row.segment, row.offset}, encoded); !read.ok()) {
-    return {read.code(), name + ": " + read.message()};
-  }
+  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Read({row.segment, row.offset}, encoded)));
   const Result<RecordHeader> header = DecodeRecordHeader(encoded);
   if (!header.ok()) {
     return CorruptError(name + " in '" + rooms_.segments->Name(row.segment) + "' at byte " +
