@@ -6,7 +6,9 @@
 // clang-format on
 
 #include "archive_kernels.h"
+#include "archive_key_part.h"
 #include "archive_units.h"
+#include "archive_value_part.h"
 #include "grid.h"
 
 namespace everlong::hip {

@@ -59,28 +59,20 @@ void Query::Check(int code) {
   if (bind_error_ == SQLITE_OK) bind_error_ = code;
 }
 
-Query& Query::Bind(int64_t value) {
-  Check(sqlite3_bind_int64(statement_, ++parameters_, value));
-  return *this;
-}
+void Query::BindOne(int64_t value) { Check(sqlite3_bind_int64(statement_, ++parameters_, value)); }
 
-Query& Query::Bind(double value) {
-  Check(sqlite3_bind_double(statement_, ++parameters_, value));
-  return *this;
-}
+void Query::BindOne(double value) { Check(sqlite3_bind_double(statement_, ++parameters_, value)); }
 
-Query& Query::Bind(std::string_view text) {
+void Query::BindOne(std::string_view text) {
   // A null pointer would bind NULL, not the empty text.
   const char* data = text.empty() ? "" : text.data();
   Check(sqlite3_bind_text64(statement_, ++parameters_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8));
-  return *this;
 }
 
-Query& Query::Bind(std::span<const std::byte> blob) {
+void Query::BindOne(std::span<const std::byte> blob) {
   ++parameters_;
   Check(blob.empty() ? sqlite3_bind_zeroblob(statement_, parameters_, 0)
                      : sqlite3_bind_blob64(statement_, parameters_, blob.data(), blob.size(), SQLITE_TRANSIENT));
-  return *this;
 }
 
 void Query::Rewind() {
@@ -97,11 +89,7 @@ Result<bool> Query::Step() {
 }
 
 Status Query::Run() {
-  bool row = true;
-  while (row) {
-    EVERLONG_ASSIGN_OR_RETURN(row, Step());
-  }
-  return OkStatus();
+  return ForEach([] {});
 }
 
 int64_t Query::Int64(int column) const { return sqlite3_column_int64(statement_, column); }
@@ -181,13 +169,6 @@ Result<Query> Database::Prepare(std::string_view sql) {
 Status Database::Execute(const char* sql) {
   const int code = sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? OkStatus() : Error(code);
-}
-
-int64_t Database::CachedBytes() const {
-  int now = 0;
-  int highest = 0;
-  sqlite3_db_status(connection_.get(), SQLITE_DBSTATUS_CACHE_USED, &now, &highest, 0);
-  return now;
 }
 
 Status Database::Error(int code) const {

@@ -85,6 +85,30 @@ Status RequireHalf(const char* name, const SlotPhase& phase, const RopeTable& ro
                               "; expected inv_freq's " + std::to_string(rope.inv_freq.size()));
 }
 
+// The phases that turn a row from its old position to its new one: [rows, half].
+struct Turns {
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+
+Turns TurnsOf(const SlotPhase& from_phase, std::span<const int64_t> sources, const Phases& taken) {
+  const int64_t half = from_phase.half;
+  Turns turns{std::vector<float>(sources.size() * static_cast<size_t>(half)), {}};
+  turns.sin.resize(turns.cos.size());
+  for (size_t row = 0; row < sources.size(); ++row) {
+    const int64_t own = sources[row] * half;
+    for (int64_t i = 0; i < half; ++i) {
+      const size_t at = row * static_cast<size_t>(half) + static_cast<size_t>(i);
+      const Phase lost = InversePhase({from_phase.cos[own + i], from_phase.sin[own + i]});
+      const double c = taken.cos[at];
+      const double s = taken.sin[at];
+      turns.cos[at] = static_cast<float>(c * lost.c - s * lost.s);
+      turns.sin[at] = static_cast<float>(s * lost.c + c * lost.s);
+    }
+  }
+  return turns;
+}
+
 }  // namespace
 
 Status ValidateGather(const FrameKv& from, const SlotPhase& from_phase, std::span<const int64_t> sources,
@@ -131,20 +155,7 @@ Status GatherSlots(const FrameKv& from, const SlotPhase& from_phase, std::span<c
   EVERLONG_RETURN_IF_ERROR(ValidateGather(from, from_phase, sources, to, to_phase, targets, positions, rope));
   const int64_t half = from_phase.half;
   const Phases taken = PhaseWriter(rope).Of(positions);
-  std::vector<float> cos(sources.size() * static_cast<size_t>(half));
-  std::vector<float> sin(cos.size());
-  for (size_t row = 0; row < sources.size(); ++row) {
-    const int64_t own = sources[row] * half;
-    for (int64_t i = 0; i < half; ++i) {
-      const size_t at = row * static_cast<size_t>(half) + static_cast<size_t>(i);
-      const Phase lost = InversePhase({from_phase.cos[own + i], from_phase.sin[own + i]});
-      const double c = taken.cos[at];
-      const double s = taken.sin[at];
-      cos[at] = static_cast<float>(c * lost.c - s * lost.s);
-      sin[at] = static_cast<float>(s * lost.c + c * lost.s);
-    }
-  }
-
+  const Turns turns = TurnsOf(from_phase, sources, taken);
   const auto count = static_cast<int64_t>(sources.size());
   const int64_t chunks = (count + kChunkRows - 1) / kChunkRows;
   const Format format = FormatOf(from.dtype);
@@ -171,12 +182,12 @@ Status GatherSlots(const FrameKv& from, const SlotPhase& from_phase, std::span<c
           continue;
         }
         source.Load();
-        const SlabTask slab{
-            {source.data(), row_bytes, format},
-            {target.data(), row_bytes, format},
-            static_cast<int64_t>(length),
-            from.head_dim,
-            {cos.data() + first * half, sin.data() + first * half, half, static_cast<int32_t>(half), rope.pairing}};
+        const SlabTask slab{{source.data(), row_bytes, format},
+                            {target.data(), row_bytes, format},
+                            static_cast<int64_t>(length),
+                            from.head_dim,
+                            {turns.cos.data() + first * half, turns.sin.data() + first * half, half,
+                             static_cast<int32_t>(half), rope.pairing}};
         BestSlabKernels().turn(slab);
         target.Store();
       }

@@ -1,11 +1,10 @@
-// The catalog's reads and writes of the graph beside its blocks.
+#include "catalog_graph.h"
+
 #include <cstring>
-#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
-#include "catalog.h"
 #include "catalog_rows.h"
 #include "row_checksum.h"
 
@@ -42,26 +41,13 @@ constexpr std::string_view kSelectLiveBlocks = "SELECT id FROM blocks WHERE stat
 
 uint32_t NodeChecksum(const GraphNode& node) {
   return RowChecksum()
-      .Add(node.id)
-      .Add(static_cast<int64_t>(node.kind))
-      .Add(int64_t{node.level})
-      .Add(node.count)
-      .Add(node.square_sum)
-      .Add(node.created_at)
-      .Add(node.updated_at)
-      .Add(std::as_bytes(std::span(node.vector)))
-      .Add(std::as_bytes(std::span(node.linear_sum)))
+      .Add(node.id, node.kind, node.level, node.count, node.square_sum, node.created_at, node.updated_at, node.vector,
+           node.linear_sum)
       .value();
 }
 
 uint32_t EdgeChecksum(const GraphEdge& edge) {
-  return RowChecksum()
-      .Add(edge.from)
-      .Add(edge.to)
-      .Add(static_cast<int64_t>(edge.kind))
-      .Add(edge.weight)
-      .Add(edge.time)
-      .value();
+  return RowChecksum().Add(edge.from, edge.to, edge.kind, edge.weight, edge.time).value();
 }
 
 template <class T>
@@ -100,207 +86,166 @@ std::string NameOf(const GraphEdge& edge) {
   return "the edge from " + std::to_string(edge.from) + " to " + std::to_string(edge.to);
 }
 
-}  // namespace
+// A turn that reads the graph; none of a catalog that has no graph.
+Result<std::optional<CatalogFile::Turn>> ReadGraphOf(CatalogFile& file) {
+  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file.Read());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(turn.database));
+  if (schema < 2) return std::optional<CatalogFile::Turn>();
+  return std::optional<CatalogFile::Turn>(std::move(turn));
+}
 
-Result<bool> Catalog::HasNode(int64_t id) {
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kHasNode));
+Result<bool> Has(Database& database, std::string_view sql, int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(sql));
   return query.Bind(id).Step();
 }
 
-Status Catalog::PutNode(const GraphNode& node, int64_t block) {
+Status PutNode(Database& database, const GraphNode& node, int64_t block) {
   GraphNode row = node;
   if (row.id == kThisBlock) row.id = block;
   for (double* const number : {&row.square_sum, &row.created_at, &row.updated_at}) {
     *number += 0.0;  // -0.0 becomes 0, because SQLite returns it as 0
   }
   if (row.kind == NodeKind::kBlock) {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kHasBlock));
-    EVERLONG_ASSIGN_OR_RETURN(const bool is_there, query.Bind(row.id).Step());
+    EVERLONG_ASSIGN_OR_RETURN(const bool is_there, Has(database, kHasBlock, row.id));
     if (!is_there) return OkStatus();
   }
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kPutNode));
-  query.Bind(row.id).Bind(static_cast<int64_t>(row.kind)).Bind(int64_t{row.level}).Bind(row.count);
-  query.Bind(row.square_sum).Bind(row.created_at).Bind(row.updated_at).Bind(int64_t{NodeChecksum(row)});
-  query.Bind(std::as_bytes(std::span(row.vector))).Bind(std::as_bytes(std::span(row.linear_sum)));
-  return query.Run();
+  return database.Run(kPutNode, row.id, row.kind, row.level, row.count, row.square_sum, row.created_at, row.updated_at,
+                      NodeChecksum(row), row.vector, row.linear_sum);
 }
 
-Status Catalog::PutEdge(const GraphEdge& edge, int64_t block) {
+Status PutEdge(Database& database, const GraphEdge& edge, int64_t block) {
   GraphEdge row = edge;
   for (int64_t* const end : {&row.from, &row.to}) {
     if (*end == kThisBlock) *end = block;
-    EVERLONG_ASSIGN_OR_RETURN(const bool is_there, HasNode(*end));
+    EVERLONG_ASSIGN_OR_RETURN(const bool is_there, Has(database, kHasNode, *end));
     if (!is_there) return OkStatus();
   }
   row.weight += 0.0;
   row.time += 0.0;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kPutEdge));
-  query.Bind(row.from).Bind(row.to).Bind(static_cast<int64_t>(row.kind)).Bind(row.weight).Bind(row.time);
-  return query.Bind(int64_t{EdgeChecksum(row)}).Run();
+  return database.Run(kPutEdge, row.from, row.to, row.kind, row.weight, row.time, EdgeChecksum(row));
 }
 
-Status Catalog::DropNode(int64_t id) {
+}  // namespace
+
+Status DropNode(Database& database, int64_t id) {
   for (const std::string_view sql : {kDeleteEdgesFrom, kDeleteEdgesTo, kDeleteNode}) {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(sql));
-    EVERLONG_RETURN_IF_ERROR(query.Bind(id).Run());
+    EVERLONG_RETURN_IF_ERROR(database.Run(sql, id));
   }
   return OkStatus();
 }
 
-Status Catalog::DropEdge(const EdgeKey& edge) {
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeleteEdge));
-  return query.Bind(edge.from).Bind(edge.to).Bind(static_cast<int64_t>(edge.kind)).Run();
-}
-
-Status Catalog::Apply(const GraphChange& change, int64_t block) {
-  for (const EdgeKey& edge : change.drop_edges) EVERLONG_RETURN_IF_ERROR(DropEdge(edge));
-  for (const int64_t id : change.drop_nodes) EVERLONG_RETURN_IF_ERROR(DropNode(id));
-  for (const GraphNode& node : change.put_nodes) EVERLONG_RETURN_IF_ERROR(PutNode(node, block));
-  for (const GraphEdge& edge : change.put_edges) EVERLONG_RETURN_IF_ERROR(PutEdge(edge, block));
+Status ApplyChange(Database& database, const GraphChange& change, int64_t block) {
+  for (const EdgeKey& edge : change.drop_edges) {
+    EVERLONG_RETURN_IF_ERROR(database.Run(kDeleteEdge, edge.from, edge.to, edge.kind));
+  }
+  for (const int64_t id : change.drop_nodes) EVERLONG_RETURN_IF_ERROR(DropNode(database, id));
+  for (const GraphNode& node : change.put_nodes) EVERLONG_RETURN_IF_ERROR(PutNode(database, node, block));
+  for (const GraphEdge& edge : change.put_edges) EVERLONG_RETURN_IF_ERROR(PutEdge(database, edge, block));
   return OkStatus();
 }
 
-Status Catalog::ChangeGraph(const GraphChange& change) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
-  EVERLONG_RETURN_IF_ERROR(Apply(change));
-  return transaction.Commit();
+Status CatalogGraph::Change(const GraphChange& change) {
+  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_.Write());
+  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
+  return turn.transaction->Commit();
 }
 
-Result<Graph> Catalog::ReadGraph(std::vector<Damage>* damage, GraphChange* lost) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+Result<Graph> CatalogGraph::ReadAll(std::vector<Damage>* damage, GraphChange* lost) {
   Graph graph;
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
-  if (schema < 2) return graph;
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
+  if (!turn) return graph;
+  Database& database = turn->database;
   const auto complain = [&](const std::string& what) {
-    Status status = Mismatch(what);
+    Status status = Mismatch(database, what);
     if (damage == nullptr) return status;
     damage->push_back({0, status.message()});
     return OkStatus();
   };
-  std::unordered_set<int64_t> blocks;
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectLiveBlocks));
-    while (true) {
-      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-      if (!more) break;
-      blocks.insert(query.Int64(0));
-    }
-  }
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<int64_t> live, SelectNumbers(database, kSelectLiveBlocks));
+  const std::unordered_set<int64_t> blocks(live.begin(), live.end());
   std::unordered_set<int64_t> nodes;
-  {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectNodes));
-    while (true) {
-      EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-      if (!more) break;
-      bool whole = false;
-      GraphNode node = NodeOf(query, whole);
-      const bool hangs = node.kind == NodeKind::kBlock && !blocks.contains(node.id);
-      if (!whole || hangs) {
-        EVERLONG_RETURN_IF_ERROR(complain((whole ? "no block has node " : "checksum mismatch in the row of node ") +
-                                          std::to_string(node.id)));
-        lost->drop_nodes.push_back(node.id);
-        continue;
-      }
-      nodes.insert(node.id);
-      graph.nodes.push_back(std::move(node));
-    }
-  }
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectEdges));
-  while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) break;
+  EVERLONG_ASSIGN_OR_RETURN(Query node_query, database.Prepare(kSelectNodes));
+  EVERLONG_RETURN_IF_ERROR(node_query.ForEach([&]() -> Status {
     bool whole = false;
-    const GraphEdge edge = EdgeOf(query, whole);
-    if (!whole || !nodes.contains(edge.from) || !nodes.contains(edge.to)) {
+    GraphNode node = NodeOf(node_query, whole);
+    const bool hangs = node.kind == NodeKind::kBlock && !blocks.contains(node.id);
+    if (!whole || hangs) {
       EVERLONG_RETURN_IF_ERROR(
-          complain(whole ? NameOf(edge) + " has lost an end" : "checksum mismatch in the row of " + NameOf(edge)));
-      lost->drop_edges.push_back({edge.from, edge.to, edge.kind});
-      continue;
+          complain((whole ? "no block has node " : "checksum mismatch in the row of node ") + std::to_string(node.id)));
+      lost->drop_nodes.push_back(node.id);
+      return OkStatus();
     }
-    graph.edges.push_back(edge);
-  }
+    nodes.insert(node.id);
+    graph.nodes.push_back(std::move(node));
+    return OkStatus();
+  }));
+  EVERLONG_ASSIGN_OR_RETURN(Query edge_query, database.Prepare(kSelectEdges));
+  EVERLONG_RETURN_IF_ERROR(edge_query.ForEach([&]() -> Status {
+    bool whole = false;
+    const GraphEdge edge = EdgeOf(edge_query, whole);
+    if (whole && nodes.contains(edge.from) && nodes.contains(edge.to)) {
+      graph.edges.push_back(edge);
+      return OkStatus();
+    }
+    EVERLONG_RETURN_IF_ERROR(
+        complain(whole ? NameOf(edge) + " has lost an end" : "checksum mismatch in the row of " + NameOf(edge)));
+    lost->drop_edges.push_back({edge.from, edge.to, edge.kind});
+    return OkStatus();
+  }));
   return graph;
 }
 
-Result<GraphNode> Catalog::Node(int64_t id) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+Result<GraphNode> CatalogGraph::Node(int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   const auto missing = [id] { return NotFoundError("no node " + std::to_string(id)); };
-  if (schema < 2) return missing();
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectNode));
+  if (!turn) return missing();
+  EVERLONG_ASSIGN_OR_RETURN(Query query, turn->database.Prepare(kSelectNode));
   EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Bind(id).Step());
   if (!found) return missing();
   bool whole = false;
   GraphNode node = NodeOf(query, whole);
-  if (!whole) return Mismatch("checksum mismatch in the row of node " + std::to_string(id));
+  if (!whole) return Mismatch(turn->database, "checksum mismatch in the row of node " + std::to_string(id));
   return node;
 }
 
-Result<std::vector<GraphNode>> Catalog::Nodes(NodeKind kind) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+Result<std::vector<GraphNode>> CatalogGraph::Nodes(NodeKind kind) {
   std::vector<GraphNode> nodes;
-  if (schema < 2) return nodes;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectNodesOf));
-  query.Bind(static_cast<int64_t>(kind));
-  while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) return nodes;
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
+  if (!turn) return nodes;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, turn->database.Prepare(kSelectNodesOf));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(kind).ForEach([&] {
     bool whole = false;
     nodes.push_back(NodeOf(query, whole));
-    if (!whole) return Mismatch("checksum mismatch in the row of node " + std::to_string(nodes.back().id));
-  }
+    if (whole) return OkStatus();
+    return Mismatch(turn->database, "checksum mismatch in the row of node " + std::to_string(nodes.back().id));
+  }));
+  return nodes;
 }
 
-Result<std::vector<int64_t>> Catalog::NodeIds(NodeKind kind) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
-  std::vector<int64_t> ids;
-  if (schema < 2) return ids;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectNodeIdsOf));
-  query.Bind(static_cast<int64_t>(kind));
-  while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) return ids;
-    ids.push_back(query.Int64(0));
-  }
+Result<std::vector<int64_t>> CatalogGraph::NodeIds(NodeKind kind) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
+  return turn ? SelectNumbers(turn->database, kSelectNodeIdsOf, kind) : std::vector<int64_t>();
 }
 
-Result<std::vector<GraphEdge>> Catalog::EdgesOf(int64_t node) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
+Result<std::vector<GraphEdge>> CatalogGraph::EdgesOf(int64_t node) {
   std::vector<GraphEdge> edges;
-  if (schema < 2) return edges;
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kSelectEdgesOf));
-  query.Bind(node).Bind(node);
-  while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) return edges;
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
+  if (!turn) return edges;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, turn->database.Prepare(kSelectEdgesOf));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(node, node).ForEach([&] {
     bool whole = false;
     edges.push_back(EdgeOf(query, whole));
-    if (!whole) return Mismatch("checksum mismatch in the row of " + NameOf(edges.back()));
-  }
+    if (whole) return OkStatus();
+    return Mismatch(turn->database, "checksum mismatch in the row of " + NameOf(edges.back()));
+  }));
+  return edges;
 }
 
-Result<std::pair<int64_t, int64_t>> Catalog::GraphSize() {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(Refresh());
-  EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaNow());
-  if (schema < 2) return std::pair<int64_t, int64_t>();
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t nodes, SelectNumber(database_, "SELECT count(*) FROM nodes"));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t edges, SelectNumber(database_, "SELECT count(*) FROM edges"));
+Result<std::pair<int64_t, int64_t>> CatalogGraph::Size() {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
+  if (!turn) return std::pair<int64_t, int64_t>();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t nodes, SelectNumber(turn->database, "SELECT count(*) FROM nodes"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t edges, SelectNumber(turn->database, "SELECT count(*) FROM edges"));
   return std::pair(nodes, edges);
 }
 

@@ -12,23 +12,22 @@
 namespace everlong::store {
 namespace {
 
+constexpr std::string_view kSelectTagsOf = "SELECT tag FROM tags WHERE block = ? ORDER BY position";
+constexpr std::string_view kInsertPage =
+    "INSERT INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, crc) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
+
 uint32_t PageChecksum(int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   return RowChecksum()
-      .Add(block)
-      .Add(static_cast<int64_t>(kind))
-      .Add(page)
-      .Add(int64_t{row.segment})
-      .Add(row.offset)
-      .Add(RecordBytes(parts, row.part_bytes))
-      .Add(row.part_bytes)
-      .Add(std::as_bytes(std::span(row.part_crcs)))
+      .Add(block, kind, page, row.segment, row.offset, RecordBytes(parts, row.part_bytes), row.part_bytes,
+           row.part_crcs)
       .value();
 }
 
 }  // namespace
 
-Catalog::BlockRow Catalog::BlockRow::Of(const Query& query) {
+BlockRow BlockRow::Of(const Query& query) {
   BlockRow row;
   row.info.id = query.Int64(0);
   row.state = query.Int64(1);
@@ -45,7 +44,7 @@ Catalog::BlockRow Catalog::BlockRow::Of(const Query& query) {
   return row;
 }
 
-const char* Catalog::BlockRow::Problem(const Query& query) const {
+const char* BlockRow::Problem(const Query& query) const {
   if (Checksum() != query.Int64(9)) return "checksum mismatch";
   const TokenSpan span = info.span;
   // In this order: nothing overflows.
@@ -58,11 +57,10 @@ const char* Catalog::BlockRow::Problem(const Query& query) const {
   return spans && counts && known ? nullptr : "numbers that no block has";
 }
 
-uint32_t Catalog::BlockRow::Checksum() const {
+uint32_t BlockRow::Checksum() const {
   RowChecksum crc;
-  crc.Add(info.id).Add(state).Add(info.stream).Add(info.span.begin).Add(info.span.end);
-  crc.Add(int64_t{info.sink_tokens}).Add(info.created_at).Add(int64_t{info.pages}).Add(info.payload_bytes);
-  crc.Add(int64_t{info.token_crc}).Add(info.source).Add(static_cast<int64_t>(info.tags.size()));
+  crc.Add(info.id, state, info.stream, info.span.begin, info.span.end, info.sink_tokens, info.created_at, info.pages);
+  crc.Add(info.payload_bytes, info.token_crc, info.source, info.tags.size());
   for (const std::string& tag : info.tags) crc.Add(tag);
   // Rows of schema 1 keep their checksum when they are migrated.
   if (role != 0) crc.Add(role);
@@ -83,9 +81,9 @@ std::optional<PageRow> PageOf(const Query& query, int64_t block) {
     return std::nullopt;
   }
   PageRow row;
-  row.segment = static_cast<int32_t>(query.Int64(0));
-  row.offset = query.Int64(1);
-  row.part_bytes = query.Int64(3);
+  row.segment = static_cast<int32_t>(segment);
+  row.offset = offset;
+  row.part_bytes = part_bytes;
   row.part_crcs.resize(crcs.size() / 4);
   std::memcpy(row.part_crcs.data(), crcs.data(), crcs.size());
   const auto kind = static_cast<PayloadKind>(query.Int64(kKindColumn));
@@ -93,10 +91,50 @@ std::optional<PageRow> PageOf(const Query& query, int64_t block) {
   return row;
 }
 
-void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
-  query.Bind(block).Bind(static_cast<int64_t>(kind)).Bind(page).Bind(int64_t{row.segment}).Bind(row.offset);
-  query.Bind(RecordBytes(static_cast<int64_t>(row.part_crcs.size()), row.part_bytes)).Bind(row.part_bytes);
-  query.Bind(std::as_bytes(std::span(row.part_crcs))).Bind(int64_t{PageChecksum(block, kind, page, row)});
+Status InsertPage(Database& database, int64_t block, PayloadKind kind, int64_t page, const PageRow& row) {
+  return database.Run(kInsertPage, block, kind, page, row.segment, row.offset,
+                      RecordBytes(std::ssize(row.part_crcs), row.part_bytes), row.part_bytes, row.part_crcs,
+                      PageChecksum(block, kind, page, row));
+}
+
+Result<std::optional<BlockRow>> FindBlock(Database& database, int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(database));
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare((schema < 2 ? kSelectBlocksOfSchema1 : kSelectBlocks).one));
+  EVERLONG_ASSIGN_OR_RETURN(const bool found, query.Bind(id).Step());
+  if (!found) return std::optional<BlockRow>();
+  BlockRow row = BlockRow::Of(query);
+  EVERLONG_ASSIGN_OR_RETURN(Query tags, database.Prepare(kSelectTagsOf));
+  EVERLONG_RETURN_IF_ERROR(tags.Bind(id).ForEach([&] { row.info.tags.push_back(tags.Text(0)); }));
+  if (const char* const problem = row.Problem(query); problem != nullptr) {
+    return Mismatch(database, problem + (" in the row of block " + std::to_string(id)));
+  }
+  return std::optional<BlockRow>(std::move(row));
+}
+
+Result<BlockRow> LiveBlock(Database& database, int64_t id) {
+  EVERLONG_ASSIGN_OR_RETURN(std::optional<BlockRow> row, FindBlock(database, id));
+  if (!row || row->state != kLive) return NotFoundError("no block " + std::to_string(id));
+  return *std::move(row);
+}
+
+Result<PageRow> SelectRecord(Database& database, int64_t id, PayloadKind kind) {
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(kSelectPages));
+  std::optional<PageRow> found;
+  EVERLONG_RETURN_IF_ERROR(query.Bind(id).ForEach([&] {
+    if (found || query.Int64(kKindColumn) != static_cast<int64_t>(kind) || query.Int64(kPageColumn) != 0)
+      return OkStatus();
+    found = PageOf(query, id);
+    if (found) return OkStatus();
+    return Mismatch(database, "the row of block " + std::to_string(id) + " kind " +
+                                  std::to_string(static_cast<int64_t>(kind)) + " does not match its checksum");
+  }));
+  if (found) return *std::move(found);
+  return NotFoundError("block " + std::to_string(id) + " has no payload of kind " +
+                       std::to_string(static_cast<int64_t>(kind)));
+}
+
+Status Mismatch(const Database& database, const std::string& what) {
+  return CorruptError("catalog '" + database.name() + "': " + what);
 }
 
 Result<int64_t> SelectNumber(Database& database, std::string_view sql) {

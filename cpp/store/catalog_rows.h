@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "catalog.h"
 #include "everlong/base/sqlite.h"
@@ -36,7 +39,7 @@ inline constexpr BlockQueries kSelectBlocksOfSchema1 = {
     "source, 0, length(token_ids) FROM blocks ORDER BY id"};
 
 // The fields of a row of `blocks`. Tags come from their own table.
-struct Catalog::BlockRow {
+struct BlockRow {
   BlockInfo info;
   int64_t state = kLive;
   int64_t role = 0;  // as it is stored, damaged or not
@@ -50,6 +53,10 @@ struct Catalog::BlockRow {
   [[nodiscard]] uint32_t Checksum() const;
 };
 
+// Return a block's row, of a live block or, for FindBlock, of any. Call these in a transaction.
+Result<std::optional<BlockRow>> FindBlock(Database& database, int64_t id);
+Result<BlockRow> LiveBlock(Database& database, int64_t id);
+
 // The records of a block. A row has what PageOf takes, and kind and page.
 inline constexpr std::string_view kSelectPages =
     "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages WHERE block = ? "
@@ -59,18 +66,35 @@ inline constexpr int kPageColumn = 7;
 // Return the record that a row describes; none when the row does not match its checksum.
 std::optional<PageRow> PageOf(const Query& query, int64_t block);
 
-inline constexpr std::string_view kInsertPage =
-    "INSERT INTO pages (block, kind, page, segment, record_offset, record_bytes, part_bytes, part_crcs, crc) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
-void BindPage(Query& query, int64_t block, PayloadKind kind, int64_t page, const PageRow& row);
+Status InsertPage(Database& database, int64_t block, PayloadKind kind, int64_t page, const PageRow& row);
 
+inline constexpr std::string_view kDeleteTensors = "DELETE FROM tensors WHERE block = ?";
 inline constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block = ? AND kind = ? AND page = ?";
 
 // The last id given.
 inline constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
 
+// Return the record of another kind than kv; kNotFound when the block has none.
+Result<PageRow> SelectRecord(Database& database, int64_t id, PayloadKind kind);
+
+// Insert the rows of a record's tensors; the record itself, too.
+Status InsertTensorRows(Database& database, int64_t id, std::span<const TensorRow> rows);
+Status InsertTensors(Database& database, int64_t id, const TensorRecord& record);
+
 // Return the one number that a query answers.
 Result<int64_t> SelectNumber(Database& database, std::string_view sql);
+// Return the numbers of its first column.
+template <class... Values>
+Result<std::vector<int64_t>> SelectNumbers(Database& database, std::string_view sql, const Values&... values) {
+  std::vector<int64_t> numbers;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(sql));
+  query.Bind(values...);
+  EVERLONG_RETURN_IF_ERROR(query.ForEach([&] { numbers.push_back(query.Int64(0)); }));
+  return numbers;
+}
+
+// Return kCorrupt that names the catalog.
+Status Mismatch(const Database& database, const std::string& what);
 
 }  // namespace everlong::store

@@ -37,7 +37,7 @@ Status RequireFree(const FilePath& folder, bool may_open_catalog) {
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
   const FilePath catalog = folder / kCatalogFile;
-  if (!may_open_catalog || !Exists(catalog) || Catalog::HoldsNothing(catalog)) {
+  if (!may_open_catalog || !Exists(catalog) || CatalogFile::HoldsNothing(catalog)) {
     return OkStatus();
   }
   return taken(kCatalogFile);
@@ -80,9 +80,10 @@ Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const S
   EVERLONG_RETURN_IF_ERROR(RequireFree(folder, !Exists(folder / kLockFile)));
   EVERLONG_ASSIGN_OR_RETURN(WriterLock lock, WriterLock::Acquire(folder));
   EVERLONG_RETURN_IF_ERROR(RequireFree(folder, true));  // another may have been quicker
-  EVERLONG_RETURN_IF_ERROR(Catalog::Remove(folder / kCatalogFile));
+  EVERLONG_RETURN_IF_ERROR(CatalogFile::Remove(folder / kCatalogFile));
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Catalog> catalog, Catalog::Create(folder / kCatalogFile));
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Catalog> catalog,
+                            Catalog::Over(CatalogFile::Create(folder / kCatalogFile)));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<SegmentFiles> segments,
                             SegmentFiles::OpenForWriting(folder / kSegmentFolder, 0, options.segment_bytes));
   EVERLONG_RETURN_IF_ERROR(SyncFolder(folder));
@@ -109,7 +110,7 @@ Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::fi
   if (folder) {
     EVERLONG_ASSIGN_OR_RETURN(rooms, MakeFolderRooms(*folder, options));
   } else {
-    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::CreateInRam());
+    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::CreateInRam()));
   }
   rooms.manifest = manifest;
   rooms.options = WithHostBytes(options);
@@ -137,7 +138,7 @@ Store::~Store() {
   }
   RemoveAll(*rooms_.folder / kSegmentFolder);
   RemoveAll(*rooms_.folder / kOwnFileFolder);
-  static_cast<void>(Catalog::Remove(*rooms_.folder / kCatalogFile));
+  static_cast<void>(CatalogFile::Remove(*rooms_.folder / kCatalogFile));
 }
 
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Create(const std::optional<std::filesystem::path>& folder,
@@ -164,7 +165,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   rooms.options = WithHostBytes(options);
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, std::move(read));
   if (read_only) {
-    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, true));
+    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, true)));
     EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
     auto segments = std::make_unique<SegmentFiles>(folder / kSegmentFolder);
     rooms.files = segments.get();
@@ -175,7 +176,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   // Read it once more under the lock: the last writer may have replaced it since.
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
-  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Open(folder / kCatalogFile, false));
+  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false)));
   EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
   EVERLONG_ASSIGN_OR_RETURN(const int32_t newest, rooms.catalog->NewestSegment());
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));

@@ -9,25 +9,28 @@
 #include <string_view>
 
 #include "everlong/base/crc32c.h"
+#include "everlong/base/sqlite.h"
 
 namespace everlong::store {
 
 class RowChecksum {
  public:
-  RowChecksum& Add(int64_t value) {
-    crc_ = Crc32c(std::as_bytes(std::span(&value, 1)), crc_);
-    return *this;
-  }
-  RowChecksum& Add(double value) { return Add(std::bit_cast<int64_t>(value)); }
-  RowChecksum& Add(std::string_view text) { return Add(std::as_bytes(std::span(text.data(), text.size()))); }
-  RowChecksum& Add(std::span<const std::byte> blob) {
-    Add(static_cast<int64_t>(blob.size()));
-    crc_ = Crc32c(blob, crc_);
+  template <class... Values>
+  RowChecksum& Add(const Values&... values) {
+    (AddOne(ColumnValue(values)), ...);
     return *this;
   }
   [[nodiscard]] uint32_t value() const { return crc_; }
 
  private:
+  void AddOne(int64_t value) { crc_ = Crc32c(std::as_bytes(std::span(&value, 1)), crc_); }
+  void AddOne(double value) { AddOne(std::bit_cast<int64_t>(value)); }
+  void AddOne(std::string_view text) { AddOne(std::as_bytes(std::span(text.data(), text.size()))); }
+  void AddOne(std::span<const std::byte> blob) {
+    AddOne(std::ssize(blob));
+    crc_ = Crc32c(blob, crc_);
+  }
+
   uint32_t crc_ = 0;
 };
 

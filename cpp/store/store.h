@@ -1,5 +1,5 @@
 // The implementation of MemoryStore: a catalog, segments in RAM or in files, and, over files, a RAM tier and threads
-// that read. Its methods are in store_*.cc, migration.cc and export_file.cc.
+// that read. Its methods are in store_*.cc, migration.cc, export.cc and import.cc.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "catalog.h"
 #include "everlong/base/file_path.h"
 #include "everlong/store/memory_store.h"
+#include "export_chunks.h"
 #include "host_tier.h"
 #include "own_files.h"
 #include "read_threads.h"
@@ -105,8 +106,13 @@ class Store final : public MemoryStore {
 
  private:
   friend class PageReads;
+  friend class Scrub;
 
+  // It may throw std::bad_alloc.
   Status TryFlush(std::vector<int64_t>* lost);
+  // Wait for what was submitted, or return why some of it is not stored.
+  [[nodiscard]] Status WaitForQueued() const;
+  Status WriteAll(ExportWriter& writer);
   // Note that the ids of blocks that were lost were given, so that no other block gets them.
   void ReserveLostIds();
 
@@ -120,11 +126,6 @@ class Store final : public MemoryStore {
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
-  // These may throw std::bad_alloc, before anything has changed. The calls without "Try" return kCapacity instead.
-  Result<int64_t> TrySubmit(const BlockDraft& draft);
-  Status TryPutTensors(int64_t block, std::span<const TensorView> tensors);
-  Status TrySetAttribute(const std::string& key, const std::string& value);
-  Result<VerifyReport> TryVerify(bool repair);
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Write the block's records and note where they lie. Call it under write_mutex_.
   Status WriteRecords(NewBlock& block);
@@ -136,8 +137,6 @@ class Store final : public MemoryStore {
   [[nodiscard]] Status WriteManifestNow() const;
   [[nodiscard]] Result<std::vector<std::byte>> ReadRecordPayload(const PageRow& row, const std::string& name) const;
   [[nodiscard]] Result<int64_t> DiskBytes() const;
-  Status VerifyRecord(const RecordRow& record, VerifyReport& report) const;
-  Status VerifyTensors(const RecordRow& record, std::span<const std::byte> payload) const;
 
   mutable Rooms rooms_;      // all but the manifest is fixed
   const Geometry geometry_;  // the manifest's, which never changes
@@ -151,6 +150,11 @@ class Store final : public MemoryStore {
   bool ids_were_lost_ = false;                // of blocks that were not stored; no catalog says so yet
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };
+
+// Return a failure with "<context>: " before its message.
+inline Status Under(const std::string& context, const Status& status) {
+  return status.ok() ? status : Status(status.code(), context + ": " + status.message());
+}
 
 // Return the places of the records, in order, for SegmentSet::KeepOnly.
 LiveRanges LiveRangesOf(std::span<const RecordRow> records);

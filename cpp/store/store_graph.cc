@@ -12,32 +12,32 @@ Status Store::ChangeGraph(const GraphChange& change) {
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
   queue_->Wait();  // the change may name blocks that are on their way
   const std::scoped_lock lock(write_mutex_);
-  return rooms_.catalog->ChangeGraph(change);
+  return rooms_.catalog->graph().Change(change);
 }
 
 Result<Graph> Store::ReadGraph() const {
   if (queue_) queue_->Wait();
-  return rooms_.catalog->ReadGraph();
+  return rooms_.catalog->graph().ReadAll();
 }
 
 Result<GraphNode> Store::Node(int64_t id) const {
   if (queue_) queue_->Wait();
-  return rooms_.catalog->Node(id);
+  return rooms_.catalog->graph().Node(id);
 }
 
 Result<std::vector<GraphNode>> Store::Nodes(NodeKind kind) const {
   if (queue_) queue_->Wait();
-  return rooms_.catalog->Nodes(kind);
+  return rooms_.catalog->graph().Nodes(kind);
 }
 
 Result<std::vector<int64_t>> Store::NodeIds(NodeKind kind) const {
   if (queue_) queue_->Wait();
-  return rooms_.catalog->NodeIds(kind);
+  return rooms_.catalog->graph().NodeIds(kind);
 }
 
 Result<std::vector<GraphEdge>> Store::EdgesOf(int64_t node) const {
   if (queue_) queue_->Wait();
-  return rooms_.catalog->EdgesOf(node);
+  return rooms_.catalog->graph().EdgesOf(node);
 }
 
 Status Store::RestoreGraph(Graph graph) {
@@ -46,7 +46,7 @@ Status Store::RestoreGraph(Graph graph) {
   change.put_edges = std::move(graph.edges);
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
   const std::scoped_lock lock(write_mutex_);
-  return change.empty() ? OkStatus() : rooms_.catalog->ChangeGraph(change);
+  return change.empty() ? OkStatus() : rooms_.catalog->graph().Change(change);
 }
 
 }  // namespace everlong::store

@@ -55,18 +55,42 @@ Status ValidateRead(const PageRead& read, const PageRow& row) {
   return OkStatus();
 }
 
-// Return the runs of parts of a read that the RAM tier lacks, as reads of their own.
-std::vector<PageRead> MissingRuns(const PageRead& read, std::span<const HostTier::Bytes> parts, size_t part_bytes) {
-  std::vector<PageRead> runs;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] != nullptr) continue;
-    if (i == 0 || parts[i - 1] != nullptr) {
-      runs.push_back(
-          {read.block, read.page, read.first_part + static_cast<int32_t>(i), 0, read.out.subspan(i * part_bytes, 0)});
+// Parts that the RAM tier has, and where they go.
+struct Copy {
+  HostTier::Bytes from;
+  std::span<std::byte> to;
+};
+
+void CopyAll(std::span<const Copy> copies) {
+  int64_t bytes = 0;
+  for (const Copy& copy : copies) bytes += std::ssize(copy.to);
+  const int64_t each = std::max<int64_t>(1, bytes / std::max<int64_t>(1, std::ssize(copies)));
+  ParallelFor(0, std::ssize(copies), kCopyBytesPerThread / each + 1, [&copies](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+      std::memcpy(copies[i].to.data(), copies[i].from.get(), copies[i].to.size());
     }
-    PageRead& run = runs.back();
-    ++run.parts;
-    run.out = {run.out.data(), run.out.size() + part_bytes};
+  });
+}
+
+// Note what the RAM tier has of a read, and return the runs of parts that it lacks, as reads of their own.
+std::vector<PageRead> TakeFromTier(HostTier& tier, const PageRead& read, int64_t part_bytes,
+                                   std::vector<Copy>& copies) {
+  std::vector<HostTier::Bytes> parts = tier.Find(read.block, read.page, read.first_part, read.parts);
+  std::vector<PageRead> runs;
+  const auto size = static_cast<size_t>(part_bytes);
+  bool in_run = false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::span<std::byte> out = read.out.subspan(i * size, size);
+    const bool found = parts[i] != nullptr;
+    if (found) {
+      copies.push_back({std::move(parts[i]), out});
+    } else if (in_run) {
+      ++runs.back().parts;
+      runs.back().out = {runs.back().out.data(), runs.back().out.size() + size};
+    } else {
+      runs.push_back({read.block, read.page, read.first_part + static_cast<int32_t>(i), 1, out});
+    }
+    in_run = !found;
   }
   return runs;
 }
@@ -81,19 +105,10 @@ void Split(const PageRead& read, int64_t part_bytes, int64_t bytes, const std::f
   }
 }
 
-class Refused final : public PendingReads {
- public:
-  explicit Refused(Status status) : status_(std::move(status)) {}
-  Status Wait() override { return status_; }
-
- private:
-  Status status_;
-};
-
 }  // namespace
 
 // Reads that the segments answer, with a second try for one that fails.
-class PageReads final : public PendingReads, public ReadJob {
+class PageReads final : public ReadJob {
  public:
   struct Miss {
     PageRead read;
@@ -106,7 +121,7 @@ class PageReads final : public PendingReads, public ReadJob {
         erasures_(erasures),
         failures_(misses_.size()) {}
 
-  Status Wait() override {
+  Status Wait() {
     const std::scoped_lock answering(answer_mutex_);  // one thread finds the answer, the others get the same
     if (answer_) return *answer_;
     Finish();
@@ -127,7 +142,7 @@ class PageReads final : public PendingReads, public ReadJob {
   // beside this reader may have replaced the segment's file.
   Status Again(const Miss& miss) const {
     if (store_.rooms_.files != nullptr) store_.rooms_.files->Reopen();
-    store_.rooms_.catalog->DropKnownRows();
+    store_.rooms_.catalog->known().Clear();
     const int64_t erasures = store_.Erasures();
     const PageKey key{miss.read.block, miss.read.page};
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));
@@ -145,15 +160,18 @@ class PageReads final : public PendingReads, public ReadJob {
 
 namespace {
 
-// The handle that a caller holds. The job lives on while a thread looks at it. Destroying the handle waits.
+// The handle that a caller holds: a job, or why there is none. The job lives on while a thread looks at it. Destroying
+// the handle waits.
 class WaitingReads final : public PendingReads {
  public:
-  explicit WaitingReads(std::shared_ptr<PageReads> reads) : reads_(std::move(reads)) {}
-  ~WaitingReads() override { reads_->GiveUp(); }
-  Status Wait() override { return reads_->Wait(); }
+  explicit WaitingReads(Result<std::shared_ptr<PageReads>> reads) : reads_(std::move(reads)) {}
+  ~WaitingReads() override {
+    if (reads_.ok()) (*reads_)->GiveUp();
+  }
+  Status Wait() override { return reads_.ok() ? (*reads_)->Wait() : reads_.status(); }
 
  private:
-  std::shared_ptr<PageReads> reads_;
+  const Result<std::shared_ptr<PageReads>> reads_;
 };
 
 }  // namespace
@@ -173,56 +191,31 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
     const int64_t erasures = Erasures();
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
     for (size_t i = 0; i < reads.size(); ++i) EVERLONG_RETURN_IF_ERROR(ValidateRead(reads[i], *rows[i]));
-
-    struct Copy {
-      HostTier::Bytes from;
-      std::span<std::byte> to;
-    };
+    const bool in_ram = rooms_.files == nullptr;
+    int64_t wanted = 0;
+    for (const PageRead& read : reads) wanted += std::ssize(read.out);
+    const size_t helpers = in_ram ? RamHelpers(wanted) : kReadThreads;
     std::vector<Copy> copies;
     std::vector<PageReads::Miss> misses;
-    int64_t bytes = 0;
-    size_t helpers = kReadThreads;
-    if (rooms_.files == nullptr) {
-      int64_t wanted = 0;
-      for (const PageRead& read : reads) wanted += std::ssize(read.out);
-      helpers = RamHelpers(wanted);
-    }
     for (size_t i = 0; i < reads.size(); ++i) {
-      if (rooms_.files == nullptr && helpers > 0) {
-        Split(reads[i], rows[i]->part_bytes, kCopiedAtOnce,
-              [&](const PageRead& read) { misses.push_back({read, rows[i]}); });
-        continue;
-      }
-      if (!tier_) {
-        misses.push_back({reads[i], rows[i]});
-        continue;
-      }
-      const auto part_bytes = static_cast<size_t>(rows[i]->part_bytes);
-      std::vector<HostTier::Bytes> parts =
-          tier_->Find(reads[i].block, reads[i].page, reads[i].first_part, reads[i].parts);
-      for (const PageRead& run : MissingRuns(reads[i], parts, part_bytes)) misses.push_back({run, rows[i]});
-      for (size_t part = 0; part < parts.size(); ++part) {
-        if (parts[part] == nullptr) continue;
-        copies.push_back({std::move(parts[part]), reads[i].out.subspan(part * part_bytes, part_bytes)});
-        bytes += rows[i]->part_bytes;
+      const auto miss = [&](const PageRead& read) { misses.push_back({read, rows[i]}); };
+      if (in_ram && helpers > 0) {
+        Split(reads[i], rows[i]->part_bytes, kCopiedAtOnce, miss);
+      } else if (tier_) {
+        for (const PageRead& run : TakeFromTier(*tier_, reads[i], rows[i]->part_bytes, copies)) miss(run);
+      } else {
+        miss(reads[i]);
       }
     }
     auto job = std::make_shared<PageReads>(*this, std::move(misses), erasures);
     auto waiting = std::make_unique<WaitingReads>(job);  // before a thread reads: it waits whatever fails from here on
     // The disk begins before RAM is copied. A single read is done by the thread that waits for it.
     if (helpers > 0 && job->size() > 1) threads_->Start(job, helpers);
-    if (!copies.empty()) {
-      const int64_t each = std::max<int64_t>(1, bytes / std::ssize(copies));
-      ParallelFor(0, std::ssize(copies), kCopyBytesPerThread / each + 1, [&copies](int64_t first, int64_t last) {
-        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
-          std::memcpy(copies[i].to.data(), copies[i].from.get(), copies[i].to.size());
-        }
-      });
-    }
+    CopyAll(copies);
     return std::unique_ptr<PendingReads>(std::move(waiting));
   };
   Result<std::unique_ptr<PendingReads>> reads_under_way = OrOutOfMemory(start);
-  if (!reads_under_way.ok()) return std::make_unique<Refused>(reads_under_way.status());
+  if (!reads_under_way.ok()) return std::make_unique<WaitingReads>(reads_under_way.status());
   return std::move(reads_under_way).value();
 }
 
@@ -232,7 +225,7 @@ Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasur
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts) + read.first_part * row.part_bytes};
   if (const Status status = rooms_.segments->Read(spot, read.out); !status.ok()) {
-    return {status.code(), Text(read) + ": " + status.message()};
+    return Under(Text(read), status);
   }
   if (rooms_.files == nullptr) return OkStatus();  // RAM was checked when it was written
   const auto part_bytes = static_cast<size_t>(row.part_bytes);
@@ -271,13 +264,9 @@ Result<std::vector<int32_t>> Store::TokenIds(int64_t block) const {
 Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, const std::string& name) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts)};
-  if (const Status there = rooms_.segments->Require(spot, parts * row.part_bytes); !there.ok()) {
-    return Status(there.code(), name + ": " + there.message());
-  }
+  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Require(spot, parts * row.part_bytes)));
   std::vector<std::byte> payload(static_cast<size_t>(parts * row.part_bytes));
-  if (const Status status = rooms_.segments->Read(spot, payload); !status.ok()) {
-    return Status(status.code(), name + ": " + status.message());
-  }
+  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Read(spot, payload)));
   if (PartChecksums(payload, parts) == row.part_crcs) return payload;
   return CorruptError(name + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) + "' at byte " +
                       std::to_string(spot.offset) + "; other blocks are readable");
@@ -304,7 +293,7 @@ Result<StoreStats> Store::Stats() const {
     stats.payload_bytes += block.payload_bytes;
   }
   EVERLONG_ASSIGN_OR_RETURN(stats.tensor_bytes, rooms_.catalog->TensorBytes());
-  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), rooms_.catalog->GraphSize());
+  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), rooms_.catalog->graph().Size());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
   stats.index_bytes = index_bytes_;
   if (!rooms_.folder) {

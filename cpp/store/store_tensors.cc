@@ -68,10 +68,7 @@ Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) co
     }
     const SegmentSpot spot{place.record.segment, place.record.offset + RecordHeaderBytes(parts) + row.begin};
     std::vector<std::byte> bytes(static_cast<size_t>(row.info.bytes));
-    const Status status = bytes.empty() ? OkStatus() : rooms_.segments->Read(spot, bytes);
-    if (!status.ok()) {
-      return Status(status.code(), NameOf(block, name) + ": " + status.message());
-    }
+    if (!bytes.empty()) EVERLONG_RETURN_IF_ERROR(Under(NameOf(block, name), rooms_.segments->Read(spot, bytes)));
     if (Crc32c(bytes) != row.data_crc) {
       return CorruptError(NameOf(block, name) + ": checksum mismatch in '" + rooms_.segments->Name(spot.segment) +
                           "' at byte " + std::to_string(spot.offset) + "; the rest of the block is readable");
@@ -99,44 +96,34 @@ Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block) const {
 }
 
 Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
-  return OrOutOfMemory([&] { return TryPutTensors(block, tensors); });
-}
-
-Status Store::TryPutTensors(int64_t block, std::span<const TensorView> tensors) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
-  if (tensors.empty()) return OkStatus();
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
-  std::vector<Tensor> kept;
-  for (const TensorRow& row : rows) {
-    if (std::ranges::any_of(tensors, [&row](const TensorView& put) { return put.name == row.info.name; })) continue;
-    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
-    kept.push_back(std::move(tensor));
-  }
-  std::vector<TensorView> all = ViewsOf(kept);
-  all.insert(all.end(), tensors.begin(), tensors.end());
-  EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
-  BlockRecords records(info.span, *threads_);
-  records.AddTensors(file);
-  TensorRecord record;
-  EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
-  record.row = std::move(written[0]);
-  EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
-  // In RAM nothing else gives back what was replaced.
-  return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
-}
-
-Status Store::VerifyTensors(const RecordRow& record, std::span<const std::byte> payload) const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(record.block));
-  std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
-  if (rows == held) return OkStatus();
-  return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
+    EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+    if (tensors.empty()) return OkStatus();
+    const std::scoped_lock lock(write_mutex_);
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
+    std::vector<Tensor> kept;
+    for (const TensorRow& row : rows) {
+      if (std::ranges::any_of(tensors, [&row](const TensorView& put) { return put.name == row.info.name; })) continue;
+      EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
+      kept.push_back(std::move(tensor));
+    }
+    std::vector<TensorView> all = ViewsOf(kept);
+    all.insert(all.end(), tensors.begin(), tensors.end());
+    EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
+    BlockRecords records(info.span, *threads_);
+    records.AddTensors(file);
+    TensorRecord record;
+    EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
+    record.row = std::move(written[0]);
+    EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+    EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
+    // In RAM nothing else gives back what was replaced.
+    return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
+  });
 }
 
 }  // namespace everlong::store

@@ -100,24 +100,22 @@ Status Store::ReserveIdsBelow(int64_t next) {
 }
 
 Result<int64_t> Store::Submit(const BlockDraft& draft) {
-  return OrOutOfMemory([&] { return TrySubmit(draft); });
-}
-
-Result<int64_t> Store::TrySubmit(const BlockDraft& draft) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
-  if (rooms_.folder) return queue_->Submit(draft);
-  // In RAM there is nothing to wait for, and the caller must learn at once that a budget is spent.
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
-  NewBlock block{id, &draft, {}, {}};
-  const Status stored = OrOutOfMemory([&] {
-    Status failure;
-    return StoreBlocks({&block, 1}, failure) == 1 ? OkStatus() : failure;
+  return OrOutOfMemory([&]() -> Result<int64_t> {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    EVERLONG_RETURN_IF_ERROR(ValidateDraft(draft, geometry_));
+    if (rooms_.folder) return queue_->Submit(draft);
+    // In RAM there is nothing to wait for, and the caller must learn at once that a budget is spent.
+    const std::scoped_lock lock(write_mutex_);
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t id, queue_->TakeId());
+    NewBlock block{id, &draft, {}, {}};
+    const Status stored = OrOutOfMemory([&] {
+      Status failure;
+      return StoreBlocks({&block, 1}, failure) == 1 ? OkStatus() : failure;
+    });
+    if (stored.ok()) return id;
+    queue_->GiveBack(id);
+    return stored;
   });
-  if (stored.ok()) return id;
-  queue_->GiveBack(id);
-  return stored;
 }
 
 Status Store::Flush(std::vector<int64_t>* lost) {
@@ -149,17 +147,15 @@ Status Store::AddTags(int64_t block, std::span<const std::string> tags) {
 }
 
 Status Store::SetAttribute(const std::string& key, const std::string& value) {
-  return OrOutOfMemory([&] { return TrySetAttribute(key, value); });
-}
-
-Status Store::TrySetAttribute(const std::string& key, const std::string& value) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  const std::scoped_lock lock(manifest_mutex_);
-  Manifest changed = rooms_.manifest;
-  changed.attributes[key] = value;
-  if (rooms_.folder) EVERLONG_RETURN_IF_ERROR(WriteManifest(*rooms_.folder, changed));
-  rooms_.manifest = std::move(changed);
-  return OkStatus();
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    const std::scoped_lock lock(manifest_mutex_);
+    Manifest changed = rooms_.manifest;
+    changed.attributes[key] = value;
+    if (rooms_.folder) EVERLONG_RETURN_IF_ERROR(WriteManifest(*rooms_.folder, changed));
+    rooms_.manifest = std::move(changed);
+    return OkStatus();
+  });
 }
 
 Status Store::PutFile(const std::string& name, std::span<const std::byte> bytes) {

@@ -16,6 +16,7 @@
 namespace everlong::kv {
 namespace {
 
+using reference::ExpectSame;
 using reference::Frame;
 using reference::MakeRope;
 using reference::PositionsFrom;
@@ -381,9 +382,7 @@ TEST(Archive, ThreadsDoNotChangeABit) {
   SetParallelForHook(nullptr);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(payload, expected);
-  EXPECT_EQ(parallel.k_bytes, serial.k_bytes);
-  EXPECT_EQ(parallel.v_bytes, serial.v_bytes);
-  EXPECT_EQ(parallel.cos, serial.cos);
+  ExpectSame(parallel, serial);
 }
 
 }  // namespace

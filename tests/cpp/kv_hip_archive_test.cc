@@ -16,6 +16,7 @@ namespace everlong::hip {
 namespace {
 
 using kv::Codec;
+using kv::reference::ExpectSame;
 using kv::reference::Frame;
 using kv::reference::MakeRope;
 using kv::reference::PositionsFrom;
@@ -175,10 +176,7 @@ TEST_P(PayloadCase, RestoresTheBitsOfTheCpu) {
   job.inv_freq = inv_freq.data();
   job.attention_scaling = rope().attention_scaling;
   host::Restore(job);
-  EXPECT_EQ(got.k_bytes, expected.k_bytes);
-  EXPECT_EQ(got.v_bytes, expected.v_bytes);
-  EXPECT_EQ(got.cos, expected.cos);
-  EXPECT_EQ(got.sin, expected.sin);
+  ExpectSame(got, expected);
 }
 
 }  // namespace

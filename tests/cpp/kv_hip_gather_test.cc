@@ -15,6 +15,7 @@
 namespace everlong::hip {
 namespace {
 
+using kv::reference::ExpectSame;
 using kv::reference::Frame;
 using kv::reference::MakeRope;
 using kv::reference::PositionsFrom;
@@ -90,10 +91,7 @@ TEST_P(GatherCase, SameBitsAsTheCpuInAnyOrder) {
   for (const bool backwards : {false, true}) {
     const Frame got(2, 2, 16, PositionsFrom(9, 140), rope, param.dtype, 4);
     GatherOnHost(from, got, gather, {rope.inv_freq.data(), rope.attention_scaling, param.interleaved}, backwards);
-    EXPECT_EQ(got.k_bytes, expected.k_bytes);
-    EXPECT_EQ(got.v_bytes, expected.v_bytes);
-    EXPECT_EQ(got.cos, expected.cos);
-    EXPECT_EQ(got.sin, expected.sin);
+    ExpectSame(got, expected);
   }
 }
 

@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "../../hip/archive_units.h"
+#include "../../hip/archive_key_part.h"
+#include "../../hip/archive_value_part.h"
 #include "../../hip/restore_units.h"
 #include "../../hip/rotation_units.h"
 #include "../../hip/shift_units.h"
@@ -39,31 +40,19 @@ inline int32_t VectorWidth(DType dtype) {
   return WithElement(dtype, [](auto element) { return kVectorWidth<decltype(element)>; });
 }
 
+// Units run in no order; here, to make a dependence show, the last first when `backwards`.
 template <Turn kTurn>
-bool TurnRows(const HeadRows& rows, const PairPhase& phase) {
+bool TurnRows(const HeadRows& rows, const PairPhase& phase, bool backwards = false) {
   const bool vectors = AllowsVectors(rows, phase.half, VectorWidth(rows.dtype));
   Dispatch(rows.dtype, vectors, phase.interleaved, [&](auto element, auto width, auto interleaved) {
     const int64_t units = UnitCount(rows, phase.half, width());
     if (units == 0) return;
     const RowDivisors by = DivisorsOf(rows, phase.half, width());
     for (int64_t i = 0; i < units; ++i) {
-      ProcessUnit<decltype(element), width(), kTurn, interleaved()>(i, rows, phase, by);
+      ProcessUnit<decltype(element), width(), kTurn, interleaved()>(backwards ? units - 1 - i : i, rows, phase, by);
     }
   });
   return vectors;
-}
-
-// Rows of a step of a launch are moved in no order; here, to make a dependence show, the last first when `backwards`.
-inline void MoveRows(HeadRows rows, const PairPhase& phase, bool backwards) {
-  const bool vectors = AllowsVectors(rows, phase.half, VectorWidth(rows.dtype));
-  Dispatch(rows.dtype, vectors, phase.interleaved, [&](auto element, auto width, auto interleaved) {
-    const int64_t units = UnitCount(rows, phase.half, width());
-    if (units == 0) return;
-    const RowDivisors by = DivisorsOf(rows, phase.half, width());
-    for (int64_t i = 0; i < units; ++i) {
-      ProcessUnit<decltype(element), width(), Turn::kOn, interleaved()>(backwards ? units - 1 - i : i, rows, phase, by);
-    }
-  });
 }
 
 // All layers of every head, cut into spans of two as a LayerGrid might.

@@ -1,6 +1,8 @@
 // What the kv tests compare with: the same maths in fp64, written from the formulas and sharing no code with the core.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -166,6 +168,14 @@ struct Frame {
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 };
+
+// All bits of keys, values and phases.
+inline void ExpectSame(const Frame& got, const Frame& expected) {
+  EXPECT_EQ(got.k_bytes, expected.k_bytes);
+  EXPECT_EQ(got.v_bytes, expected.v_bytes);
+  EXPECT_EQ(got.cos, expected.cos);
+  EXPECT_EQ(got.sin, expected.sin);
+}
 
 inline std::vector<int64_t> PositionsFrom(int64_t first, int64_t count) {
   std::vector<int64_t> positions(static_cast<size_t>(count));

@@ -74,9 +74,7 @@ TEST_F(StoreAllocation, ABlockThatThereIsNoMemoryForIsRefusedOrLost) {
     std::vector<int64_t> there;
     for (const BlockInfo& info : infos) there.push_back(info.id);
     EXPECT_EQ(there, stored);
-    const Result<VerifyReport> report = store->Verify(false);
-    ASSERT_OK(report.status());
-    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+    ExpectUndamaged(*store);
   }
 }
 

@@ -1,7 +1,6 @@
 // Damage to every file of a memory: an error that names the file, or the right bytes. Never wrong bytes, never a crash.
-#include <sqlite3.h>
-
 #include "store_fixture.h"
+#include "store_sql.h"
 
 namespace everlong::store {
 namespace {
@@ -217,45 +216,69 @@ TEST_F(StoreCorruption, FlippedBitsOfTheCatalog) {
 }
 
 // What structure alone does not show: rows that are well-formed and wrong.
-TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
-  const std::string good = ReadFile(catalog());
-  const auto open_after = [&](const char* sql) {
-    for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(catalog().string() + suffix);
-    WriteFile(catalog(), good);
-    sqlite3* connection = nullptr;
-    EXPECT_EQ(sqlite3_open(catalog().c_str(), &connection), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(connection, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
-    EXPECT_EQ(sqlite3_changes(connection), 1) << sql;
-    sqlite3_close(connection);
-    return MemoryStore::Open(folder_, true);
-  };
-  // Ids that were given would be given again.
-  ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
-  ExpectCorrupt(open_after("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
-  ExpectCorrupt(open_after("UPDATE sqlite_sequence SET seq = 9223372036854775807").status(), catalog());
-  EXPECT_EQ(open_after("PRAGMA user_version = 3; UPDATE sqlite_sequence SET seq = 6").status().code(),
-            StatusCode::kNewerFormat);
+class StoreTampering : public StoreCorruption {
+ protected:
+  void SetUp() override {
+    StoreCorruption::SetUp();
+    good_ = ReadFile(catalog());
+  }
 
+  // Opens the memory whose catalog this one change was made to.
+  Result<std::unique_ptr<MemoryStore>> OpenAfter(const char* sql) {
+    for (const char* suffix : {"-wal", "-shm"}) std::filesystem::remove(catalog().string() + suffix);
+    WriteFile(catalog(), good_);
+    EXPECT_EQ(PlainSql(catalog()).Run(sql), 1) << sql;
+    return MemoryStore::Open(folder_, true);
+  }
+  // The same, of a change that a check finds and a repair mends. `store` is repaired then.
+  VerifyReport Repair(std::unique_ptr<MemoryStore>& store) {
+    EXPECT_FALSE(store->Verify(false)->damage.empty());
+    store = Open();
+    const Result<VerifyReport> repair = store->Verify(true);
+    EXPECT_OK(repair.status());
+    ExpectUndamaged(*store);
+    return *repair;
+  }
+
+  std::string good_;
+};
+
+TEST_F(StoreTampering, AnOtherMemorysNumbers) {
+  // Ids that were given would be given again.
+  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
+  ExpectCorrupt(OpenAfter("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
+  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 9223372036854775807").status(), catalog());
+  EXPECT_EQ(OpenAfter("PRAGMA user_version = 3; UPDATE sqlite_sequence SET seq = 6").status().code(),
+            StatusCode::kNewerFormat);
+}
+
+TEST_F(StoreTampering, Blocks) {
   for (const char* sql :
        {"UPDATE blocks SET state = 0 WHERE id = 4", "UPDATE blocks SET state = 1 WHERE id = 1",
         "UPDATE blocks SET source = 'another' WHERE id = 1", "DELETE FROM tags WHERE block = 1 AND tag = 'second'",
         "UPDATE blocks SET span_begin = span_begin + 1 WHERE id = 1"}) {
-    const auto store = open_after(sql);
+    const auto store = OpenAfter(sql);
     ASSERT_OK(store.status());
     ExpectCorrupt((*store)->Blocks().status(), catalog());
     EXPECT_GE(ReadWhatIsWhole(**store, catalog()), 4) << sql;
   }
+}
+
+TEST_F(StoreTampering, Pages) {
   std::vector<std::byte> out;
   for (const char* sql : {"DELETE FROM pages WHERE block = 1 AND page = 1",
                           "UPDATE pages SET record_offset = 0 WHERE block = 1 AND page = 1",
                           "UPDATE pages SET part_crcs = x'00' WHERE block = 1 AND page = 1",
                           "UPDATE pages SET part_crcs = x'' WHERE block = 1 AND page = 1",
                           "UPDATE pages SET part_bytes = -1 WHERE block = 1 AND page = 1"}) {
-    const auto store = open_after(sql);
+    const auto store = OpenAfter(sql);
     ASSERT_OK(store.status());
     ExpectCorrupt(ReadBlock(**store, blocks_[0], 1, out), catalog());
     EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 4) << sql;
   }
+}
+
+TEST_F(StoreTampering, Tensors) {
   for (const char* sql :
        {"DELETE FROM tensors WHERE block = 1 AND name = 'none'", "DELETE FROM pages WHERE block = 1 AND kind = 5",
         "UPDATE tensors SET data_offset = data_offset + 1 WHERE block = 1 AND name = 'ids'",
@@ -263,45 +286,31 @@ TEST_F(StoreCorruption, ValuesChangedBehindOurBack) {
         "UPDATE tensors SET shape = x'01' WHERE block = 1 AND name = 'ids'",
         "UPDATE tensors SET block = 7 WHERE block = 1 AND name = 'ids'",
         "UPDATE pages SET record_offset = 0 WHERE block = 1 AND kind = 5"}) {
-    const auto store = open_after(sql);
+    SCOPED_TRACE(sql);
+    auto store = OpenAfter(sql);
     ASSERT_OK(store.status());
     ExpectCorrupt((*store)->ReadTensor(1, "ids").status(), catalog());
-    EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 5) << sql;
-    const Result<VerifyReport> report = (*store)->Verify(false);
-    ASSERT_OK(report.status());
-    EXPECT_FALSE(report->damage.empty()) << sql;
-    const auto opened = MemoryStore::Open(folder_, false);
-    ASSERT_OK(opened.status());
-    MemoryStore* const repaired = opened->get();
-    const Result<VerifyReport> repair = repaired->Verify(true);
-    ASSERT_OK(repair.status()) << sql;
-    const std::vector<Damage> left = repaired->Verify(false)->damage;
-    for (const Damage& damage : left) ADD_FAILURE() << sql << ": " << damage.what;
-    EXPECT_TRUE(repaired->Tensors(1)->empty()) << sql;
-    ExpectExtras(*repaired, blocks_[1], 2);
+    EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 5);
+    Repair(*store);
+    EXPECT_TRUE((*store)->Tensors(1)->empty());
+    ExpectExtras(**store, blocks_[1], 2);
   }
+}
+
+TEST_F(StoreTampering, TheGraph) {
   for (const char* sql : {"UPDATE nodes SET count = 4 WHERE id = 34359738368",
                           "UPDATE nodes SET vector = x'00' WHERE id = 1", "UPDATE nodes SET id = 9 WHERE id = 1",
                           "INSERT INTO nodes SELECT 4, kind, level, count, square_sum, created_at, updated_at, crc, "
                           "vector, linear_sum FROM nodes WHERE id = 1",
                           "DELETE FROM nodes WHERE id = 2", "UPDATE edges SET weight = 2 WHERE source = 1",
                           "UPDATE edges SET target = 2 WHERE source = 1"}) {
-    const auto store = open_after(sql);
+    SCOPED_TRACE(sql);
+    auto store = OpenAfter(sql);
     ASSERT_OK(store.status());
     ExpectCorrupt((*store)->ReadGraph().status(), catalog());
-    const Result<VerifyReport> report = (*store)->Verify(false);
-    ASSERT_OK(report.status());
-    EXPECT_FALSE(report->damage.empty()) << sql;
-    const auto opened = MemoryStore::Open(folder_, false);
-    ASSERT_OK(opened.status());
-    MemoryStore* const repaired = opened->get();
-    const Result<VerifyReport> repair = repaired->Verify(true);
-    ASSERT_OK(repair.status()) << sql;
-    EXPECT_TRUE(repair->dropped.empty()) << sql;  // blocks are none the worse
-    const std::vector<Damage> left = repaired->Verify(false)->damage;
-    for (const Damage& damage : left) ADD_FAILURE() << sql << ": " << damage.what;
-    EXPECT_OK(repaired->ReadGraph().status());
-    EXPECT_EQ(ReadWhatIsWhole(*repaired, catalog()), 5) << sql;
+    EXPECT_TRUE(Repair(*store).dropped.empty());  // blocks are none the worse
+    EXPECT_OK((*store)->ReadGraph().status());
+    EXPECT_EQ(ReadWhatIsWhole(**store, catalog()), 5);
   }
 }
 

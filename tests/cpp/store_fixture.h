@@ -152,8 +152,8 @@ inline Status ReadParts(const MemoryStore& store, const TestBlock& block, int64_
   return store.ReadPages({&read, 1});
 }
 
-// Every page of a block in one call.
-inline Status ReadBlock(const MemoryStore& store, const TestBlock& block, int64_t id, std::vector<std::byte>& out) {
+// Reads of every page of a block into `out`, which it sizes.
+inline std::vector<PageRead> WholeReads(const TestBlock& block, int64_t id, std::vector<std::byte>& out) {
   out.assign(block.payload.size(), std::byte{0});
   std::vector<PageRead> reads;
   size_t at = 0;
@@ -162,7 +162,19 @@ inline Status ReadBlock(const MemoryStore& store, const TestBlock& block, int64_
     reads.push_back({id, page, 0, kLayers, std::span(out).subspan(at, bytes)});
     at += bytes;
   }
-  return store.ReadPages(reads);
+  return reads;
+}
+
+// Every page of a block in one call.
+inline Status ReadBlock(const MemoryStore& store, const TestBlock& block, int64_t id, std::vector<std::byte>& out) {
+  return store.ReadPages(WholeReads(block, id, out));
+}
+
+// A check finds no damage.
+inline void ExpectUndamaged(MemoryStore& store) {
+  const Result<VerifyReport> report = store.Verify(false);
+  ASSERT_OK(report.status());
+  for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
 }
 
 // The block is there with all that was appended.

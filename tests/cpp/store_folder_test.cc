@@ -1,7 +1,4 @@
-// A memory in a folder: reopening, one writer and many readers, rights, full disks, what a crash leaves behind.
-#include <fcntl.h>
-#include <sqlite3.h>
-#include <sys/resource.h>
+// A memory in a folder: reopening, one writer and many readers, rights, what a crash leaves behind.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +7,7 @@
 #include <functional>
 
 #include "store_fixture.h"
+#include "store_sql.h"
 
 namespace everlong::store {
 namespace {
@@ -168,11 +166,8 @@ TEST_F(StoreFolder, CreateLeavesAloneWhatIsSomebodyElses) {
     std::filesystem::remove(folder_ / name);
   }
 
-  sqlite3* database = nullptr;
   const std::string catalog = (folder_ / "catalog.sqlite").string();
-  ASSERT_EQ(sqlite3_open(catalog.c_str(), &database), SQLITE_OK);
-  EXPECT_EQ(sqlite3_exec(database, "CREATE TABLE books (title)", nullptr, nullptr, nullptr), SQLITE_OK);
-  sqlite3_close(database);
+  PlainSql(catalog).Run("CREATE TABLE books (title)");
   EXPECT_NE(refused().find(catalog), std::string::npos);
   std::filesystem::remove(catalog);
   EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a refusal changes nothing";
@@ -479,83 +474,6 @@ TEST_F(StoreFolder, SkipsWhatACrashLeftBehindTheLastRecord) {
   EXPECT_EQ(AppendTo(*store, TestBlock(3, 40).Draft()).value(), 3);
   for (int64_t id = 1; id <= 3; ++id) ExpectStored(*store, TestBlock(static_cast<uint64_t>(id), 40), id);
   EXPECT_GT(std::filesystem::file_size(folder_ / "segments" / "000002.kvseg"), 0U);
-}
-
-// A file-size limit makes the system write a part of what it was given and then refuse, as a full disk does.
-TEST_F(StoreFolder, AFullDiskIsAnErrorThatLosesNothing) {
-  const TestBlock block(1, 40);
-  EXPECT_TRUE(InChild([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const auto store = Create();
-    EXPECT_OK(AppendTo(*store, block.Draft()).status());
-    const std::filesystem::path segment = folder_ / "segments" / "000001.kvseg";
-    const uintmax_t size = std::filesystem::file_size(segment);
-    rlimit limit = {};
-    ::getrlimit(RLIMIT_FSIZE, &limit);
-    const rlimit full = {.rlim_cur = size + 20'000, .rlim_max = limit.rlim_max};  // a block takes 24 KiB
-    ::setrlimit(RLIMIT_FSIZE, &full);
-    const Status refused = AppendTo(*store, TestBlock(2, 40).Draft()).status();
-    EXPECT_EQ(refused.code(), StatusCode::kIoError);
-    EXPECT_NE(refused.message().find(segment.string()), std::string::npos) << refused.message();
-    EXPECT_NE(refused.message().find("File too large"), std::string::npos) << refused.message();
-    EXPECT_EQ(std::filesystem::file_size(segment), size);  // the torn record's space is free again
-    EXPECT_EQ(store->Blocks()->size(), 1U);
-    ExpectStored(*store, block, 1);
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    EXPECT_EQ(AppendTo(*store, TestBlock(3, 40).Draft()).value(), 3);  // who was lost keeps its id
-    ExpectStored(*store, TestBlock(3, 40), 3);
-    return !testing::Test::HasFailure();
-  }));
-  const auto store = Open();
-  ExpectStored(*store, block, 1);
-  ExpectStored(*store, TestBlock(3, 40), 3);
-}
-
-// Wherever it ends: an export that fails leaves no file that would be in the way of the next.
-TEST_F(StoreFolder, AFullDiskLeavesNothingOfAnExport) {
-  EXPECT_TRUE(InChild([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const auto store = Create();
-    EXPECT_OK(AppendTo(*store, TestBlock(1, 40).Draft()).status());
-    const std::filesystem::path file = root_ / "export";
-    rlimit limit = {};
-    ::getrlimit(RLIMIT_FSIZE, &limit);
-    for (const rlim_t room : {0, 10, 20, 2'000, 5'000}) {
-      const rlimit full = {.rlim_cur = room, .rlim_max = limit.rlim_max};
-      ::setrlimit(RLIMIT_FSIZE, &full);
-      EXPECT_EQ(store->Export(file).code(), StatusCode::kIoError) << room;
-      EXPECT_FALSE(std::filesystem::exists(file)) << room;
-    }
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    EXPECT_OK(store->Export(file));
-    return !testing::Test::HasFailure();
-  }));
-}
-
-// The same where the catalog is what does not fit.
-TEST_F(StoreFolder, AFullDiskUnderTheCatalogIsAnErrorThatLosesNothing) {
-  TestBlock large(2, 20);
-  large.source = std::string(300'000, 's');
-  EXPECT_TRUE(InChild([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const auto store = Create();
-    EXPECT_OK(AppendTo(*store, TestBlock(1, 20).Draft()).status());
-    rlimit limit = {};
-    ::getrlimit(RLIMIT_FSIZE, &limit);
-    const rlimit full = {.rlim_cur = 200'000, .rlim_max = limit.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &full);
-    const Status refused = AppendTo(*store, large.Draft()).status();
-    EXPECT_EQ(refused.code(), StatusCode::kIoError) << refused.ToString();
-    EXPECT_NE(refused.message().find("catalog.sqlite"), std::string::npos) << refused.message();
-    EXPECT_EQ(store->Blocks()->size(), 1U);
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    EXPECT_EQ(AppendTo(*store, large.Draft()).value(), 3);
-    ExpectStored(*store, large, 3);
-    return !testing::Test::HasFailure();
-  }));
-  const auto store = Open();
-  ExpectStored(*store, TestBlock(1, 20), 1);
-  ExpectStored(*store, large, 3);
 }
 
 TEST_F(StoreFolder, RefusesAPlaceThatIsNoFolder) {

@@ -237,28 +237,12 @@ class RandomLife {
   }
 
   void Step() {
-    switch (Draw(12)) {
-      case 0:
-      case 1:
-      case 2:
-      case 3:
-        return Append();
-      case 4:
-      case 5:
-        return Put();
-      case 6:
-        return Change();
-      case 7:
-        return Forget();
-      case 8:
-        return Compact();
-      case 9:
-        return Fork();
-      case 10:
-        return ExportAndImport();
-      default:
-        return Reopen();
-    }
+    using Steps = void (RandomLife::*)();
+    constexpr Steps kSteps[] = {
+        &RandomLife::Append,  &RandomLife::Append, &RandomLife::Append,          &RandomLife::Append,
+        &RandomLife::Put,     &RandomLife::Put,    &RandomLife::Change,          &RandomLife::Forget,
+        &RandomLife::Compact, &RandomLife::Fork,   &RandomLife::ExportAndImport, &RandomLife::Reopen};
+    (this->*kSteps[Draw(std::ssize(kSteps))])();
   }
 
   void ExpectSame() {
@@ -298,9 +282,7 @@ class RandomLife {
       EXPECT_EQ(store_->EdgesOf(id).value(), edges);
       EXPECT_EQ(store_->Node(id).ok(), model_.nodes.contains(id));
     }
-    const Result<VerifyReport> report = store_->Verify(false);
-    ASSERT_OK(report.status());
-    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+    ExpectUndamaged(*store_);
   }
 
  private:

@@ -35,12 +35,6 @@ int64_t BytesInSegment(const TestBlock& block) {
   return bytes;
 }
 
-void ExpectWhole(MemoryStore& store) {
-  const Result<VerifyReport> report = store.Verify(false);  // every header and every part against the catalog
-  ASSERT_OK(report.status());
-  for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
-}
-
 class StoreLarge : public StoreFolderTest {};
 
 TEST_F(StoreLarge, ThreadsShareTheWorkAndEachPieceIsDoneOnce) {
@@ -70,7 +64,7 @@ TEST_F(StoreLarge, IsStoredAsItIsInRamAndInAFolder) {
       ASSERT_OK(AppendAll(*store, blocks.back()).status());
     }
     for (size_t i = 0; i < blocks.size(); ++i) ExpectStored(*store, blocks[i], static_cast<int64_t>(i + 1));
-    ExpectWhole(*store);
+    ExpectUndamaged(*store);
     // Runs of parts that no piece of the work ends at.
     std::vector<std::byte> bytes;
     for (const int32_t first : {0, 1, 3}) {
@@ -145,7 +139,7 @@ TEST_F(StoreLarge, ASpentBudgetLeavesAMemoryInRamAsItWas) {
   EXPECT_EQ(submit(3).value(), 3);
   EXPECT_EQ(store->Stats().value().host_bytes, 2 * bytes);
   for (const int64_t id : {2, 3}) ExpectStored(*store, LargeBlock(static_cast<uint64_t>(id), 6), id);
-  ExpectWhole(*store);
+  ExpectUndamaged(*store);
 }
 
 TEST_F(StoreLarge, ReadsThatNobodyWaitsForEndWithTheirHandle) {
@@ -201,7 +195,7 @@ TEST_F(StoreLarge, ReadersBesideAWriterSeeTheBytesOfABlockOrThatItIsGone) {
     writer.join();
     first.join();
     second.join();
-    ExpectWhole(*store);
+    ExpectUndamaged(*store);
     if (in_ram) {
       EXPECT_EQ(store->Stats().value().host_bytes, kKept * BytesInSegment(blocks[0]));
     }

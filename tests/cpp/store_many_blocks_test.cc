@@ -14,7 +14,7 @@ namespace {
 TEST(StoreManyBlocks, TheRowsThatACatalogKeepsInRamHaveABound) {
   constexpr int64_t kBlocks = 3000;
   constexpr int32_t kPages = 8;
-  const auto catalog = Catalog::CreateInRam().value();
+  const auto catalog = Catalog::Over(CatalogFile::CreateInRam()).value();
   const std::vector<int32_t> ids(8, 1);
   BlockDraft draft;
   draft.span = {0, 8};
@@ -38,7 +38,7 @@ TEST(StoreManyBlocks, TheRowsThatACatalogKeepsInRamHaveABound) {
       const auto rows = catalog->Locate({&key, 1});
       ASSERT_OK(rows.status());
       ASSERT_EQ(*rows->at(0), row_of(key.block, key.page));
-      most = std::max(most, catalog->known_bytes());
+      most = std::max(most, catalog->known().bytes());
     }
   }
   EXPECT_LE(most, kMostKnownBytes);
@@ -46,7 +46,7 @@ TEST(StoreManyBlocks, TheRowsThatACatalogKeepsInRamHaveABound) {
   std::vector<int64_t> all(kBlocks);
   for (int64_t id = 1; id <= kBlocks; ++id) all[static_cast<size_t>(id - 1)] = id;
   EXPECT_EQ(catalog->TakeOut(all)->size(), static_cast<size_t>(kBlocks * kPages));
-  EXPECT_EQ(catalog->known_bytes(), 0);
+  EXPECT_EQ(catalog->known().bytes(), 0);
   EXPECT_TRUE(catalog->Blocks({})->empty());
 }
 

@@ -1,10 +1,9 @@
 // Memories that an older release wrote: read as they are, migrated by the first writer, exported and forked. (What a
 // fault in the midst of a migration does: store_faults_test.cc.)
-#include <sqlite3.h>
-
 #include <map>
 
 #include "store_old_memories.h"
+#include "store_sql.h"
 
 namespace everlong::store {
 namespace {
@@ -15,15 +14,10 @@ class StoreMigration : public StoreFolderTest, public testing::WithParamInterfac
 
   [[nodiscard]] std::string name() const { return GetParam(); }
   [[nodiscard]] int64_t CatalogFormat() const {
-    sqlite3* connection = nullptr;
-    sqlite3_stmt* statement = nullptr;
-    EXPECT_EQ(sqlite3_open_v2((folder_ / "catalog.sqlite").c_str(), &connection, SQLITE_OPEN_READONLY, nullptr),
-              SQLITE_OK);
-    EXPECT_EQ(sqlite3_prepare_v2(connection, "PRAGMA user_version", -1, &statement, nullptr), SQLITE_OK);
-    EXPECT_EQ(sqlite3_step(statement), SQLITE_ROW);
-    const int64_t format = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    sqlite3_close(connection);
+    int64_t format = 0;
+    PlainSql(folder_ / "catalog.sqlite").Rows("PRAGMA user_version", [&](PlainSql::Row row) {
+      format = row.Integer(0);
+    });
     return format;
   }
   // Every file but SQLite's index of the log.
@@ -41,11 +35,6 @@ class StoreMigration : public StoreFolderTest, public testing::WithParamInterfac
     EXPECT_EQ(store.Node(1).status().code(), StatusCode::kNotFound);
     EXPECT_TRUE(store.Nodes(NodeKind::kBlock)->empty());
     EXPECT_TRUE(store.EdgesOf(1)->empty());
-  }
-  static void ExpectUndamaged(MemoryStore& store) {
-    const Result<VerifyReport> report = store.Verify(false);
-    ASSERT_OK(report.status());
-    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
   }
 };
 

@@ -140,9 +140,7 @@ TEST_F(StoreFolderTest, AReaderBesideAWriterFindsNoDamageThatIsNotThere) {
   for (int look = 0; look < CampaignSize("LOOKS", 300) && !HasFailure(); ++look) {
     EXPECT_OK(reader->Stats().status());
     if (look % 10 != 0) continue;
-    const Result<VerifyReport> report = reader->Verify(false);
-    ASSERT_OK(report.status());
-    for (const Damage& damage : report->damage) ADD_FAILURE() << damage.what;
+    ExpectUndamaged(*reader);
   }
   done = true;
   writing.join();
@@ -284,15 +282,8 @@ TEST_P(StoreThreads, TwoMayWaitForTheSameReads) {
   const TestBlock block(1, 60);
   for (int64_t id = 1; id <= 20; ++id) {
     ASSERT_EQ(AppendTo(*store, block.Draft()).value(), id);
-    std::vector<std::byte> out(block.payload.size());
-    std::vector<PageRead> reads;
-    size_t at = 0;
-    for (int32_t page = 0; page < block.pages(); ++page) {
-      const auto bytes = static_cast<size_t>(block.page_bytes[static_cast<size_t>(page)]);
-      reads.push_back({id, page, 0, kLayers, std::span(out).subspan(at, bytes)});
-      at += bytes;
-    }
-    const std::unique_ptr<PendingReads> pending = store->StartReadPages(reads);
+    std::vector<std::byte> out;
+    const std::unique_ptr<PendingReads> pending = store->StartReadPages(WholeReads(block, id, out));
     std::thread other([&pending] { EXPECT_OK(pending->Wait()); });
     EXPECT_OK(pending->Wait());
     other.join();

@@ -1,9 +1,4 @@
 // The RAM tier, its budget and its eviction; reads under way; what is queued for the disk.
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <thread>
 
 #include "../../cpp/store/host_tier.h"
@@ -350,49 +345,6 @@ TEST_F(StoreQueue, ClosingCommitsWhatIsQueued) {
   }
   const auto store = Open();
   for (uint64_t i = 0; i < 5; ++i) ExpectStored(*store, TestBlock(i, 40), static_cast<int64_t>(i + 1));
-}
-
-TEST_F(StoreQueue, AFullDiskIsToldOnceAndLosesNothingThatWasDurable) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const TestBlock block(1, 40);
-    const auto store = Create();
-    EXPECT_OK(AppendTo(*store, block.Draft()).status());
-    rlimit limit = {};
-    ::getrlimit(RLIMIT_FSIZE, &limit);
-    const uintmax_t size = std::filesystem::file_size(folder_ / "segments" / "000001.kvseg");
-    const rlimit full = {.rlim_cur = size + 20'000, .rlim_max = limit.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &full);
-    EXPECT_EQ(store->Submit(block.Draft()).value(), 2);
-    // It may show before the second submission or at it, and until it has been told nothing is taken.
-    Result<int64_t> second = store->Submit(block.Draft());
-    std::vector<std::byte> out;
-    EXPECT_EQ(ReadBlock(*store, block, 2, out).code(), StatusCode::kNotFound);
-    EXPECT_EQ(store->Submit(block.Draft()).status().code(), StatusCode::kIoError);
-    EXPECT_EQ(AppendTo(*store, block.Draft()).status().code(), StatusCode::kIoError);
-    std::vector<int64_t> lost;
-    const Status told = store->Flush(&lost);
-    EXPECT_EQ(told.code(), StatusCode::kIoError);
-    EXPECT_NE(told.message().find("000001.kvseg"), std::string::npos) << told.message();
-    EXPECT_EQ(lost, second.ok() ? (std::vector<int64_t>{2, 3}) : (std::vector<int64_t>{2}));
-    EXPECT_OK(store->Flush(&lost));
-    EXPECT_TRUE(lost.empty());
-    ExpectStored(*store, block, 1);
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    const Result<int64_t> id = store->Submit(TestBlock(5, 30).Draft());
-    EXPECT_OK(id.status());
-    EXPECT_GT(*id, lost.empty() ? 2 : lost.back());  // a lost block's id is not given again
-    EXPECT_OK(store->Flush());
-    ExpectStored(*store, TestBlock(5, 30), *id);
-    ::_exit(testing::Test::HasFailure() ? 1 : 0);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  const auto store = Open();
-  ExpectStored(*store, TestBlock(1, 40), 1);
-  EXPECT_EQ(store->Blocks()->size(), 2U);
 }
 
 TEST_F(StoreQueue, SubmittersAndReadersBesideEachOther) {

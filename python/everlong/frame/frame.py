@@ -348,8 +348,6 @@ class Frame:
         """
         with self.steps.step():
             prepared = self.zones.prepare(offers)
-            tokens = {block: payload.tokens for block, payload in prepared.kept.items()}
-            places = [block.place for block in prepared.soft.values()]
             placements = self.os.recall(prepared.offers(self.stream.conversation()))
             if not self.os.evicted:
                 return

@@ -35,6 +35,22 @@ class Prepared:
     # By block: blocks that come as their chosen tokens alone, and blocks that come as Detail Tokens, in order.
     kept: Mapping[int, KeptPayload] = dataclasses.field(default_factory=dict)
     soft: Mapping[int, SoftBlock] = dataclasses.field(default_factory=dict)
+    why: Mapping[Page, Offer] = dataclasses.field(default_factory=dict)  # who offered a page
+
+    def offers(self, conversation: Sequence[_core.PageRef]) -> list[_core.Offer]:
+        """Return what the Memory OS places: the conversation's pages, Detail Tokens, then pages."""
+        return [
+            *(_core.Offer(page, "conversation", by="conversation") for page in conversation),
+            *(block.offer for block in self.soft.values()),
+            *(self._page(page) for page in self.pages),
+        ]
+
+    def _page(self, page: _core.PageRef) -> _core.Offer:
+        offer = self.why.get(identity(page))
+        by, sure = ("", None) if offer is None else (", ".join(offer.found_by), offer.confidence)
+        if page.block in self.kept:
+            return _core.Offer(page, "chosen", tokens=self.kept[page.block].tokens, by=by, sure=sure)
+        return _core.Offer(page, by=by, sure=sure)
 
     @classmethod
     def as_pages(cls, offers: Offers) -> Prepared:
@@ -44,6 +60,7 @@ class Prepared:
             [page for page, _ in placed],
             {identity(page): offer.temperature for page, offer in placed},
             [page for page, offer in placed if offer.best],
+            why={identity(page): offer for page, offer in placed},
         )
 
 

@@ -13,7 +13,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <type_traits>
+#include <utility>
 
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
@@ -21,6 +22,20 @@
 namespace everlong {
 
 class Database;
+
+// Return what a column holds of a value: integers and enums as int64, vectors of numbers as their bytes.
+template <class Value>
+auto ColumnValue(const Value& value) {
+  if constexpr (std::is_enum_v<Value> || std::is_integral_v<Value>) {
+    return static_cast<int64_t>(value);
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return double{value};
+  } else if constexpr (std::is_convertible_v<const Value&, std::string_view>) {
+    return std::string_view(value);
+  } else {
+    return std::as_bytes(std::span(value));
+  }
+}
 
 // A prepared statement in use. At most one query of the same text may be in use at a time.
 class Query {
@@ -31,16 +46,30 @@ class Query {
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
 
-  // Bind the next parameter; the value is copied. Step returns the error of a bind that failed.
-  Query& Bind(int64_t value);
-  Query& Bind(double value);
-  Query& Bind(std::string_view text);
-  Query& Bind(std::span<const std::byte> blob);
+  // Bind the next parameters; the values are copied. Step returns the error of a bind that failed.
+  template <class... Values>
+  Query& Bind(const Values&... values) {
+    (BindOne(ColumnValue(values)), ...);
+    return *this;
+  }
   // Start binding at the first parameter again.
   void Rewind();
 
   Result<bool> Step();  // whether there is a row
   Status Run();         // runs to the end and drops the rows
+  // Call `visit` for every row. It may return a Status, and one that is not ok ends the query.
+  template <class Visit>
+  Status ForEach(const Visit& visit) {
+    while (true) {
+      EVERLONG_ASSIGN_OR_RETURN(const bool more, Step());
+      if (!more) return OkStatus();
+      if constexpr (std::is_void_v<decltype(visit())>) {
+        visit();
+      } else {
+        EVERLONG_RETURN_IF_ERROR(visit());
+      }
+    }
+  }
 
   // Columns of the row, from 0, valid until the next Step. A column of another type reads as 0 or empty.
   [[nodiscard]] int64_t Int64(int column) const;
@@ -51,6 +80,10 @@ class Query {
  private:
   friend class Database;
   Query(const Database* database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
+  void BindOne(int64_t value);
+  void BindOne(double value);
+  void BindOne(std::string_view text);
+  void BindOne(std::span<const std::byte> blob);
   void Check(int code);
 
   const Database* database_;
@@ -73,9 +106,13 @@ class Database {
   // `sql` must outlive the connection, so pass a literal.
   Result<Query> Prepare(std::string_view sql);
   Status Execute(const char* sql);
+  // Run one statement with these values to its end.
+  template <class... Values>
+  Status Run(std::string_view sql, const Values&... values) {
+    EVERLONG_ASSIGN_OR_RETURN(Query query, Prepare(sql));
+    return query.Bind(values...).Run();
+  }
   [[nodiscard]] const std::string& name() const { return name_; }
-  // Return the bytes of RAM that its cached pages take: all pages, for a database in RAM.
-  [[nodiscard]] int64_t CachedBytes() const;
 
   // Return what the last failed call on this connection means. kCorrupt: a damaged file or a foreign schema. kBusy: a
   // lock held elsewhere. kIoError with the system's text: everything else.

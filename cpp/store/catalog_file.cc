@@ -1,4 +1,5 @@
-// Make, open and check a catalog's file.
+#include "catalog_file.h"
+
 #include <fcntl.h>
 
 #include <algorithm>
@@ -9,9 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "catalog.h"
 #include "catalog_rows.h"
-#include "everlong/base/file.h"
 
 namespace everlong::store {
 namespace {
@@ -109,23 +108,22 @@ Status MakeTables(Database& database) {
 using Declared = std::set<std::vector<std::string>>;
 
 // Read the tables and indexes of a catalog as they were declared: type, name, table, text without runs of whitespace.
-Result<Declared> SchemaOf(Database& database) {
+Result<Declared> DeclaredIn(Database& database) {
   Declared schema;
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("SELECT type, name, tbl_name, sql FROM sqlite_master"));
-  while (true) {
-    EVERLONG_ASSIGN_OR_RETURN(const bool more, query.Step());
-    if (!more) return schema;
+  EVERLONG_RETURN_IF_ERROR(query.ForEach([&] {
     std::vector<std::string> object = {query.Text(0), query.Text(1), query.Text(2), query.Text(3)};
     std::string& text = object.back();
     std::ranges::replace_if(text, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     text.erase(std::unique(text.begin(), text.end(), both_blank), text.end());
     schema.insert(std::move(object));
-  }
+  }));
+  return schema;
 }
 
 // Return the schemas that a catalog of this version can have: as it was made, and as a migration left it.
-Result<std::vector<Declared>> SchemasOf(int64_t version) {
+Result<std::vector<Declared>> DeclaredAs(int64_t version) {
   std::string oldest = kFirstSchema;
   constexpr std::string_view kRole = "    role INTEGER NOT NULL,\n";
   oldest.erase(oldest.find(kRole), kRole.size());
@@ -135,7 +133,7 @@ Result<std::vector<Declared>> SchemasOf(int64_t version) {
   for (const std::string& sql : version < 2 ? std::vector{oldest} : std::vector{newest, migrated}) {
     EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("a new catalog"));
     EVERLONG_RETURN_IF_ERROR(database.Execute(sql.c_str()));
-    EVERLONG_ASSIGN_OR_RETURN(schemas.emplace_back(), SchemaOf(database));
+    EVERLONG_ASSIGN_OR_RETURN(schemas.emplace_back(), DeclaredIn(database));
   }
   return schemas;
 }
@@ -147,7 +145,7 @@ Result<bool> IsOurs(const Declared& schema, int64_t version) {
   const std::scoped_lock lock(mutex);
   auto ours = known.find(version);
   if (ours == known.end()) {
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<Declared> made, SchemasOf(version));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<Declared> made, DeclaredAs(version));
     ours = known.emplace(version, std::move(made)).first;
   }
   return std::ranges::find(ours->second, schema) != ours->second.end();
@@ -169,16 +167,16 @@ Status ConfigureWriter(Database& database) {
 
 }  // namespace
 
-Result<std::unique_ptr<Catalog>> Catalog::CreateInRam() {
+Result<std::unique_ptr<CatalogFile>> CatalogFile::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("catalog in RAM"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
   // Deleted data is gone at once, without a rewrite of the file.
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
-  return std::unique_ptr<Catalog>(new Catalog(std::move(database)));
+  return std::unique_ptr<CatalogFile>(new CatalogFile(std::move(database)));
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::Create(const FilePath& file) {
+Result<std::unique_ptr<CatalogFile>> CatalogFile::Create(const FilePath& file) {
   // SQLite gives its log files the mode of the database, and would create that readable for others.
   EVERLONG_RETURN_IF_ERROR(OpenFile(file, O_RDWR | O_CREAT | O_EXCL).status());
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
@@ -186,36 +184,36 @@ Result<std::unique_ptr<Catalog>> Catalog::Create(const FilePath& file) {
   EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database, Transaction::Kind::kWrite));
   EVERLONG_RETURN_IF_ERROR(MakeTables(database));
   EVERLONG_RETURN_IF_ERROR(transaction.Commit());
-  return std::unique_ptr<Catalog>(new Catalog(std::move(database), file));
+  return std::unique_ptr<CatalogFile>(new CatalogFile(std::move(database), file));
 }
 
-Result<std::unique_ptr<Catalog>> Catalog::Open(const FilePath& file, bool read_only) {
+Result<std::unique_ptr<CatalogFile>> CatalogFile::Open(const FilePath& file, bool read_only) {
   EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(file));
   if (kind != FileKind::kFile) return CorruptError("catalog '" + file.string() + "' is missing");
   // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
   // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
   const bool closed = !Look(file).has_wal;
   if (read_only) {
-    std::unique_ptr<Catalog> catalog(new Catalog(Database(), file, true));
+    std::unique_ptr<CatalogFile> catalog(new CatalogFile(Database(), file, true));
     EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
     EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
     return catalog;
   }
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
-  std::unique_ptr<Catalog> catalog(new Catalog(std::move(database), file));
+  std::unique_ptr<CatalogFile> catalog(new CatalogFile(std::move(database), file));
   EVERLONG_RETURN_IF_ERROR(catalog->Verify(!closed));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(catalog->database_));
   return catalog;
 }
 
-Status Catalog::Remove(const FilePath& file) {
+Status CatalogFile::Remove(const FilePath& file) {
   for (const char* const suffix : {"", "-journal", "-wal", "-shm"}) {
     EVERLONG_RETURN_IF_ERROR(RemoveFile(file + suffix));
   }
   return OkStatus();
 }
 
-bool Catalog::HoldsNothing(const FilePath& file) {
+bool CatalogFile::HoldsNothing(const FilePath& file) {
   const auto count = [&file]() -> Result<int64_t> {
     EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file, SQLITE_OPEN_READWRITE));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t tables, SelectNumber(database, kCountTables));
@@ -227,34 +225,37 @@ bool Catalog::HoldsNothing(const FilePath& file) {
   return held.ok() && *held == 0;
 }
 
-Result<int64_t> Catalog::SchemaNow() { return SelectNumber(database_, "PRAGMA user_version"); }
+Result<int64_t> SchemaOf(Database& database) { return SelectNumber(database, "PRAGMA user_version"); }
 
-Result<int64_t> Catalog::Schema() {
-  const std::scoped_lock lock(mutex_);
+Status AddSecondSchema(Database& database) {
+  EVERLONG_RETURN_IF_ERROR(database.Execute(kAddRole));
+  return database.Execute(kSecondSchema);
+}
+
+Result<CatalogFile::Turn> CatalogFile::Hold() {
+  Turn turn{std::unique_lock(mutex_), database_, std::nullopt};
   EVERLONG_RETURN_IF_ERROR(Refresh());
-  return SchemaNow();
+  return turn;
 }
 
-Status Catalog::Migrate(std::span<const OldTensors> tensors) {
-  const std::scoped_lock lock(mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(database_, Transaction::Kind::kWrite));
-  EVERLONG_RETURN_IF_ERROR(database_.Execute(kAddRole));
-  EVERLONG_RETURN_IF_ERROR(database_.Execute(kSecondSchema));
-  for (const OldTensors& old : tensors) {
-    if (!old.tensors) continue;  // damaged: a repair removes it
-    EVERLONG_RETURN_IF_ERROR(InsertTensorRows(old.block, *old.tensors));
-    if (!old.tensors->empty()) continue;
-    // This format has no record without tensors.
-    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare(kDeletePage));
-    EVERLONG_RETURN_IF_ERROR(query.Bind(old.block).Bind(static_cast<int64_t>(old.kind)).Bind(int64_t{0}).Run());
-  }
-  return transaction.Commit();
+Result<CatalogFile::Turn> CatalogFile::Read() {
+  EVERLONG_ASSIGN_OR_RETURN(Turn turn, Hold());
+  EVERLONG_ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(database_, Transaction::Kind::kRead));
+  turn.transaction.emplace(std::move(snapshot));
+  return turn;
 }
 
-Catalog::FileState Catalog::Look(const FilePath& file) { return {StampOf(file), Exists(file + "-wal")}; }
+Result<CatalogFile::Turn> CatalogFile::Write() {
+  Turn turn{std::unique_lock(mutex_), database_, std::nullopt};
+  EVERLONG_ASSIGN_OR_RETURN(Transaction change, Transaction::Begin(database_, Transaction::Kind::kWrite));
+  turn.transaction.emplace(std::move(change));
+  return turn;
+}
 
-Status Catalog::OpenForReading() {
-  const FileState seen = Look(file_);
+CatalogFile::State CatalogFile::Look(const FilePath& file) { return {StampOf(file), Exists(file + "-wal")}; }
+
+Status CatalogFile::OpenForReading() {
+  const State seen = Look(file_);
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::Open(file_, SQLITE_OPEN_READONLY));
   const Result<int64_t> probe = SelectNumber(database, "PRAGMA schema_version");
   immutable_as_.reset();
@@ -266,25 +267,16 @@ Status Catalog::OpenForReading() {
     return probe.status();
   }
   database_ = std::move(database);
-  // The last connection's data_version_ says nothing about the known rows here: each connection counts for itself.
-  DropKnownRows();
+  ++openings_;
   return OkStatus();
 }
 
-Status Catalog::Refresh() {
+Status CatalogFile::Refresh() {
   if (!immutable_as_ || Look(file_) == *immutable_as_) return OkStatus();
   return OpenForReading();
 }
 
-Status Catalog::CheckQuickly() {
-  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
-  EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
-  const std::string found = row ? query.Text(0) : "no answer";
-  if (found == "ok") return OkStatus();
-  return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
-}
-
-Status Catalog::Verify(bool whole_file) {
+Status CatalogFile::Verify(bool whole_file) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
   if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
@@ -296,33 +288,70 @@ Status Catalog::Verify(bool whole_file) {
     return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));
   }
   // Before any table is read: a column of somebody else's may compute what its author likes.
-  EVERLONG_ASSIGN_OR_RETURN(const Declared schema, SchemaOf(database_));
+  EVERLONG_ASSIGN_OR_RETURN(const Declared schema, DeclaredIn(database_));
   EVERLONG_ASSIGN_OR_RETURN(const bool is_ours, IsOurs(schema, version));
   if (!is_ours) {
     return CorruptError("catalog '" + database_.name() + "' has a foreign schema");
   }
+  EVERLONG_RETURN_IF_ERROR(CheckStructure(whole_file));
+  return CheckIds();
+}
+
+Status CatalogFile::CheckStructure(bool whole_file) {
   if (whole_file) {
-    EVERLONG_RETURN_IF_ERROR(CheckQuickly());
-  } else {
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t pages, SelectNumber(database_, "PRAGMA page_count"));
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t page_bytes, SelectNumber(database_, "PRAGMA page_size"));
-    const int64_t size = Look(file_).file.size;
-    if (size < pages * page_bytes) {
-      return CorruptError("catalog '" + database_.name() + "' is cut short: it has " + std::to_string(size) +
-                          " bytes, expected " + std::to_string(pages * page_bytes));
-    }
+    EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA quick_check(1)"));
+    EVERLONG_ASSIGN_OR_RETURN(const bool row, query.Step());
+    const std::string found = row ? query.Text(0) : "no answer";
+    if (found == "ok") return OkStatus();
+    return CorruptError("catalog '" + database_.name() + "' is damaged: " + found);
   }
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t pages, SelectNumber(database_, "PRAGMA page_count"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t page_bytes, SelectNumber(database_, "PRAGMA page_size"));
+  const int64_t size = Look(file_).file.size;
+  if (size >= pages * page_bytes) return OkStatus();
+  return CorruptError("catalog '" + database_.name() + "' is cut short: it has " + std::to_string(size) +
+                      " bytes, expected " + std::to_string(pages * page_bytes));
+}
+
+Status CatalogFile::CheckIds() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t highest, SelectNumber(database_, kSelectHighestId));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(database_, kSelectSequence));
+  const auto damaged = [this](const std::string& what) {
+    return CorruptError("catalog '" + database_.name() + "' is damaged: " + what);
+  };
   if (sequence < highest) {
-    return CorruptError("catalog '" + database_.name() + "' is damaged: block " + std::to_string(highest) +
-                        " is above the last id given, " + std::to_string(sequence));
+    return damaged("block " + std::to_string(highest) + " is above the last id given, " + std::to_string(sequence));
   }
-  if (sequence > kLargestBlockId) {
-    return CorruptError("catalog '" + database_.name() + "' is damaged: the last id given is " +
-                        std::to_string(sequence));
-  }
+  if (sequence > kLargestBlockId) return damaged("the last id given is " + std::to_string(sequence));
   return OkStatus();
+}
+
+Result<std::vector<std::string>> CatalogFile::CheckIntegrity() {
+  EVERLONG_ASSIGN_OR_RETURN(const Turn turn, Hold());
+  std::vector<std::string> complaints;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database_.Prepare("PRAGMA integrity_check"));
+  EVERLONG_RETURN_IF_ERROR(query.ForEach([&] {
+    if (std::string text = query.Text(0); text != "ok") complaints.push_back(std::move(text));
+  }));
+  return complaints;
+}
+
+Status CatalogFile::Rewrite() {
+  const std::scoped_lock lock(mutex_);
+  EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t busy, SelectNumber(database_, "PRAGMA wal_checkpoint(TRUNCATE)"));
+  if (busy == 0) return OkStatus();
+  return BusyError("'" + database_.name() + "': a reader kept the log in use, forgotten rows are still in it: again");
+}
+
+Status CatalogFile::Snapshot(const FilePath& file) {
+  // SQLite would create it readable for others.
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd made, OpenFile(file, O_RDWR | O_CREAT | O_EXCL));
+  {
+    EVERLONG_ASSIGN_OR_RETURN(const Turn turn, Hold());
+    EVERLONG_RETURN_IF_ERROR(database_.Run("VACUUM INTO ?", file.SystemPath()));
+  }
+  return SyncFile(made, file);
 }
 
 }  // namespace everlong::store

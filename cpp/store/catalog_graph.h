@@ -1,0 +1,39 @@
+// The catalog's reads and writes of the graph beside its blocks.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "catalog_file.h"
+#include "everlong/base/status.h"
+#include "everlong/store/memory_store.h"
+
+namespace everlong::store {
+
+// A view of a catalog's file, as thread-safe as that. Before schema 2 there is no graph.
+class CatalogGraph {
+ public:
+  explicit CatalogGraph(CatalogFile& file) : file_(file) {}
+
+  Status Change(const GraphChange& change);
+  // Read the graph as of one moment. `damage`, if given, gets what is damaged or has lost an end. That is then left
+  // out, and `lost` says what to remove. Without `damage` it is kCorrupt.
+  [[nodiscard]] Result<Graph> ReadAll(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);
+  [[nodiscard]] Result<GraphNode> Node(int64_t id);
+  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind);
+  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind);
+  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node);
+  // Return the number of nodes and of edges.
+  [[nodiscard]] Result<std::pair<int64_t, int64_t>> Size();
+
+ private:
+  CatalogFile& file_;
+};
+
+// Do a change in the caller's transaction. `block` is the id that kThisBlock stands for.
+Status ApplyChange(Database& database, const GraphChange& change, int64_t block = kThisBlock);
+// Remove a node and its edges, in the caller's transaction.
+Status DropNode(Database& database, int64_t id);
+
+}  // namespace everlong::store
