@@ -117,26 +117,7 @@ GardenerOptions GardenerOptionsOf(int32_t dimension, int32_t levels, double radi
   return options;
 }
 
-namespace {
-
-void BindCentre(py::module_& module) {
-  py::class_<Centre>(module, "Centre")
-      .def_readonly("id", &Centre::id)
-      .def_readonly("level", &Centre::level)
-      .def_readonly("parent", &Centre::parent)
-      .def_readonly("members", &Centre::members)
-      .def_property_readonly("count", [](const Centre& self) { return self.sums.count(); })
-      .def_property_readonly("square", [](const Centre& self) { return self.sums.square(); })
-      .def_property_readonly("linear", [](const Centre& self) {
-        const auto linear = self.sums.linear();
-        return py::array_t<double>(static_cast<py::ssize_t>(linear.size()), linear.data());
-      });
-}
-
-}  // namespace
-
 void BindGraph(py::module_& module) {
-  BindCentre(module);
   const GardenerOptions defaults;
   module.attr("GRAPH_SHARE") = defaults.share;
   BindCentre(module);
