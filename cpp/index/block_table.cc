@@ -84,7 +84,8 @@ int32_t BlockTable::NumberOf(int64_t id) const {
 }
 
 int32_t BlockTable::NumberBehind(int64_t id) const {
-  return FirstNot(blocks_.size(), [&](int32_t at) { return blocks_[at].id <= id; });
+  return *std::ranges::partition_point(std::views::iota(0, blocks_.size()),
+                                       [&](int32_t at) { return blocks_[at].id <= id; });
 }
 
 const BlockEntry* BlockTable::Find(int64_t id) const {

@@ -20,7 +20,7 @@ from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.details import SoftBlock
 from everlong.frame.kept_payload import KeptPayload
 from everlong.frame.offers import Offers, Page, identity
-from everlong.frame.part import Hidden
+from everlong.frame.part import Hidden, Offer
 from everlong.frame.transfer import Archived
 from everlong.models.tokens import Tokens
 
