@@ -77,15 +77,14 @@ int32_t BlockTable::Append(const NewBlock& block) {
   return number;
 }
 
-int32_t BlockTable::NumberOf(int64_t id) const {
-  const int32_t number = *std::ranges::partition_point(std::views::iota(0, blocks_.size()),
-                                                       [&](int32_t at) { return blocks_[at].id < id; });
-  return number == blocks_.size() || blocks_[number].id != id || blocks_[number].forgotten ? -1 : number;
-}
-
 int32_t BlockTable::NumberBehind(int64_t id) const {
   return *std::ranges::partition_point(std::views::iota(0, blocks_.size()),
                                        [&](int32_t at) { return blocks_[at].id <= id; });
+}
+
+int32_t BlockTable::NumberOf(int64_t id) const {
+  const int32_t number = NumberBehind(id) - 1;  // no two blocks have one id
+  return number < 0 || blocks_[number].id != id || blocks_[number].forgotten ? -1 : number;
 }
 
 const BlockEntry* BlockTable::Find(int64_t id) const {
