@@ -77,7 +77,7 @@ def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int
         pages = core.search.random_pages(frame.os.stream, frame.os.rolling[0], ahead, seed=seed)
         prefetcher.read_ahead(pages, Prefetch(0, None, 0))
     found = searcher.find(prompt)
-    pages = [page for group in found.groups for page in group.pages]
+    pages = [page for offer in found.offers for page in offer.pages]
     there = {(place.block_id, place.page) for told in prefetcher.told for place in told.pages}
     out = np.empty(sum(core.page_bytes(page.end - page.begin) for page in pages), dtype=np.uint8)
     started = time.perf_counter()

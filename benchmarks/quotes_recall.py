@@ -32,7 +32,7 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
     searcher, core = mm.searcher, mm.memory.core
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
     found_by = searcher.find(prompt, tapped=tapped)
-    groups, vectors = found_by.groups, found_by.vectors
+    groups, vectors = found_by.offers, found_by.vectors
     assert vectors is not None, "without a pack words alone decide"
     boundaries = TextBoundaries(mm.tokenizer)
 

@@ -469,7 +469,9 @@ TEST(HeadsIndex, SearchesRunBesideAnAddAndTheSecondLevel) {
         ASSERT_EQ(hits->size(), of.size());
         for (size_t rank = 0; rank < of.size(); ++rank) {
           EXPECT_EQ((*hits)[rank].page, of[rank].page);
-          if (pages < kLimit) EXPECT_EQ((*hits)[rank].score, of[rank].score);
+          if (pages < kLimit) {
+            EXPECT_EQ((*hits)[rank].score, of[rank].score);
+          }
         }
       }
     });

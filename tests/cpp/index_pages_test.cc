@@ -261,7 +261,9 @@ struct BothTables {
         }
         const BlockEntry* const found = table.BlockAt(stream, position);
         ASSERT_EQ(found == nullptr, at == nullptr);
-        if (at != nullptr) EXPECT_EQ(found->id, at->id);
+        if (at != nullptr) {
+          EXPECT_EQ(found->id, at->id);
+        }
 
         const SearchFilter filter = RandomFilter(random);
         const auto count = static_cast<int32_t>(random() % 4);
@@ -319,7 +321,7 @@ TEST(PageFilter, RunsAgreeWithAByteAPage) {
     const auto pages = static_cast<int32_t>(random() % 60);
     PageMask mask(pages, false);
     PageMask other(pages, false);
-    const uint32_t density = 1 + random() % 6;
+    const uint32_t density = 1 + static_cast<uint32_t>(random() % 6);
     int32_t count = 0;
     PageRun range;
     std::vector<int32_t> allowed;

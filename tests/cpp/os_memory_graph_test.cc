@@ -141,7 +141,9 @@ TEST(OsMemoryGraph, ForgetsExactlyAndClosesTheChain) {
       Tend(*filled.memory);
     }
     const auto memory = Memory::Open(folder, false).value();
-    if (asked) ASSERT_TRUE(memory->graph().Grow({.most_members = 6}).ok());
+    if (asked) {
+      ASSERT_TRUE(memory->graph().Grow({.most_members = 6}).ok());
+    }
     ASSERT_TRUE(memory->blocks().Forget(std::vector<int64_t>{3}).ok());
     ExpectWhole(*memory, true, true);
     std::vector<int64_t> many;
@@ -316,7 +318,9 @@ TEST(OsMemoryGraph, GrowsBesideReadingSearchingAndForgetting) {
       EXPECT_TRUE(memory->blocks().Forget(std::vector<int64_t>{ids[which]}).ok());
       ids.erase(ids.begin() + static_cast<int64_t>(which));
     }
-    if (i % 40 == 39) EXPECT_TRUE(memory->upkeep().Compact().ok());
+    if (i % 40 == 39) {
+      EXPECT_TRUE(memory->upkeep().Compact().ok());
+    }
   }
   EXPECT_TRUE(memory->upkeep().Flush().ok());
   done = true;

@@ -464,8 +464,7 @@ TEST(OsMemoryTest, AReopenedMemoryAnswersAsTheOpenOneDid) {
     std::vector<std::byte> again(bytes.size());
     ASSERT_TRUE(memory.blocks().ReadPages(pages, again).ok());
     EXPECT_EQ(again, bytes);
-    for (size_t i = 0; i < questions.size(); ++i)
-      ExpectSame(*memory.search().Find(questions[i].Request()), answers[i]);
+    for (size_t i = 0; i < questions.size(); ++i) ExpectSame(*memory.search().Find(questions[i].Request()), answers[i]);
     EXPECT_GT(memory.upkeep().Stats()->disk_bytes, static_cast<int64_t>(bytes.size()));
   }
   auto reader = Memory::Open(folder.path(), true).value();

@@ -134,7 +134,9 @@ TEST_F(StoreFolderTest, AReaderBesideAWriterFindsNoDamageThatIsNotThere) {
     while (!done) {
       const Result<int64_t> id = AppendTo(*writer, block.Draft());
       ASSERT_OK(id.status());
-      if (*id % 2 == 0) ASSERT_OK(writer->Forget(std::vector<int64_t>{*id}));
+      if (*id % 2 == 0) {
+        ASSERT_OK(writer->Forget(std::vector<int64_t>{*id}));
+      }
     }
   });
   for (int look = 0; look < CampaignSize("LOOKS", 300) && !HasFailure(); ++look) {
@@ -270,7 +272,9 @@ TEST_P(StoreThreads, TensorsAreThereOrForgotten) {
     newest = id;
     std::this_thread::yield();
     EXPECT_OK(store->Forget(std::vector<int64_t>{id}));
-    if (place) EXPECT_OK(store->Compact().status());
+    if (place) {
+      EXPECT_OK(store->Compact().status());
+    }
   }
   done = true;
   reader.join();

@@ -54,7 +54,7 @@ class FrameArchive:
         if chosen:
             tensors |= self._zones.chosen_tensors(action, chosen, rolling_begin)
         append = functools.partial(
-            core.append,
+            core.blocks.append,
             stream=stream.os.stream,
             begin=action.begin,
             end=action.end,

@@ -77,7 +77,7 @@ class Executor:
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
         """Return the tokens that an earlier process chose of a block; None where they are not known."""
         core = self._stream.memory.core
-        (page, *_) = core.pages_of(self._stream.os.stream, trim.begin, trim.begin + 1)
-        chosen = chosen_in(core.block_tensors(page.block), trim.begin, trim.end) or []
+        (page, *_) = core.blocks.pages_of(self._stream.os.stream, trim.begin, trim.begin + 1)
+        chosen = chosen_in(core.blocks.tensors(page.block), trim.begin, trim.end) or []
         free = {token for run in trim.runs for token in range(*run)}
         return chosen if 0 < len(chosen) <= trim.tokens and free.issuperset(chosen) else None

@@ -171,7 +171,7 @@ class Frame:
         elif last.stream_end == end:
             self._notes.resumed(stood, noted=True)
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
-            self.stream.last_id = int(core.token_ids(stream, end - 1, end)[0])
+            self.stream.last_id = int(core.blocks.token_ids(stream, end - 1, end)[0])
 
     # --- reading
 

@@ -114,8 +114,8 @@ class KeptZone:
         core = self._stream.memory.core
         while self._stream.parts.keeper is not None and new:
             try:
-                (page,) = core.pages_of(self._stream.os.stream, new[0], new[0] + 1)
-                block = core.block(page.block)
+                (page,) = core.blocks.pages_of(self._stream.os.stream, new[0], new[0] + 1)
+                block = core.blocks.info(page.block)
             except (MemoryNotFoundError, ValueError):
                 new = new[1:]
                 continue

@@ -65,7 +65,7 @@ class Notes:
             if refusals := self._archive.let_arrive():
                 raise refusals[0]
             with interrupts_between_steps():
-                memory.core.flush()
+                memory.core.upkeep.flush()
                 keep_checkpoint(memory.core, self._due)
             self._due, self._due_after = None, self._due_after + CHECKPOINT_TOKENS
 
@@ -88,7 +88,7 @@ class Notes:
         if not 0 <= rolling_from <= begin < end <= begin + 2 * CHECKPOINT_TOKENS:
             return nothing
         try:
-            core.token_ids(stream, 0, min(begin, self._stream.config.frame.sink_tokens))
+            core.blocks.token_ids(stream, 0, min(begin, self._stream.config.frame.sink_tokens))
             ids = self._stream.read(rolling_from, end)
         except MemoryNotFoundError:
             return nothing

@@ -141,7 +141,7 @@ class ArchivedPages:
             offset += self._page_bytes(run)
         staged = self.transfer.stage(offset)
         pages = [run.page for run in runs]
-        reads = self._core.start_read_pages(pages, 0, self._served.layers, staged.array)
+        reads = self._core.blocks.start_read_pages(pages, 0, self._served.layers, staged.array)
         return _Batch(table, staged, reads)
 
     def _write(self, batch: _Batch, cache: ResidentCache) -> None:

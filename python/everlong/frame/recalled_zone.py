@@ -95,8 +95,8 @@ class RecalledZone:
                 out.append(page)
             elif page.block not in named:
                 named.add(page.block)
-                block = core.block(page.block)
-                whole = core.pages_of(block.stream, block.begin, block.end)
+                block = core.blocks.info(page.block)
+                whole = core.blocks.pages_of(block.stream, block.begin, block.end)
                 out += reversed(whole)
                 by_page |= {identity(one): temperature.get(identity(page), 1.0) for one in whole}
         return out[::-1], by_page

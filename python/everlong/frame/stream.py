@@ -83,7 +83,7 @@ class Stream:
 
     def read(self, begin: int, end: int) -> torch.Tensor:
         """Return ids int64 [n] on the CPU, as the memory has them. MemoryNotFoundError where they were forgotten."""
-        return torch.from_numpy(self.memory.core.token_ids(self.os.stream, begin, end).astype(np.int64))
+        return torch.from_numpy(self.memory.core.blocks.token_ids(self.os.stream, begin, end).astype(np.int64))
 
     def newest_archived(self, count: int) -> torch.Tensor:
         """Return ids [n] int64 of the newest `count` archived tokens; none where they were forgotten or refused."""
@@ -97,7 +97,7 @@ class Stream:
         """Return ids [n] of placed tokens, as the memory has them."""
         core = self.memory.core
         spans = [(p.page.stream, p.page.begin + p.first_token, p.tokens) for p in placements]
-        ids = [core.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
+        ids = [core.blocks.token_ids(stream, begin, begin + count) for stream, begin, count in spans]
         return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
 
     def conversation(self) -> Sequence[_core.PageRef]:
@@ -105,12 +105,12 @@ class Stream:
         begin, end = self.os.conversation
         if begin >= end:
             return []
-        newest = self.memory.core.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
+        newest = self.memory.core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
         return [page for page in newest if page.begin >= begin]
 
     def resume(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """Go on where a frame stood. Return what the Memory OS brings back: sinks, then the newest tokens."""
-        own = [page for page in self.memory.core.pages() if page.stream == self.os.stream]
+        own = [page for page in self.memory.core.blocks.pages() if page.stream == self.os.stream]
         if stream_end == 0:
             return self.os.resume(0, own, archived_until=archived_until)
         zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts

@@ -76,4 +76,4 @@ def _recalled(
         return recalled
     os = frame.os
     count = sum(len(offer.pages) for offer in recalled)
-    return offers_of(frame.memory.core.random_pages(os.stream, os.rolling[0], count, seed), "random")
+    return offers_of(frame.memory.core.search.random_pages(os.stream, os.rolling[0], count, seed), "random")

@@ -194,7 +194,7 @@ def test_a_recall_brings_no_anchor_again(mode: str) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         for part in range(3):
             mm.read(random_text(300, seed=part))
-        pages_of, resident = mm.memory.core.pages_of, mm.frame.zones.resident_tokens
+        pages_of, resident = mm.memory.core.blocks.pages_of, mm.frame.zones.resident_tokens
         for span, fits in (((250, 340), True), ((280, 660), False)):
             pages = pages_of(0, *span)
             mm.generate("abc", max_new_tokens=2, recall=pages)

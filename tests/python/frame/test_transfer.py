@@ -219,7 +219,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
         expected = read(mm)
     store_beside(monkeypatch)
     forwards, overtaken = threading.Semaphore(0), []
-    append, do = _core.Memory.append, Executor.do
+    append, do = _core.Blocks.append, Executor.do
 
     def append_late(blocks: _core.Blocks, **block: Any) -> int:
         if threading.current_thread() is not threading.main_thread():
@@ -232,7 +232,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
             forwards.release()
         return do(executor, *given, **named)
 
-    monkeypatch.setattr(_core.Memory, "append", append_late)
+    monkeypatch.setattr(_core.Blocks, "append", append_late)
     monkeypatch.setattr(Executor, "do", tell_and_do)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         assert read(mm) == expected

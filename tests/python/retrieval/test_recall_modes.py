@@ -263,7 +263,7 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         core, frame = mm.memory.core, mm.frame
         frame.zones.pages.transfer.batch_bytes = 1  # every page is a batch of its own
-        whole, torn = core.pages_of(0, 64, 192), core.pages_of(0, 704, 768)
+        whole, torn = core.blocks.pages_of(0, 64, 192), core.blocks.pages_of(0, 704, 768)
         nothing = next_logits(mm, "rest")
         for repeat in range(2):
             frame.recall(whole)

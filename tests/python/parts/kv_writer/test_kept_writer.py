@@ -99,7 +99,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
         for found, wanted in ((rows.k, k), (rows.v, v)):
             assert torch.equal(found[:, :, at], wanted[:, :, [tokens.index(held[one]) for one in at]])
         # Recalled: the same, at frame positions.
-        frame.recall(mm.memory.core.pages_of(0, *first.span))
+        frame.recall(mm.memory.core.blocks.pages_of(0, *first.span))
         shown = [token for token in tokens if token not in frame.os.kept_shown]
         slot = frame.cache.rolling_slot - frame.cache.recalled
         back = frame.cache.buffers.unrotated(slot, frame.cache.recalled)

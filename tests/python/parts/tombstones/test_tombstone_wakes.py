@@ -41,7 +41,7 @@ def test_mass_is_what_the_model_attends(kind: str, rope: str, count: int) -> Non
         mass = TombstoneMass(served, heads)
         ids = mm._encode(random_text(count, seed=2))
         with frame.branch():
-            frame.recall(mm.memory.core.pages_of(0, 300, 360))  # the zone moves with what comes back
+            frame.recall(mm.memory.core.blocks.pages_of(0, 300, 360))  # the zone moves with what comes back
             position = frame.os.next_position() + served.first_position
             stones = cache.tombstone_slots
             first = stones.start - cache.begin

@@ -92,7 +92,7 @@ def test_what_is_found_first_is_of_the_block_that_is_decided_for(mm: everlong.Me
         with mm.frame.branch():
             found = mm.searcher.find(prompt)
         firsts.append(found.offers[0].page.block)
-    named = mm.memory.core.search(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
+    named = mm.memory.core.search.find(**mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0)
     blocks = {
         page.block
         for group in named.groups

@@ -204,8 +204,8 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
 def details(mm: everlong.MemoryModel, blocks: Iterable[int]) -> list[Offer]:
     """Offers of whole blocks, as their Detail Tokens."""
     core = mm.memory.core
-    infos = [core.block(block) for block in blocks]
-    pages = [core.pages_of(info.stream, info.begin, info.end)[0] for info in infos]
+    infos = [core.blocks.info(block) for block in blocks]
+    pages = [core.blocks.pages_of(info.stream, info.begin, info.end)[0] for info in infos]
     return [Offer(0.0, page, ("named",), as_details=True) for page in pages]
 
 
