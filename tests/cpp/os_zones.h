@@ -47,6 +47,13 @@ inline int64_t CopySlots(const ResidencyConfig& config) {
 
 inline const Zone& KeptOf(const MemoryOs& os) { return os.frame().zone("kept"); }
 
+// Without the row that says from where on tokens are in rolling still: it is of no use to a zone without slots.
+inline ZoneRows KeptBlocksOf(const MemoryOs& os) {
+  ZoneRows rows = KeptOf(os).Save();
+  rows.erase(rows.begin());
+  return rows;
+}
+
 inline std::vector<Offer> OffersOf(std::span<const PageRef> pages, OfferKind kind = OfferKind::kPage) {
   std::vector<Offer> offers;
   for (const PageRef& page : pages) offers.push_back({.kind = kind, .page = page});
