@@ -4,10 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
-#include <ranges>
 #include <utility>
 
 #include "everlong/base/check.h"
+#include "everlong/base/first_not.h"
 
 namespace everlong::graph {
 namespace {
@@ -84,8 +84,7 @@ void TagTree::Numbers::ForEach(const Visit& visit) const {
 }
 
 int32_t TagTree::SlotOf(int64_t block) const {
-  const int32_t slot = *std::ranges::partition_point(std::views::iota(0, entries_.size()),
-                                                     [&](int32_t at) { return IdOf(entries_[at]) < block; });
+  const int32_t slot = FirstNot(entries_.size(), [&](int32_t at) { return IdOf(entries_[at]) < block; });
   return slot < entries_.size() && entries_[slot].id == block ? slot : -1;
 }
 

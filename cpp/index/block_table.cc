@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <ranges>
 
 #include "block_filter.h"
 #include "everlong/base/check.h"
+#include "everlong/base/first_not.h"
 
 namespace everlong::index {
 int32_t BlockTable::Names::Number(std::string_view name) {
@@ -78,8 +78,7 @@ int32_t BlockTable::Append(const NewBlock& block) {
 }
 
 int32_t BlockTable::NumberBehind(int64_t id) const {
-  return *std::ranges::partition_point(std::views::iota(0, blocks_.size()),
-                                       [&](int32_t at) { return blocks_[at].id <= id; });
+  return FirstNot(blocks_.size(), [&](int32_t at) { return blocks_[at].id <= id; });
 }
 
 int32_t BlockTable::NumberOf(int64_t id) const {
@@ -149,8 +148,7 @@ std::vector<int32_t> BlockTable::LiveOrdinals() const {
 
 const BlockEntry& BlockTable::BlockOfPage(int32_t ordinal) const {
   EVERLONG_CHECK(ordinal >= 0 && ordinal < pages());
-  const int32_t after = *std::ranges::partition_point(
-      std::views::iota(0, blocks_.size()), [&](int32_t number) { return blocks_[number].first_page <= ordinal; });
+  const int32_t after = FirstNot(blocks_.size(), [&](int32_t number) { return blocks_[number].first_page <= ordinal; });
   return blocks_[after - 1];
 }
 
@@ -238,7 +236,7 @@ PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const S
   if (at != found->second.begin()) --at;
   for (; at != found->second.end(); ++at) {
     const BlockEntry& block = blocks_[at->second];
-    const int32_t first = *std::ranges::partition_point(std::views::iota(0, block.page_count), [&](int32_t page) {
+    const int32_t first = FirstNot(block.page_count, [&](int32_t page) {
       const int32_t sinks = PageSinks(block.span.size(), block.sink_tokens, page_tokens_, page);
       return block.span.begin + int64_t{page} * page_tokens_ + sinks < resident_from;
     });

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
-#include <ranges>
 #include <shared_mutex>
 #include <utility>
 
 #include "everlong/base/check.h"
+#include "everlong/base/first_not.h"
 
 namespace everlong::index {
 namespace {
@@ -32,9 +32,7 @@ PostingList::~PostingList() {
 }
 
 int32_t PostingList::FirstFrom(const Chunk& chunk, int32_t filled, int32_t page) {
-  return *std::ranges::partition_point(std::views::iota(0, filled), [&](int32_t at) {
-    return Unpacked(chunk.postings[static_cast<size_t>(at)]).page < page;
-  });
+  return FirstNot(filled, [&](int32_t at) { return Unpacked(chunk.postings[static_cast<size_t>(at)]).page < page; });
 }
 
 void PostingList::Grow(int32_t capacity) {
