@@ -24,5 +24,5 @@ def store_beside(monkeypatch: pytest.MonkeyPatch, copies: bool = True) -> list[P
         made.append(PayloadTransfer(device, largest_page, largest_block, copies=copies))
         return made[-1]
 
-    monkeypatch.setattr("everlong.frame.kv_frame.PayloadTransfer", make)
+    monkeypatch.setattr("everlong.frame.pages.PayloadTransfer", make)
     return made
