@@ -1,6 +1,6 @@
 """Long-lived slots behind the sinks: anchors and tombstones, kept un-rotated.
 
-The Memory OS decides which tokens they are and where they stand (cpp/os/include/everlong/os/residency.h).
+The Memory OS decides which tokens they are and where they stand (cpp/os/anchors.h, cpp/os/tombstones.h).
 """
 
 from __future__ import annotations

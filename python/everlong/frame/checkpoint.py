@@ -26,7 +26,7 @@ _CRC = "state_crc32"  # in the text: zlib's CRC-32 of the file
 
 @dataclasses.dataclass(frozen=True)
 class AnchorZone:
-    """The tokens of the stream that stand behind the sinks, oldest first (cpp/os/include/everlong/os/residency.h)."""
+    """The tokens of the stream that stand behind the sinks, oldest first (cpp/os/anchors.h, cpp/os/tombstones.h)."""
 
     tombstones: tuple[tuple[int, int, int], ...]  # first token, one past the last, number of tokens it stands for
     anchors: tuple[tuple[int, int], ...]  # first token, one past the last
@@ -53,7 +53,7 @@ class AnchorZone:
 
 @dataclasses.dataclass(frozen=True)
 class KeptZone:
-    """The tokens of closed blocks that are kept (cpp/os/include/everlong/os/kept_zone.h)."""
+    """The tokens of closed blocks that are kept (cpp/os/kept_zone.h)."""
 
     until: int  # tokens before it stood in the zone, the others still in rolling
     blocks: tuple[tuple[int, int, int, tuple[int, ...]], ...]  # first token, one past the last, rung, best first

@@ -1,6 +1,6 @@
 """Masters of the kept zone: chosen tokens of closed blocks, un-rotated, a row per token.
 
-The Memory OS decides which tokens they are and where they stand (cpp/os/include/everlong/os/kept_zone.h).
+The Memory OS decides which tokens they are and where they stand (cpp/os/kept_zone.h).
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class KeptStates(RuleBasedStateMachine):
         shown = [os.kept_held.index(token) for token in os.kept_shown]
         positions = torch.arange(len(shown)) + os.kept_position
         if shown:
-            rope = cache.rope
+            rope = cache.buffers._rope
             k, v = ops.rerotate_kv(rows.k[:, :, shown], rows.v[:, :, shown], positions, rope.inv_freq)
             last = cache.rolling_slot - cache.recalled
             assert torch.equal(cache.k[:, :, last - len(shown) : last], k)

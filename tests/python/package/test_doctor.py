@@ -40,16 +40,16 @@ def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: 
 @pytest.fixture
 def displaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back comes one position too far."""
-    from everlong.frame.cache import ResidentCache
+    from everlong.frame.buffers import Buffers
 
-    whole = ResidentCache.write_pages
+    whole = Buffers.write_pages
 
-    def displaced(self: ResidentCache, payload: torch.Tensor, placements: torch.Tensor, **how: object) -> None:
+    def displaced(self: Buffers, payload: torch.Tensor, placements: torch.Tensor, **how: object) -> None:
         placements = placements.clone()
         placements[:, 5] += 1
         whole(self, payload, placements, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ResidentCache, "write_pages", displaced)
+    monkeypatch.setattr(Buffers, "write_pages", displaced)
 
 
 @pytest.mark.usefixtures("displaced")
