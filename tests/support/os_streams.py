@@ -18,7 +18,7 @@ import everlong._core as _core
 PAGE = 8
 BASE: dict[str, Any] = {
     **{"frame_tokens": 200, "sink_tokens": 4, "recalled_tokens": 40, "rolling_tokens": 48, "evict_tokens": 16},
-    **{"block_tokens": 24, "least_tokens": 8, "cooldown_tokens": 8, "conversation_tokens": 12},
+    **{"block_tokens": 24, "least_tokens": 8, "cooldown_tokens": 8, "conversation_tokens": 30},
 }
 EVERY = {"recent_every": 9, "recent_blocks": 2, "periodic_every": 7, "protect_tokens": 5}
 POLICIES = {"recall_recent": True, "recall_periodic": True, "recall_signal": True, **EVERY}
@@ -31,10 +31,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "recent": {"recall_recent": True, "recall_prompt": False, **EVERY},
     "periodic": {"recall_periodic": True, **EVERY, "protect_tokens": 0},
     "signal": {"recall_signal": True, "protect_tokens": 12, "prompt_rolling_tokens": 20},
-    "all policies": POLICIES | {"stream": 3},
+    "all policies": POLICIES | {"stream": 3, "conversation_tokens": 60},
     "waking": WAKING | {"recall_prompt": False},
     "anchors": ANCHORS | TOPICS,
-    "kept": KEPT | {"recall_signal": True, "protect_tokens": 4},
+    "kept": KEPT | {"conversation_tokens": 12, "recall_signal": True, "protect_tokens": 4},
     "all zones": ANCHORS | WAKING | KEPT | TOPICS | POLICIES,
     "no room": {"sink_tokens": 0, "recalled_tokens": 0, "frame_tokens": 80, "evict_tokens": 1, "recall_recent": True},
 }
@@ -229,6 +229,8 @@ class Host:
             del noted[self.rng.choice(list(noted))]
         if self.rng.random() < 0.2:
             noted |= {"rolling_from": self.os.stream_end + 9, "cooldown_until": -5, "read_until": 10**12}
+            counts = {"since_recent": 999, "since_periodic": 999, "since_restored": 999, "signal_waits": True}
+            noted["recall_counts"] = counts
         end = self.os.stream_end
         self.os = _core.MemoryOs(self.config)
         self.note("resume", self.os.resume(end, self.pages(self.blocks), **noted))
