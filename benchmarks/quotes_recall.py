@@ -21,7 +21,6 @@ import everlong
 from everlong.models import DEFAULT_MODEL, load
 from everlong.parts.towers.measure import Asked
 from everlong.retrieval.quotes import nearest_sentences
-from everlong.text.boundaries import TextBoundaries
 from everlong.text.prompt import build_prompt
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 1.0)
@@ -34,14 +33,13 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
     found_by = searcher.find(prompt, tapped=tapped)
     groups, vectors = found_by.offers, found_by.vectors
     assert vectors is not None, "without a pack words alone decide"
-    boundaries = TextBoundaries(mm.tokenizer)
 
     def answers(begin: int, end: int) -> bool:
         return any(begin < last and first < end for first, last in question.spans)
 
     found = {"groups": any(answers(group.begin, group.end) for group in groups)}
     for weight in WEIGHTS:
-        best = nearest_sentences(core, boundaries, groups, tapped.token_ids, vectors, 2, words_weight=weight)
+        best = nearest_sentences(core, mm.tokenizer, groups, tapped.token_ids, vectors, 2, words_weight=weight)
         for count in (1, 2):
             found[f"{weight:.2f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
     return found

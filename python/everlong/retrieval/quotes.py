@@ -11,26 +11,26 @@ sentence has, each weighted by its inverse document frequency. Without vectors w
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Offer, Vectors
-from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text, encode
 from everlong.text.prompt import Prompt
+from everlong.text.sentences import sentences
 
 # What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
 # drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
 WORDS_WEIGHT = 0.2
-_LEAST_TOKENS, _MOST_TOKENS = 4, 96  # of a sentence; a longer one is cut there
-_BEYOND = 48  # tokens before and after a group, where a sentence of it may begin and end
+_LEAST_TOKENS, _MOST_TOKENS = 4, 96  # of a sentence; a longer one is cut between its lines, or its words
+_BEYOND = _MOST_TOKENS  # tokens before and after a group, where a sentence of it may begin and end
 
 Floats = npt.NDArray[np.float32]
 
@@ -47,7 +47,7 @@ class Sentence:
 
 def nearest_sentences(
     core: _core.Memory,
-    boundaries: TextBoundaries,
+    tokenizer: Any,
     groups: Sequence[Offer],
     asked: npt.NDArray[np.int32],
     near: Vectors | None,
@@ -69,7 +69,7 @@ def nearest_sentences(
             vectors, places = (None, None) if near is None else _vectors(core, group, near)
         except MemoryNotFoundError:
             continue
-        for first, last in _sentences(boundaries, ids, group.begin - begin, group.end - begin):
+        for first, last in _sentences(tokenizer, ids.tolist(), group.begin - begin, group.end - begin):
             share = float(rare[np.isin(words, ids[first:last])].sum() / max(float(rare.sum()), 1e-9))
             cosine = 0.0
             if near is not None and vectors is not None and places is not None:
@@ -109,18 +109,31 @@ def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDA
     return begin, core.blocks.token_ids(group.stream, begin, end)
 
 
-def _sentences(
-    boundaries: TextBoundaries, ids: npt.NDArray[np.int32], first: int, last: int
-) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence begins and ends among ids [n], for sentences that have some of [first, last)."""
-    ends = [end for end, _ in boundaries.find(torch.from_numpy(ids.astype(np.int64)))]
-    begin = 0
-    for end in [*ends, len(ids)]:
-        for cut in range(begin, end, _MOST_TOKENS):
-            piece = (cut, min(cut + _MOST_TOKENS, end))
-            if piece[1] - piece[0] >= _LEAST_TOKENS and piece[0] < last and first < piece[1]:
-                yield piece
-        begin = end
+def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield where each sentence begins and ends among ids, for sentences that have some of [first, last)."""
+    text = decode_text(tokenizer, ids)
+
+    def length(count: int) -> int:
+        """Return how many characters the first `count` tokens say. A character's last token says it."""
+        return len(decode_text(tokenizer, ids[:count]).rstrip("\ufffd"))
+
+    def token_at(character: int) -> int:
+        """Return the token that a character begins in."""
+        count = bisect.bisect_left(range(len(ids) + 1), character, key=length)
+        return count if length(count) == character else count - 1
+
+    for place in sentences(text):
+        begin, end = token_at(place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)
+        while begin < end:
+            cut = end
+            if end - begin > _MOST_TOKENS:
+                half, full = length(begin + _MOST_TOKENS // 2), length(begin + _MOST_TOKENS)
+                line = text.rfind("\n", half, full)
+                between = line if line >= 0 else text.rfind(" ", half, full)
+                cut = begin + _MOST_TOKENS if between < 0 else token_at(between)
+            if cut - begin >= _LEAST_TOKENS and begin < last and first < cut:
+                yield begin, cut
+            begin = cut
 
 
 def _vectors(

@@ -39,7 +39,6 @@ from everlong.retrieval.recall import (
     tap_question,
 )
 from everlong.retrieval.rerank import Reranker, candidates
-from everlong.text.boundaries import TextBoundaries
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.vectors import Encoder
@@ -61,7 +60,6 @@ class Searcher:
         self._frame = frame
         self._core = frame.memory.core
         self._tokenizer = tokenizer
-        self._boundaries = TextBoundaries(tokenizer)
         self._config = config
         self.prints = prints
         self.heads = RetrievalHeads(frame, tokenizer, prints, config.search)
@@ -192,7 +190,7 @@ class Searcher:
         count = self.config.answer.quotes
         if count == 0:
             return []
-        return nearest_sentences(self._core, self._boundaries, found.offers, tapped.token_ids, found.vectors, count)
+        return nearest_sentences(self._core, self._tokenizer, found.offers, tapped.token_ids, found.vectors, count)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` takes of a prompt's question, to look at index parts alone."""

@@ -1,4 +1,4 @@
-"""What text becomes: token ids, prompts, boundaries of blocks, control tokens, an encoder's vectors."""
+"""What text becomes: token ids, prompts, boundaries of blocks, sentences, control tokens, an encoder's vectors."""
 
 from typing import Final
 

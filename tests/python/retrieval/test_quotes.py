@@ -16,11 +16,11 @@ from everlong.frame.part import Vectors
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.retrieval.quotes import WORDS_WEIGHT, nearest_sentences, quoting
-from everlong.text.boundaries import TextBoundaries
+from everlong.retrieval.quotes import WORDS_WEIGHT, _sentences, nearest_sentences, quoting
 from support import SMALL, byte_tokenizer, tiny_model
 
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1})
+LONG = CONFIG.changed(archive={"block_tokens": 256})
 WORDS = ["brass", "lantern", "harbour", "violet", "saddle", "mirror", "pepper", "glacier", "trumpet", "walnut"]
 
 
@@ -155,7 +155,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         query = meaning.query(tapped.states.hidden)
         chosen = nearest_sentences(
             core,
-            TextBoundaries(mm.tokenizer),
+            mm.tokenizer,
             found.offers,
             tapped.token_ids,
             Vectors(query, f"meaning.{meaning.id}", settings.group_tokens),
@@ -190,3 +190,35 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="quotes is -1"):
         CONFIG.changed(answer={"quotes": -1})
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The amulet 900 of Mr. Smith, release 0.5.5, e.g. in append_queue.cc, cost 3.14 crowns.",
+        "The amulet 900: https://example.org/a.b?c=1.5, St. Mary's, No. 7 ... or so they say.",
+        "Наш amulet 900 у г-на А. Эшби, и 港 тоже 😀, v. 3.2.",
+    ],
+)
+def test_a_quoted_sentence_is_whole(sentence: str) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, LONG, pack=None) as mm:
+        mm.read(f"{text(2)} {sentence} {text(40)}", source="houses")
+        assert mm.generate("amulet 900?", max_new_tokens=2, remember=False).quoted == (sentence,)
+
+
+@pytest.mark.parametrize(
+    "whole", ["```sh\nAMULET 900. A b. C\nmake all. D\n```", "| name | what |\n|---|---|\n| AMULET 900. | A b. C |"]
+)
+def test_code_and_tables_are_quoted_whole(whole: str) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, LONG, pack=None) as mm:
+        mm.read(f"{text(2)}\n\n{whole}\n\n{text(40)}", source="houses")
+        assert mm.generate("AMULET 900?", max_new_tokens=2, remember=False).quoted == (whole,)
+
+
+def test_what_is_too_long_is_cut_between_lines_or_words(mm: everlong.MemoryModel) -> None:
+    for between, long in ((" ", "amulet 900 " * 30), ("\n", "amulet 900\n" * 30)):
+        ids = mm.tokenizer(long)["input_ids"]
+        pieces = [mm.tokenizer.decode(ids[first:last]) for first, last in _sentences(mm.tokenizer, ids, 0, len(ids))]
+        assert "".join(pieces) == long.rstrip()
+        assert all(len(piece) <= 96 for piece in pieces)
+        assert all(piece.startswith(between) for piece in pieces[1:])
