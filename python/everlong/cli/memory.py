@@ -229,7 +229,8 @@ def citation(recall: Recall) -> str:
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = recall.source or _CONVERSATION
     how = ", as Detail Tokens" if recall.as_details else ""
-    return f"[{name}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
+    told = "" if recall.told is None else f", {recall.told:%Y-%m-%d %H:%M}"
+    return f"[{name}{told}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
 
 
 def doubt(confidence: float | None) -> str:
@@ -396,6 +397,7 @@ def sources(memory: Memory) -> list[Source]:
 def inspect(
     memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
     blocks: Annotated[bool, typer.Option(help="List every block.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one page of HTML to this file instead.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a memory holds and for which model, without loading the model."""
@@ -403,6 +405,9 @@ def inspect(
     from everlong.retrieval.profile import load_profile
 
     with Memory.open(memory, read_only=True) as kept:
+        if html is not None:
+            html.write_text(kept.report(), encoding="utf-8")
+            return
         manifest = kept.core.manifest()
         profile = load_profile(kept.core)
         report: dict[str, Any] = {

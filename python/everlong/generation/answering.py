@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,11 @@ from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence, quoting, words_of
-from everlong.retrieval.recall import Found, Recall, Tapped
+from everlong.retrieval.recall import Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
-from everlong.text.encoding import decode_text
+from everlong.text.encoding import decode_text, encode
+from everlong.text.follow_up import goes_on
 from everlong.text.messages import Message
 from everlong.text.prompt import Prompt, build_prompt
 
@@ -58,9 +60,19 @@ class Answering:
         """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
         beginning = self._frame.os.stream_end == 0
         prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
+        prompt = dataclasses.replace(prompt, before=self._before(asked))
         first = int(prompt.ids[0])
         ended = first == self._frame.stream.last_id and first in self._tokenizer.all_special_ids
         return prompt.without_first() if ended and prompt.question.start > 0 else prompt
+
+    def _before(self, asked: str | Sequence[Message]) -> torch.Tensor | None:
+        """Return the ids of the turn before a question that goes on from it: given in messages, or said here last."""
+        turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        if not goes_on(turns[-1]["content"]):
+            return None
+        if earlier := [turn["content"] for turn in turns[-3:-1] if turn["role"] != "system"]:
+            return encode(self._tokenizer, "\n".join(earlier))
+        return torch.tensor(self._said, dtype=torch.int64, device="cpu") if self._said else None
 
     def answer(
         self,
@@ -200,23 +212,20 @@ class Answering:
         if not self._searcher.anything_outside(where):
             return ()
         if action.trigger == "prompt" and prompt is not None:
-            tapped = self._searcher.tap(prompt) if tapped is None else tapped
-            found = self._found(prompt, where, tapped)
+            found = self._searcher.find_told(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
             self.confidence, self.walk = found.confidence, found.walk
-            self._quotes = tuple(self._searcher.quotes(found, tapped))
+            self._quotes = self._searcher.quotes(found)
         else:
             count = self._searcher.config.archive.page_tokens
             said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
             newest = said if len(said) > 0 else self._frame.stream.newest_archived(count)
             if len(newest) == 0:
                 return ()
-            found = self._found(Prompt(newest, slice(0, len(newest))), where, None)
+            found = self._searcher.find(Prompt(newest, slice(0, len(newest))), where)
+            found = found.chosen(self._searcher.config.search.decisive)
         self._cite(self._searcher.citing.found(found))
         answer = self._searcher.config.answer
         return found.in_frame_order(answer.order, answer.recalled_temperature)
-
-    def _found(self, prompt: Prompt, where: Where, tapped: Tapped | None) -> Found:
-        return self._searcher.find(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
 
     def _cite(self, came: Sequence[Recall]) -> None:
         """Add what came back later in an answer behind what was there when it began."""

@@ -380,7 +380,7 @@ class MemoryModel:
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: ())
             return self.searcher.citing.found(
-                self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
+                self.searcher.find_told(prompt, where, tapped).chosen(self.config.search.decisive)
             )
 
     def signal(self, signal: Signal) -> None:

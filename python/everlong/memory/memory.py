@@ -7,9 +7,9 @@ import datetime
 import logging
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
@@ -251,6 +251,15 @@ class Memory:
         carried = {"detail_bytes": detail_bytes(core.tensor_bytes), "kept_bytes": kept_bytes(core.tensor_bytes)}
         counted = {name: getattr(core, name) for name in fields if name not in carried}
         return MemoryStats(**counted, **carried)
+
+    def report(self, trace: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return one page of HTML that needs nothing else: sources, times, sizes, topics, health.
+
+        With a `trace` of `MemoryModel.trace`, also what questions found. What comes from the memory is text, not HTML.
+        """
+        from everlong.memory.report import page_of
+
+        return page_of(self, trace)
 
     @property
     def graph(self) -> MemoryGraph:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypedDict, get_args
 
+import everlong._core as _core
+from everlong.graph.own_tags import happened_in
 from everlong.memory.origins import origin_of, origin_tag
 
 # A moment, a day (its midnight), a time ago, or seconds since 1970.
@@ -126,6 +128,12 @@ def seconds(moment: Time | None) -> float | None:
             "everlong.memory.where.parse_time reads typed times"
         )
     return moment
+
+
+def told_at(block: _core.BlockInfo) -> float:
+    """Return when a block's events happened, in seconds since 1970, as `read` was told; else when it was archived."""
+    happened = happened_in(block.tags)
+    return block.created_at if happened is None else happened
 
 
 def parse_time(text: str) -> Time:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections.abc import Sequence
 from typing import Any, cast
@@ -10,7 +11,7 @@ import everlong._core as _core
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.memory.origins import told_apart
-from everlong.memory.where import Role
+from everlong.memory.where import Role, told_at
 from everlong.retrieval.recall import Found, Recall
 from everlong.text.encoding import decode_text
 
@@ -83,6 +84,7 @@ class Citing:
             found_by=found_by,
             role=cast(Role, info.role),
             origin=told_apart(info.tags)[1],
+            told=datetime.datetime.fromtimestamp(told_at(info), datetime.UTC),
             **said,
         )
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Offer, Vectors
-from everlong.text.encoding import decode_text, encode
+from everlong.text.encoding import characters_said, decode_text, encode
 from everlong.text.prompt import Prompt
 from everlong.text.sentences import sentences
 
@@ -43,6 +43,10 @@ class Sentence:
     begin: int
     end: int
     score: float
+
+    def within(self, group: Offer) -> bool:
+        """Return whether the group has some of it."""
+        return group.stream == self.stream and group.begin < self.end and self.begin < group.end
 
 
 def nearest_sentences(
@@ -112,10 +116,7 @@ def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDA
 def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterator[tuple[int, int]]:
     """Yield where each sentence begins and ends among ids, for sentences that have some of [first, last)."""
     text = decode_text(tokenizer, ids)
-
-    def length(count: int) -> int:
-        """Return how many characters the first `count` tokens say. A character's last token says it."""
-        return len(decode_text(tokenizer, ids[:count]).rstrip("\ufffd"))
+    length = characters_said(tokenizer, ids, text)
 
     def token_at(character: int) -> int:
         """Return the token that a character begins in."""

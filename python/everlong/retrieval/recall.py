@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served
 from everlong.retrieval.profile import IndexProfile
+from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
 from everlong.text.prompt import Prompt
@@ -57,6 +59,9 @@ class Recall:
     confidence: float | None = None
     origin: str = ""  # where it was read from, usually a file's path
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
+    told: datetime.datetime | None = (
+        None  # UTC; when its events happened, as `read` was told, else when it was archived
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Found:
     blocks: tuple[Offer, ...] = ()  # blocks that are to come back as Detail Tokens, best first
     walk: WalkTrace | None = None  # the walk in the search, if there was one
     vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
+    sentences: tuple[Sentence, ...] = ()  # those nearest to the question, best first, where they were looked for
 
     @property
     def confidence(self) -> float | None:

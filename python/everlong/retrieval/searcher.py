@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +29,7 @@ from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.heads import RetrievalHeads
 from everlong.retrieval.model_tags import ModelTags
 from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
+from everlong.retrieval.newest import MOST_COMPARED, newest_first
 from everlong.retrieval.quotes import Sentence, nearest_sentences
 from everlong.retrieval.recall import (
     Asked,
@@ -44,6 +47,8 @@ from everlong.text.prompt import Prompt, start_ids
 from everlong.text.vectors import Encoder
 
 _ALL_BLOCKS = (1 << 31) - 1
+# So many tokens of the turn before are searched by, where a question goes on from it: the rarest.
+_SAID_TOKENS = 32
 
 
 class Searcher:
@@ -140,10 +145,24 @@ class Searcher:
     # --- from a prompt to pages
 
     def tap(self, prompt: Prompt) -> Tapped:
-        """Read a prompt without a trace, behind what the frame holds now without recalled pages."""
+        """Read a prompt without a trace, behind what the frame holds now without recalled pages.
+
+        A question that goes on from the turn before it is read behind that turn's rarest tokens once more.
+        """
         self.heads.look_if_due()
+        if prompt.before is not None:
+            prompt = self._with_what_was_said(prompt, prompt.before)
         states = self.states_of(prompt.ids, prompt.question)
         return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), states, self.heads.profile)
+
+    def _with_what_was_said(self, prompt: Prompt, before: torch.Tensor) -> Prompt:
+        """Return the prompt with the turn before it as part of its question."""
+        ids = before.numpy().astype(np.int32)
+        weight = np.where(np.isin(ids, self._tokenizer.all_special_ids), 0.0, self._core.search.idf(ids))
+        rarest = np.sort(np.argsort(-weight, kind="stable")[:_SAID_TOKENS])
+        longer = prompt.behind(before[torch.from_numpy(rarest)])
+        first, last = prompt.question.start, longer.question.stop
+        return dataclasses.replace(longer, question=slice(first, last), before=None)
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
         """Return what a search reads of a prompt's question, by one forward of it that leaves no trace."""
@@ -185,12 +204,21 @@ class Searcher:
         beside, page_tokens = self.config.search.neighbours, self.config.archive.page_tokens
         return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
-    def quotes(self, found: Found, tapped: Tapped) -> list[Sentence]:
+    def find_told(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+        """Do as `find`, with the nearest sentences, and with what was told last before what it replaces."""
+        tapped = self.tap(prompt) if tapped is None else tapped
+        found, newest = self.find(prompt, where, tapped), self.config.search.newest_first
+        if not found.offers or not (newest or self.config.answer.quotes):
+            return found
+        asked, count = tapped.token_ids, max(MOST_COMPARED, self.config.answer.quotes)
+        nearest = nearest_sentences(self._core, self._tokenizer, found.offers, asked, found.vectors, count)
+        found = dataclasses.replace(found, sentences=tuple(nearest))
+        return newest_first(self._core, self._tokenizer, found, asked) if newest else found
+
+    def quotes(self, found: Found) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""
-        count = self.config.answer.quotes
-        if count == 0:
-            return []
-        return nearest_sentences(self._core, self._tokenizer, found.offers, tapped.token_ids, found.vectors, count)
+        there = (one for one in found.sentences if any(map(one.within, found.offers)))
+        return tuple(itertools.islice(there, self.config.answer.quotes))
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` takes of a prompt's question, to look at index parts alone."""

@@ -8,14 +8,16 @@ the same places for a while, both have those of the whole text, and the next win
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers.decoders import DecodeStream
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
@@ -40,6 +42,20 @@ def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
     """Return what token ids say, without special tokens. Spaces stay exact, even those that a tokenizer tidies up."""
     text: str = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return text
+
+
+def characters_said(tokenizer: Any, ids: Sequence[int], text: str) -> Callable[[int], int]:
+    """Return a function: how many characters of `text`, which ids say, the first n of them say.
+
+    A character of several tokens is said by the last of them.
+    """
+    if getattr(tokenizer, "is_fast", False):
+        stream = DecodeStream(skip_special_tokens=True)
+        pieces = [stream.step(tokenizer.backend_tokenizer, token) or "" for token in ids]
+        said = "".join(pieces)
+        if text.startswith(said) and not text[len(said) :].strip("\ufffd"):
+            return [0, *itertools.accumulate(map(len, pieces))].__getitem__
+    return lambda count: len(decode_text(tokenizer, ids[:count]).rstrip("\ufffd"))
 
 
 def encode_with_places(

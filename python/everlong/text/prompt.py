@@ -24,15 +24,19 @@ class Prompt:
 
     ids: torch.Tensor  # [n] int64
     question: slice  # the tokens of the question itself, without the chat template around it
+    # What was said right before, where the question goes on from it (text/follow_up.py): a search heeds it.
+    before: torch.Tensor | None = None  # [m] int64
 
     def without_first(self) -> Prompt:
         """Return it without its first token, which is not one of the question's."""
-        return Prompt(self.ids[1:], slice(self.question.start - 1, self.question.stop - 1))
+        question = slice(self.question.start - 1, self.question.stop - 1)
+        return dataclasses.replace(self, ids=self.ids[1:], question=question)
 
     def behind(self, ids: torch.Tensor) -> Prompt:
         """Return it with ids [m] right before the question."""
         first, last = self.question.start, self.question.stop
-        return Prompt(torch.cat([self.ids[:first], ids, self.ids[first:]]), slice(first + len(ids), last + len(ids)))
+        question = slice(first + len(ids), last + len(ids))
+        return dataclasses.replace(self, ids=torch.cat([self.ids[:first], ids, self.ids[first:]]), question=question)
 
 
 def start_ids(tokenizer: Any) -> list[int]:

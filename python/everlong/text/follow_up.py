@@ -1,0 +1,19 @@
+"""Whether a question goes on from what was said before: "Who looks after it?", "And the second one?"."""
+
+from __future__ import annotations
+
+import re
+
+# Words that stand for something named before. "that" is left out, as most are conjunctions.
+_REFERS = re.compile(
+    r"\b(it|its|they|them|their|theirs|he|him|his|she|her|hers|this|these|those|ones?|there|same|former|latter|both"
+    r"|(the|which|what|any) others?|the (first|second|third|last)|(what|how) about|else)\b",
+    re.IGNORECASE,
+)
+_BEGINS = re.compile(r"\s*(and|but|so|then|why|how so|really)\b", re.IGNORECASE)
+_SHORT = 3  # words: "How tall?" says what of, by what was said before
+
+
+def goes_on(question: str) -> bool:
+    """Return whether a question, in English, needs the turn before it to be understood; a guess by its words."""
+    return len(question.split()) <= _SHORT or bool(_REFERS.search(question) or _BEGINS.match(question))

@@ -1,0 +1,64 @@
+"""A question that goes on from the turn before is searched by what was said there, too; others are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import everlong
+from everlong.corpora.follow_ups import conversations
+from everlong.text.follow_up import goes_on
+from support import SMALL, byte_tokenizer, tiny_model
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Who looks after it?", "And the second one?", "What about Leeds?", "Is he still there?", "Why?", "How tall?"],
+)
+def test_these_go_on(question: str) -> None:
+    assert goes_on(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Who said that the lamp was out?", "What is the budget of the harbour?", "When was the old mill built?"],
+)
+def test_these_stand_alone(question: str) -> None:
+    assert not goes_on(question)
+
+
+def test_conversations_go_on_and_their_like_stand_alone() -> None:
+    made = conversations(20)
+    assert all(goes_on(one.second) and not goes_on(one.alone) and not goes_on(one.first) for one in made)
+
+
+def test_the_turn_before_counts_for_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL, pack=None) as mm:
+        mm.read("Nothing of this matters to anybody here. " * 40)
+        searched: list[str] = []
+        tap = mm.searcher.tap
+
+        def told(prompt: Any) -> Any:
+            tapped = tap(prompt)
+            searched.append(mm.tokenizer.decode(tapped.token_ids.tolist()))
+            return tapped
+
+        monkeypatch.setattr(mm.searcher, "tap", told)
+        mm.recall("Who looks after it?")
+        mm.generate("Where is the QUARTZ box?", max_new_tokens=2)
+        mm.recall("Who looks after it?")
+        mm.recall("What is the colour of the sky?")
+        turns = [{"role": "user", "content": "Is the VORTEX open?"}, {"role": "assistant", "content": "Yes."}]
+        asked = [*turns, {"role": "user", "content": "And who keeps it?"}]
+        if mm.tokenizer.chat_template:
+            mm.recall(messages=asked)
+            assert set("VORTEX") & set(searched[-1])
+        assert searched[0] == "Who looks after it?"
+        assert searched[1] == "Where is the QUARTZ box?"
+        assert searched[2].endswith("Who looks after it?")
+        assert set("QUARTZ") <= set(searched[2][: -len("Who looks after it?")])
+        assert searched[3] == "What is the colour of the sky?"
+        mm.read("Other text is read now. " * 30)
+        mm.recall("Who looks after it?")
+        assert searched[-1] == "Who looks after it?"
