@@ -90,7 +90,7 @@ def test_a_browser_draws_the_page(tmp_path: Path) -> None:
         file = tmp_path / "page.html"
         file.write_text(mm.memory.report(mm.trace()), encoding="utf-8")
     picture = tmp_path / "page.png"
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=960,1250"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=960,1080"]
     command = [browser, *flags, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", file.as_uri()]
     done = subprocess.run(command, capture_output=True, timeout=300, check=False)
     if done.returncode != 0 or not picture.exists():

@@ -23,16 +23,17 @@ def asked(texts: list[tuple[str, float | None]], question: str, newest_first: bo
         return mm.generate(question, max_new_tokens=1, remember=False)
 
 
+ASKED = "budget of the harbour?"
 PAIRS = [
     (
         "The budget of the harbour is 40,000 crowns.",
         "The budget of the harbour is 55,000 crowns.",
-        "budget of the harbour?",
+        ASKED,
     ),
     (
-        "The harbour board meets on Tuesday.",
-        "The harbour board meets on Friday now.",
-        "When does the harbour board meet?",
+        "The HARBOUR board meets on Tuesday.",
+        "The HARBOUR board meets on Friday now.",
+        "HARBOUR board meets on?",
     ),
     ("The harbour keeper is old Mr Ashby.", "The harbour keeper is young Mrs Lang.", "Who is the harbour keeper?"),
 ]
@@ -62,8 +63,8 @@ def test_what_was_told_last_comes_first_and_both_are_cited(first: str, later: st
 @pytest.mark.parametrize(
     ("first", "later", "question"),
     [
-        ("The budget of the harbour is 40,000 crowns.", "The budget of the theatre is 55,000 crowns.", "budget of the harbour?"),
-        ("The budget of the harbour is 40,000 crowns.", "The budget of the harbour was debated at length.", "budget of the harbour?"),
+        ("The budget of the harbour is 40,000 crowns.", "The budget of the theatre is 55,000 crowns.", ASKED),
+        ("The budget of the harbour is 40,000 crowns.", "The budget of the harbour was debated at length.", ASKED),
         ("The harbour keeper is old Mr Ashby.", "The harbour keeper paid 500 crowns.", "Who is the harbour keeper?"),
     ],
 )  # fmt: skip
