@@ -11,9 +11,9 @@ _REFERS = re.compile(
     re.IGNORECASE,
 )
 _BEGINS = re.compile(r"\s*(and|but|so|then|why|how so|really)\b", re.IGNORECASE)
-_SHORT = 3  # words: "How tall?" says what of, by what was said before
+_SHORT = re.compile(r"\s*(how|which|when|where|who|whose|what|why)(\s+\w+)?\s*\?*\s*", re.IGNORECASE)  # "How tall?"
 
 
 def goes_on(question: str) -> bool:
     """Return whether a question, in English, needs the turn before it to be understood; a guess by its words."""
-    return len(question.split()) <= _SHORT or bool(_REFERS.search(question) or _BEGINS.match(question))
+    return bool(_REFERS.search(question) or _BEGINS.match(question) or _SHORT.fullmatch(question))
