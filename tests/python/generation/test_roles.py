@@ -201,7 +201,7 @@ def test_of_a_long_conversation_the_newest_stands_before_what_a_question_recalls
         mm.read(random_text(3000), source="book")
         for number in range(12):
             mm.generate(f"question {number:02}", max_new_tokens=5)
-        window, recalled = before_the_question(mm, "and now")
+        window, recalled = before_the_question(mm, "tell me")
     assert "question 11" in window
     assert "question 05" not in window
     assert recalled > 0
