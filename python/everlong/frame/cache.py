@@ -48,8 +48,15 @@ class ResidentLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write k, v [1, Hkv, q, D] behind the newest slot. Return all that attention sees [1, Hkv, length + q, D]."""
+        """Write k, v [1, Hkv, q, D] behind the newest slot. Return all that attention sees [1, Hkv, length + q, D].
+
+        Where the forward names a slot, the one token goes there, and all slots [1, Hkv, F, D] are returned.
+        """
         cache = self._cache
+        if cache.slot is not None:
+            self._k.index_copy_(1, cache.slot, key_states[0])
+            self._v.index_copy_(1, cache.slot, value_states[0])
+            return self._k[None], self._v[None]
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
         self._v[:, first:last] = value_states[0]
@@ -103,6 +110,7 @@ class ResidentCache(Cache):
         self.end = self.begin
         self.recalled = 0  # slots before rolling
         self._in_forward = False
+        self.slot: torch.Tensor | None = None  # within a forward that names one: int64 [1]
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
         # zone's slots have one until they move.
@@ -118,13 +126,16 @@ class ResidentCache(Cache):
         super().__init__(layers=[by_index[index] for index in sorted(by_index)])
 
     @contextlib.contextmanager
-    def forward(self) -> Iterator[None]:
-        """Context manager: within it the model's forward may write behind the newest slot."""
-        self._in_forward = True
+    def forward(self, slot: torch.Tensor | None = None) -> Iterator[None]:
+        """Context manager: within it the model's forward may write behind the newest slot, or one token to `slot` [1].
+
+        A forward that names its slot attends to all slots of the buffers. Its mask must hide those that are not in use.
+        """
+        self._in_forward, self.slot = True, slot
         try:
             yield
         finally:
-            self._in_forward = False
+            self._in_forward, self.slot = False, None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any

@@ -7,6 +7,7 @@ import weakref
 import torch
 
 from everlong.frame.cache import ResidentCache
+from everlong.frame.captured_step import CapturedStep
 from everlong.frame.phase import PhaseTap
 from everlong.models.attach import ServedModel
 from everlong.models.packing import open_mask, packs
@@ -21,6 +22,7 @@ class Computing:
         self._served, self._cache = served, cache
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
+        self._step = CapturedStep(served, cache, self.phase)
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
 
     def close(self) -> None:
@@ -30,6 +32,9 @@ class Computing:
         """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ... Return its logits."""
         served, cache = self._served, self._cache
         first = position + served.first_position
+        played = self._step.token(chunk, first)
+        if played is not None:
+            return played
         positions = torch.arange(first, first + len(chunk), device=served.device)[None]
         alone = len(chunk) == 1 and not cache.own
         packed = alone and served.kv_heads < served.query_heads and packs(served.model)
