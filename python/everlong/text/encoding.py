@@ -8,7 +8,6 @@ the same places for a while, both have those of the whole text, and the next win
 from __future__ import annotations
 
 import copy
-import re
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Sequence
@@ -16,6 +15,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import AddedToken
+
+from everlong.text.acting import ActingTokens, acting_tokens
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
@@ -29,8 +31,9 @@ Tokens = np.ndarray[Any, np.dtype[np.int32]]
 def encode(tokenizer: Any, text: str, *, special_tokens: bool = False) -> torch.Tensor:
     """Return ids [n] int64 of a text alone: those of `tokenizer(text, add_special_tokens=False)`.
 
-    What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is ordinary text. So no text
-    can end a turn or begin one. With `special_tokens` it is that token, as in what a chat template wrote.
+    What spells a special token, or another that the chat template writes (`</s>` in a page of HTML, `<|im_end|>` in a
+    paper on chat), is ordinary text. So no text can end a turn or begin one. With `special_tokens` it is that token, as
+    in what a chat template wrote.
     """
     encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
     return torch.cat([encoder.add(text), encoder.end()])
@@ -76,8 +79,9 @@ class TextEncoder:
         if self._windows is not None:
             return _ids(self._windows.end())
         text, self._pieces = "".join(self._pieces), []
-        tokenizer = self._tokenizer if self._special_tokens else _literal(self._tokenizer, text)
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, ids):
+            ids = _literal(self._tokenizer)(text, add_special_tokens=False, verbose=False)["input_ids"]
         return torch.tensor(ids, dtype=torch.int64, device="cpu")
 
 
@@ -150,10 +154,11 @@ class _Windows:
         self._waiting = []
 
     def _encode(self, text: str, begin: int) -> Tokens:
-        if not self._special_tokens:
-            self._tokenizer = _literal(self._tokenizer, text)
         # Models warn of texts that are longer than their window; a memory is there for these.
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        how = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        encoded = self._tokenizer(text, **how)
+        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, encoded["input_ids"]):
+            encoded = _literal(self._tokenizer)(text, **how)
         tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
         tokens[:, 0] = encoded["input_ids"]
         tokens[:, 1:] = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2) + begin
@@ -163,29 +168,24 @@ class _Windows:
 _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
-def spells_special_token(tokenizer: Any, text: str) -> bool:
-    """Return whether the text spells a special token of the tokenizer."""
-    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
-    return re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text) is not None
-
-
-def _literal(tokenizer: Any, text: str) -> Any:
-    """Return the tokenizer, or, where the text spells a special token, a copy that sees none in it."""
-    if getattr(tokenizer, "split_special_tokens", False) or not spells_special_token(tokenizer, text):
-        return tokenizer
+def _literal(tokenizer: Any) -> Any:
+    """Return a copy of the tokenizer that sees none of its tokens that act in a text."""
     # A copy, because other threads may use the tokenizer. It costs a tenth of a second, and is kept.
+    acting = acting_tokens(tokenizer)
     with _copying:
-        words, literal = _literals.get(tokenizer, (0, None))
-        if literal is None or words != len(tokenizer):
+        seen, literal = _literals.get(tokenizer, (None, None))
+        if literal is None or seen is not acting:
             literal = copy.deepcopy(tokenizer)
             literal.split_special_tokens = True
-            _literals[tokenizer] = len(tokenizer), literal
+            if getattr(literal, "is_fast", False):  # it splits special tokens alone: the others are special in the copy
+                tokens = [AddedToken(word, special=True, normalized=False) for word in acting.ids]
+                literal.backend_tokenizer.add_special_tokens(tokens)
+            _literals[tokenizer] = acting, literal
     return literal
 
 
-# Number of words, and the copy
-_literals: weakref.WeakKeyDictionary[Any, tuple[int, Any]] = weakref.WeakKeyDictionary()
+# The tokens that it does not see, and the copy
+_literals: weakref.WeakKeyDictionary[Any, tuple[ActingTokens, Any]] = weakref.WeakKeyDictionary()
 _copying = threading.Lock()
 
 
