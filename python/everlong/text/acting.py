@@ -81,7 +81,7 @@ _finding = threading.Lock()
 
 
 def words_in(words: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that finds any of these words, the longest first; one that finds nothing where there are none."""
+    """Return a pattern that finds any of these words, the longest first. Without words it finds nothing."""
     longest = sorted(filter(None, words), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest)) or "(?!)")
 

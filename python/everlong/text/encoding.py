@@ -8,6 +8,7 @@ the same places for a while, both have those of the whole text, and the next win
 from __future__ import annotations
 
 import copy
+import json
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer, models
 
 from everlong.text.acting import ActingTokens, acting_tokens
 
@@ -180,8 +181,24 @@ def _literal(tokenizer: Any) -> Any:
             if getattr(literal, "is_fast", False):  # it splits special tokens alone: the others are special in the copy
                 tokens = [AddedToken(word, special=True, normalized=False) for word in acting.ids]
                 literal.backend_tokenizer.add_special_tokens(tokens)
+                _take_out(literal.backend_tokenizer, {word for word, i in acting.ids.items() if i != acting.unknown})
             _literals[tokenizer] = acting, literal
     return literal
+
+
+def _take_out(tokenizer: Tokenizer, words: set[str]) -> None:
+    """Rename words of a model that finds whole words of its vocabulary in a text. No text has the new names."""
+    if isinstance(tokenizer.model, models.BPE):  # it puts words together, and none of these
+        return
+    alone = {"version": "1.0", "added_tokens": [], "model": json.loads(tokenizer.to_str())["model"]}
+    vocabulary = alone["model"]["vocab"]
+    listed = isinstance(vocabulary, list)
+    renamed = (
+        (f"{word}\uffff" if word in words else word, what)
+        for word, what in (vocabulary if listed else vocabulary.items())
+    )
+    alone["model"]["vocab"] = list(renamed) if listed else dict(renamed)
+    tokenizer.model = Tokenizer.from_str(json.dumps(alone)).model
 
 
 # The tokens that it does not see, and the copy

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from everlong.errors import ControlTokenError
-from everlong.text.acting import ActingTokens, acting_tokens, words_in
+from everlong.text.acting import acting_tokens, words_in
 from everlong.text.encoding import encode
 from everlong.text.messages import Message
 
