@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Sequence
@@ -227,16 +228,55 @@ def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] |
 
 
 def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
-    """Yield the text of token ids as they come, piece by piece."""
-    tokens: list[int] = []
-    given = ""
+    """Yield the text of token ids as they come, piece by piece. Together the pieces are `decode_text` of all ids.
+
+    Only the newest tokens are decoded, with some before them that tell how they are written.
+    """
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    tokens: list[int] = []  # the newest
+    text = given = ""  # what these say, and what of that was yielded
+    most = 2 * _BEFORE
     for token in answer:
+        if token in special and not decode_text(tokenizer, [token]):
+            continue
         tokens.append(token)
+        # A run of byte tokens is read as a whole: one that is no UTF-8 makes all of it unreadable.
+        if _is_byte(tokenizer, token):
+            continue
         text = decode_text(tokenizer, tokens)
-        # A character of several tokens shows as U+FFFD until its last one is there.
-        if not text.endswith("\ufffd") and len(text) > len(given):
-            yield text[len(given) :]
-            given = text
+        sure = text.removesuffix("\ufffd")  # a character of several tokens, until its last one is there
+        if len(sure) > len(given) and sure.startswith(given):
+            yield sure[len(given) :]
+            given = sure
+        if len(tokens) >= most:
+            tokens, text, given = _newest(tokenizer, tokens, text, given)
+            most = 2 * max(len(tokens), _BEFORE)
     rest = decode_text(tokenizer, tokens)[len(given) :]
     if rest:
         yield rest
+
+
+_BEFORE = 8  # tokens; a character has at most four, and the first of a text may be written in another way
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def _is_byte(tokenizer: Any, token: int) -> bool:
+    """Return whether it is one of the tokens that SentencePiece has for bytes of letters that it does not know."""
+    convert = getattr(tokenizer, "convert_ids_to_tokens", None)
+    return convert is not None and _BYTE.fullmatch(convert(token) or "") is not None
+
+
+def _newest(tokenizer: Any, tokens: list[int], text: str, given: str) -> tuple[list[int], str, str]:
+    """Return the newest tokens alone, with what they say and what of it was given; all, where they say another thing.
+
+    They say the same if the later half of them does. The first half may begin within a letter or a word.
+    """
+    kept = tokens[-_BEFORE:]
+    alone = decode_text(tokenizer, kept)
+    waiting = len(text) - len(given)
+    for half in range(_BEFORE // 2, 0, -1):
+        before = decode_text(tokenizer, kept[:half])
+        behind = alone[len(before) :]
+        if alone.startswith(before) and text.endswith(behind) and len(behind) > waiting:
+            return kept, alone, alone[: len(alone) - waiting]
+    return tokens, text, given
