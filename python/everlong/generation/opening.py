@@ -19,7 +19,7 @@ from everlong.frame.parts import Parts, parts_there
 from everlong.frame.serve import default_config, require_plain, serve
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
-from everlong.models.fingerprint import fingerprint
+from everlong.models.fingerprint import fingerprint, is_noted_as
 from everlong.models.pack import open_pack
 from everlong.models.served import Served
 from everlong.models.tokenizer_at_work import TokenizerAtWork, require_rows
@@ -68,7 +68,7 @@ def open_memory(
     trained = open_pack(pack, prints) if served.layers > 0 else None
     wanted = parts_there(config.parts, trained)
     if there is not None:
-        _require_same_model(there, prints, model)
+        _require_same_model(there, prints, served)
     require_rows(served.model, tokenizer)
     if there is None:
         assert not isinstance(memory, Memory)
@@ -101,11 +101,12 @@ def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
     undo.callback(memory.end_writing, writer)
 
 
-def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
+def _require_same_model(memory: Memory, prints: Fingerprint, served: Served) -> None:
+    noted = memory.core.manifest().rope
     try:
-        memory.check(prints)
+        memory.check(dataclasses.replace(prints, rope=noted) if is_noted_as(served, noted) else prints)
     except ModelMismatchError as error:
-        if getattr(model, "dtype", None) != torch.float16:
+        if served.dtype != torch.float16:
             raise
         hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
         raise ModelMismatchError(f"{error}; {hint}") from None
