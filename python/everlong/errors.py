@@ -59,3 +59,7 @@ class BrokenFrameError(EverlongError):
 
 class UnsupportedModelError(EverlongError):
     """A model that everlong cannot serve exactly. The message says why and what would work."""
+
+
+class ControlTokenError(EverlongError, ValueError):
+    """Words of a message would act as a token of the chat template, and nothing keeps them from it."""

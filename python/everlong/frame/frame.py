@@ -32,6 +32,7 @@ from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
 from everlong.frame.zones import Prepared, Zones
 from everlong.models.served import Served
+from everlong.models.tokenizer_at_work import embedding_rows, require_known
 from everlong.models.tokens import Tokens
 from everlong.text.control import RETRIEVE, control_ids
 from everlong.text.prompt import soft_id, start_ids
@@ -79,6 +80,7 @@ class Frame:
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._soft_id = soft_id(tokenizer)
+        self._rows = embedding_rows(self.served.model)
         try:
             self._resume()
         except BaseException:
@@ -217,6 +219,8 @@ class Frame:
         """
         self.steps.require_whole()
         given = _tokens_of(ids, inputs_embeds, self._soft_id)
+        if given.embeds is None and origin != "generated":
+            require_known(self._rows, given.ids)
         brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         # Ids are read in one run with what stands before them. Soft tokens follow in a run of their own.

@@ -18,6 +18,7 @@ from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Found, Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
+from everlong.text.acting import acting_tokens
 from everlong.text.encoding import decode_text
 from everlong.text.messages import Message
 from everlong.text.prompt import Prompt, build_prompt
@@ -59,7 +60,7 @@ class Answering:
         beginning = self._frame.os.stream_end == 0
         prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
         first = int(prompt.ids[0])
-        ended = first == self._frame.stream.last_id and first in self._tokenizer.all_special_ids
+        ended = first == self._frame.stream.last_id and first in acting_tokens(self._tokenizer).ids.values()
         return prompt.without_first() if ended and prompt.question.start > 0 else prompt
 
     def answer(

@@ -25,6 +25,7 @@ from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
+from everlong.models.tokenizer_at_work import TokenizerAtWork
 from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
@@ -74,7 +75,7 @@ class MemoryModel:
             opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
             self.model = opened.frame.served.model
-            weights = WeightsAtWork(self.model)
+            weights, words = WeightsAtWork(self.model), TokenizerAtWork(tokenizer)
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
@@ -82,7 +83,7 @@ class MemoryModel:
         self._answering = Answering(self.frame, self.searcher, tokenizer)
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
-        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights))
+        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
 
     @classmethod
     def from_pretrained(

@@ -90,17 +90,20 @@ class Readings:
         """
         if not self._candidates:
             return ids
-        begin, self._met = len(self._met), torch.cat([self._met, ids])
-        end = len(self._met)
+        begin = len(self._met)
+        end = begin + len(ids)
         self._candidates = [
             (job, held)
             for job, held in self._candidates
-            if torch.equal(held[begin:end], self._met[begin : min(end, len(held))])
+            if torch.equal(held[begin:end], ids[: max(0, len(held) - begin)])
         ]
         if not self._candidates:
-            return self._met
-        if any(len(held) > end for _, held in self._candidates):
+            return torch.cat([self._met, ids])
+        longest = max((held for _, held in self._candidates), key=len)
+        if len(longest) > end:
+            self._met = longest[:end]  # a view: a text may come in many pieces
             return _NOTHING
+        self._met = torch.cat([self._met, ids])
         _, held = self._go_on_with_longest()
         return self._met[len(held) :]
 

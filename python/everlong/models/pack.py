@@ -21,6 +21,7 @@ import torch
 
 from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.draws import own_draws
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
 
@@ -100,7 +101,8 @@ class PackedModule(torch.nn.Module):
     def of_part(cls, part: PackPart) -> Self:
         """Make the module from a pack's part. TypeError for settings of a later release."""
         own = {name: value for name, value in part.settings.items() if not cls._beside(name)}
-        module = cls(settings_of(typing.get_type_hints(cls)["settings"], own))
+        with own_draws():  # of layers that are filled right away
+            module = cls(settings_of(typing.get_type_hints(cls)["settings"], own))
         tensors = {name: tensor.float() for name, tensor in part.tensors.items() if not cls._beside(name)}
         module.load_state_dict(tensors)
         return module.eval().requires_grad_(requires_grad=False)
