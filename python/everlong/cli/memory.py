@@ -261,7 +261,7 @@ def chat(
     Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are
     decoded by the model's own settings. A memory that does not exist is made, by default with the embedded model.
     """
-    where = within.where("read", "said")
+    where = within.where(said_as_read=True)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")

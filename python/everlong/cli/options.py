@@ -117,7 +117,7 @@ class Evaluated(Configured):
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """What may be recalled."""
+    """What a question may see."""
 
     source: Annotated[
         list[str] | None, typer.Option(help="Recall only from this source; may be given several times.")
@@ -139,8 +139,8 @@ class Within:
     ] = ""
     happened_before: Annotated[str, typer.Option(help="Recall only text about events before this time.")] = ""
 
-    def where(self, *roles: Role) -> Where:
-        """Return what may be recalled; `roles` apply unless --role names some.
+    def where(self, *, said_as_read: bool = False) -> Where:
+        """Return what may be recalled.
 
         Raises ValueError for what is no time or no role.
         """
@@ -148,6 +148,6 @@ class Within:
 
         times = (self.after, self.before, self.happened_after, self.happened_before)
         after, before, happened_after, happened_before = (parse_time(time) if time else None for time in times)
-        named = cast("list[Role] | None", self.role or roles or None)
-        sources, tags = self.source or (), self.tag or ()
-        return Where(sources, tags, after, before, named, self.origin or None, happened_after, happened_before)
+        named = cast("list[Role] | None", self.role or None)
+        sources, tags, origin = self.source or (), self.tag or (), self.origin or None
+        return Where(sources, tags, after, before, named, origin, happened_after, happened_before, said_as_read)
