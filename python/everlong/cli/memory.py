@@ -255,7 +255,8 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    By default, what was read and said comes back, but not what was asked; --role chooses otherwise.
+    By default, what was read and said comes back, but not what was asked; --role chooses otherwise. --source, --tag
+    and the like hide all other text, and so earlier lines, which have no source and no tags.
 
     /sources lists what was read. /forget NAME forgets a source; where several have the name, use a path. /quit or
     Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are

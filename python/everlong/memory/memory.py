@@ -191,15 +191,18 @@ class Memory:
 
     def _passing(self, where: Where) -> Iterator[tuple[int, Block]]:
         """Yield the blocks of `where`, each behind its stream."""
-        sources, tags = set(names_of(where.source)), set(names_of(where.tags))
-        roles = None if where.role is None else names_of(where.role)
-        for info in self.core.blocks.infos(since=seconds(where.after), before=seconds(where.before)):
+        sources, tags = names_of(where.source), set(names_of(where.tags))
+        for info in self.core.blocks.infos(
+            source=sources[0] if len(sources) == 1 else None,
+            since=seconds(where.after),
+            before=seconds(where.before),
+            roles=[] if where.role is None else names_of(where.role),
+        ):
             block = _block_of(info)
             if (
                 where.origin in (None, block.origin)
                 and (not sources or block.source in sources)
                 and tags.issubset(block.tags)
-                and (roles is None or block.role in roles)
                 and where.includes(block.happened or block.created_at)
             ):
                 yield info.stream, block
