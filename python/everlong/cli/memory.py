@@ -255,13 +255,14 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    By default, what was read and said comes back, but not what was asked; --role chooses otherwise.
+    By default, what was read and said comes back, but not what was asked; --role chooses otherwise. --source, --tag
+    and the like hide all other text, and so earlier lines, which have no source and no tags.
 
     /sources lists what was read. /forget NAME forgets a source; where several have the name, use a path. /quit or
     Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are
     decoded by the model's own settings. A memory that does not exist is made, by default with the embedded model.
     """
-    where = within.where("read", "said")
+    where = within.where(said_as_read=True)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")

@@ -18,7 +18,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import CapacityError, MemoryNotFoundError
+from everlong.errors import CapacityError, EverlongError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
 from everlong.frame.executor import Actions, Asked, Executor
@@ -27,10 +27,12 @@ from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
 from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.frame.parts import Parts, needs_of
+from everlong.frame.shown import Shown
 from everlong.frame.steps import of_the_device, plain_tensors
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
 from everlong.frame.zones import Prepared, Zones
+from everlong.memory.where import Where
 from everlong.models.served import Served
 from everlong.models.tokenizer_at_work import embedding_rows, require_known
 from everlong.models.tokens import Tokens
@@ -305,6 +307,26 @@ class Frame:
     def begin_prompt(self, recall: RecallPages | None) -> None:
         """Tell the Memory OS that a question is about to be read."""
         self._decide(lambda: self.os.begin_prompt(), recall)
+
+    def narrow(self, where: Where) -> None:
+        """Hide from what follows in this branch all of the stream that does not pass `where`. Empty the recalled zone.
+
+        No token attends to it from now on: as if it stood nowhere in the frame. What passes keeps its place. It was
+        computed over what stood before it, and stays as it was computed, except where a layer has a state of its own
+        (KvZones.narrow). Tokens in no block pass no filter. EverlongError outside of a branch, which is to undo it.
+        """
+        if not where.chooses:
+            return
+        if self.stream.branched_at is None:
+            raise EverlongError("narrow: only inside `with frame.branch():`, which shows everything again at its end")
+        end = self.os.stream_end
+        shown = Shown.of(self.memory.spans(self.os.stream, where), end)
+        with self.steps.step():
+            if self.os.recalled_tokens > 0:
+                self._empty_recalled()
+            if not shown.whole(0, end):
+                self.stream.shown = shown
+                self.zones.narrow()
 
     def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
         """Tell the Memory OS what a control token says."""

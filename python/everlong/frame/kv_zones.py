@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from everlong.frame.budget import FrameBytes, frame_bytes
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.computing import Computing
+from everlong.frame.hiding import hidden_slots
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers
 from everlong.frame.pages import ArchivedPages
@@ -33,7 +36,9 @@ from everlong.models.tokens import Tokens
 class KvZones(Zones):
     """Zones in the slots of a ResidentCache that the model attends to."""
 
-    def __init__(self, served: ServedModel, stream: Stream, soft_id: int) -> None:
+    def __init__(self, served: ServedModel, stream: Stream, soft_id: int, opening: Sequence[int]) -> None:
+        """opening: tokens that stand in for sinks which are hidden."""
+        self._opening = opening
         self._served, self._stream = served, stream
         config = stream.config
         self.cache = ResidentCache(
@@ -46,7 +51,7 @@ class KvZones(Zones):
         self.keeps_state = bool(self.cache.own) or config.frame.anchor_zone_tokens > 0 or config.frame.kept_tokens > 0
         self.pages = ArchivedPages(served, stream.memory.core, config)
         self.stores_beside = self.pages.transfer.copies
-        self.computing = Computing(served, self.cache)
+        self.computing = Computing(served, self.cache, functools.partial(hidden_slots, stream, self.cache))
         self._undo = Undo(self.cache)
         self.anchors = AnchorZone(stream, self.cache, served.first_position)
         self._kept = KeptZone(stream, self.cache, self.pages, served.first_position)
@@ -57,6 +62,7 @@ class KvZones(Zones):
 
     @property
     def resident_tokens(self) -> int:
+        self.cache.hide(hidden_slots(self._stream, self.cache))
         return self.cache.length
 
     @property
@@ -144,6 +150,35 @@ class KvZones(Zones):
         self._recalled.place(placements, prepared)
 
     # --- between processes, and in a branch
+
+    def narrow(self) -> None:
+        """Show what the stream shows alone.
+
+        Sinks that do not pass give way to the chat template's beginning: attention needs something to rest on. Layers
+        with own state have seen all of the stream. So they begin anew, and what is shown of rolling is read again. With
+        `answer.recall_mode` "text" that is read again in any case, so that nothing of it was computed over other text.
+        """
+        stream, cache, os = self._stream, self.cache, self._stream.os
+        shown, again = stream.shown, bool(cache.own) or stream.config.answer.recall_mode == "text"
+        assert shown is not None
+        self._undo.before_change("front")
+        runs: list[tuple[torch.Tensor, int, int]] = []
+        if not shown.whole(0, os.sinks):
+            opening = list(itertools.islice(itertools.cycle(self._opening), os.sinks))
+            runs.append((torch.tensor(opening, dtype=torch.int64, device="cpu"), 0, cache.begin))
+        elif again and os.sinks > 0:
+            runs.append((stream.read(0, os.sinks), 0, cache.begin))
+        if again:
+            self._undo.before_change("rolling")
+            cache.own.empty()
+            first_position, begin = os.next_position() - os.stream_end, os.rolling[0]
+            runs += [
+                (stream.read(first, last), first_position + first, cache.slot_of(first, begin))
+                for first, last in shown.runs(*os.rolling)
+            ]
+        for ids, position, slot in runs:
+            self.computing.write(Tokens(ids), position, slot, stream.config.frame.chunk_tokens)
+        cache.exchange_sinks(os.sinks)
 
     def is_whole(self, last: Checkpoint) -> bool:
         own = last.state is not None and len(last.state.own) > 0

@@ -205,8 +205,8 @@ class MemoryModel:
         already.
 
         `recall=False` leaves the window as it is. Pages, or what `recall` found, are put back first to last, as far as
-        there is room, whatever the policy. What comes back is from `where` alone. The newest turns of a conversation
-        since the last `read` stand before it, whatever `where` says (`answer.conversation_tokens`).
+        there is room, whatever the policy. The newest turns since the last `read` stand before what comes back
+        (`answer.conversation_tokens`). `where` hides all other text, wherever it stands, but question and system.
 
         `remember` keeps question and answer as blocks of their own. Unless `where` names roles (`Where`), questions
         never come back, and answers count less than what was read. `remember=False` keeps nothing of them but their
@@ -227,7 +227,7 @@ class MemoryModel:
             prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
-            return self._answering.whole(answer, remember=remember)
+            return self._answering.whole(answer, where, remember=remember)
 
     def stream(
         self,
@@ -262,7 +262,7 @@ class MemoryModel:
                 prompt = self._answering.prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
-                    self._answering.keeping(remember=remember),
+                    self._answering.keeping(where, remember=remember),
                     contextlib.closing(answer),
                     contextlib.closing(spoken(self.tokenizer, answer)) as said,
                 ):
@@ -345,7 +345,8 @@ class MemoryModel:
                 model_kwargs,
             )
             answer = self._answering.respond(prompt, decoding, recall, where, streamer)
-            return generated(input_ids, self._answering.whole(answer, remember=remember).token_ids, generation_config)
+            whole = self._answering.whole(answer, where, remember=remember)
+            return generated(input_ids, whole.token_ids, generation_config)
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
@@ -378,6 +379,7 @@ class MemoryModel:
         prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
+            self._answering.narrow(where)
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: ())
             return self.searcher.citing.found(

@@ -7,7 +7,7 @@ import datetime
 import logging
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +18,7 @@ from everlong.graph.own_tags import happened_in, keyphrases_in
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
-from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
+from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -181,19 +181,31 @@ class Memory:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
-            sources, tags = set(names_of(where.source)), set(names_of(where.tags))
-            roles = None if where.role is None else names_of(where.role)
-            return [
-                block
-                for block in self.blocks(after=where.after, before=where.before)
-                if where.origin in (None, block.origin)
-                and (not sources or block.source in sources)
-                and tags.issubset(block.tags)
-                and (roles is None or block.role in roles)
-                and where.includes(block.happened or block.created_at)
-            ]
+            return [block for _, block in self._passing(where)]
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
+
+    def spans(self, stream: int, where: Where) -> list[tuple[int, int]]:
+        """Return the spans of that stream's `blocks(where=where)`."""
+        return [block.span for of_stream, block in self._passing(where) if of_stream == stream]
+
+    def _passing(self, where: Where) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks of `where`, each behind its stream."""
+        sources, tags = names_of(where.source), set(names_of(where.tags))
+        for info in self.core.blocks.infos(
+            source=sources[0] if len(sources) == 1 else None,
+            since=seconds(where.after),
+            before=seconds(where.before),
+            roles=[] if where.role is None else names_of(where.role),
+        ):
+            block = _block_of(info)
+            if (
+                where.origin in (None, block.origin)
+                and (not sources or block.source in sources)
+                and tags.issubset(block.tags)
+                and where.includes(block.happened or block.created_at)
+            ):
+                yield info.stream, block
 
     def forget(
         self,
@@ -211,7 +223,7 @@ class Memory:
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
             raise ValueError("name either block_ids, or source and/or before, or where")
-        if where == EVERYWHERE:
+        if isinstance(where, Where) and not where.chooses:
             raise ValueError("where leaves nothing out: to forget everything, name the ids of blocks()")
         if block_ids is not None:
             ids = list(dict.fromkeys(block_ids))

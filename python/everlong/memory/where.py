@@ -37,13 +37,13 @@ class CoreFilter(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """Which part of a memory may come back. A field that is not given does not choose.
+    """Which part of a memory a question may see. A field that is not given does not choose.
 
-    Everything else is left out before any index scores a page. Without `role`, questions are left out, because a
-    question is no evidence for its own answer, and answers count less than what was read. `role=("read", "said")` gives
-    both the same weight, as a conversation wants it. `role="asked"` finds earlier questions. A time is a datetime
-    (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), or seconds since 1970.
-    TypeError for what is no name or time. ValueError for an empty list, which chooses nothing, and for another role.
+    Everything else is left out before any index scores a page, and hidden where it stands before the model. Without
+    `role`, no search brings questions back, because a question is no evidence for its own answer, and answers count
+    less than what was read. `role="asked"` finds earlier questions. A time is a datetime (without a zone: local time),
+    a date (its midnight, local time), a timedelta (so long ago), or seconds since 1970. TypeError for what is no name
+    or time. ValueError for an empty list, which chooses nothing, and for another role.
     """
 
     source: str | Sequence[str] = ()  # any of these
@@ -56,6 +56,8 @@ class Where:
     # Events happened from then on, up to `happened_before`: as `read` was told, else the time of archiving.
     happened_after: Time | None = None
     happened_before: Time | None = None
+    # Without `role`: what was said counts in a search as what was read does, as a conversation wants it. Hides nothing.
+    said_as_read: bool = False
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
@@ -80,6 +82,11 @@ class Where:
             object.__setattr__(self, "role", tuple(roles))
 
     @property
+    def chooses(self) -> bool:
+        """Whether it leaves anything out but what a search does by itself."""
+        return dataclasses.replace(self, said_as_read=False) != EVERYWHERE
+
+    @property
     def happened(self) -> tuple[float, float] | None:
         """From and up to when events happened, in seconds since 1970; None where that does not choose."""
         if self.happened_after is None and self.happened_before is None:
@@ -94,12 +101,13 @@ class Where:
 
     def core(self) -> CoreFilter:
         """Return it as arguments of `_core.Memory`."""
+        searched = ["read", "said"] if self.said_as_read else []
         return CoreFilter(
             sources=names_of(self.source),
             tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],
             since=seconds(self.after),
             before=seconds(self.before),
-            roles=[] if self.role is None else names_of(self.role),
+            roles=searched if self.role is None else names_of(self.role),
         )
 
 
@@ -108,7 +116,7 @@ def require_where(where: object) -> None:
     if not isinstance(where, Where):
         raise TypeError(
             f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=, "
-            "happened_after=, happened_before=)"
+            "happened_after=, happened_before=, said_as_read=)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -46,6 +47,19 @@ def soft_id(tokenizer: Any) -> int:
     """Return the token id that stands for a vector which is no token's: one that no text spells."""
     ids = (tokenizer.unk_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id)
     return next((token for token in ids if token is not None), 0)
+
+
+def opening_ids(tokenizer: Any) -> list[int]:
+    """Return what a conversation begins with: the chat template's tokens before the first words of a user.
+
+    Without a template it is what begins every text, or else `soft_id`.
+    """
+    opening: list[int] = []
+    if getattr(tokenizer, "chat_template", None):
+        with contextlib.suppress(Exception):  # a template's own errors are Jinja's, of any kind
+            prompt = build_prompt(tokenizer, "?", first=True)
+            opening = prompt.ids[: prompt.question.start].tolist()
+    return opening or start_ids(tokenizer) or [soft_id(tokenizer)]
 
 
 def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
