@@ -24,7 +24,10 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.library import register_fake
 
-from everlong import _native  # noqa: F401  importing it loads the operators
+import everlong
+from everlong import _native
+
+_native.load_ops(_native.check_core(list(everlong.__path__)))
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -7,14 +7,16 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
 from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
+from everlong.text.terminal import escaping_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from everlong.doctor import Difference, DoctorReport
 
 
@@ -38,7 +40,7 @@ def doctor(
     network, tokenizer = machine.load(model)
     with working(f"{tokens} tokens, computed in every way", enabled=sys.stderr.isatty()):
         report = examine(network, tokenizer, name=model, tokens=tokens)
-    print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
+    print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
     if not report.healthy:
         raise typer.Exit(1)
 

@@ -17,11 +17,12 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, line_by_line, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json
 from everlong.cli.field_comments import docstring_in
 from everlong.cli.from_dataclass import command_of, parameter, parameters_of, settings_of
 from everlong.cli.options import Configured, Machine, parameters_in, taken
 from everlong.errors import EverlongError
+from everlong.text.terminal import escaping_console, line_by_line
 
 Out = Annotated[
     Path | None, typer.Option(help="Folder for the pack; by default the one where this model's pack is looked for.")
@@ -147,7 +148,7 @@ def _training_of(part: str, says: str) -> Any:
         from everlong.models.pack import pack_folder_of, pack_for, pack_of
         from everlong.training.run import Run
 
-        console = Console(stderr=True)
+        console = escaping_console(stderr=True)
         training = settings_of(module.Training, given)
         if of_memory:
             made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
@@ -186,7 +187,7 @@ def _measuring_of(part: str, says: str) -> Any:
         from everlong.eval.tables import print_report
 
         measuring = settings_of(module.Measuring, given)
-        how: dict[str, Any] = {"log": line_by_line(Console(stderr=True))}
+        how: dict[str, Any] = {"log": line_by_line(escaping_console(stderr=True))}
         if "pack" in asks:
             how["pack"] = None if given["pack"] == "none" else given["pack"]
         where = taken(machine, given)
@@ -195,7 +196,7 @@ def _measuring_of(part: str, says: str) -> Any:
         else:
             loaded = where.load(given["model"])
         report = module.measure(loaded, measuring, **how)
-        print_json(report.to_dict()) if as_json else print_report(report, Console())
+        print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 
     return command_of(measure, [*parameters_of(module.Measuring), *common, parameter("as_json", Json, False)], says)
 

@@ -18,6 +18,7 @@ from everlong.config import MemoryConfig
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
+from everlong.generation.given import require_generation
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
@@ -122,7 +123,7 @@ class MemoryModel:
     @one_at_a_time
     def read(
         self,
-        text: str | pathlib.Path | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str],
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -223,6 +224,7 @@ class MemoryModel:
         """
         with told_the_end(streamer), self._turns.alone():
             require_where(where)
+            require_generation(generation, max_new_tokens)
             prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
@@ -253,6 +255,7 @@ class MemoryModel:
             refused.enter_context(told_the_end(streamer))
             self._turns.require_open()
             require_where(where)
+            require_generation(generation, max_new_tokens)
             asked = asked_of(question, messages, system)
             refused.pop_all()
 
@@ -296,6 +299,7 @@ class MemoryModel:
         """
         if isinstance(questions, str):
             raise TypeError("questions is a str: give a list of questions, or call generate with one")
+        require_generation(generation, max_new_tokens)
         asked = [asked_of(question, None, system) for question in questions]
         chosen = [where] * len(asked) if isinstance(where, Where) else list(where)
         if len(chosen) != len(asked):
