@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
 from everlong.text.terminal import escaping_console, line_by_line
@@ -41,9 +40,10 @@ def bench(
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
 
+    starting(model, quiet=as_json)
     lengths = parse_lengths(sizes)  # a wrong value is reported before a model is loaded
     network, tokenizer = machine.load(model)
-    with working("reading, asking and decoding", enabled=sys.stderr.isatty()):
+    with working("reading, asking and decoding", enabled=not as_json):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
 

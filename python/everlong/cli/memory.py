@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -32,7 +33,7 @@ from everlong.cli.app import (
 )
 from everlong.cli.options import Configured, Within, grouped
 from everlong.cli.questions import ask_all, questions_in
-from everlong.cli.stopping import if_stopped
+from everlong.cli.stopping import when_stopped
 from everlong.cli.unfinished import kept_in, unfinished_notes, unfinished_of
 from everlong.generation.progress import working
 from everlong.text.terminal import escaping_console, say, shown
@@ -74,7 +75,8 @@ def read(
     for file in files:
         pieces_of(file)  # a file that is no text is reported before a memory is made
     named = starting(model_for(memory, model), quiet=as_json)
-    with if_stopped(lambda: kept_in(memory)), _attached(loading, named, memory) as mm:
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm:
         reports = {}
         for number, file in enumerate(files, 1):
             more = number < len(files)
@@ -107,7 +109,8 @@ def rebuild(
     where the rebuilding stopped.
     """
     named = starting(model_for(memory, model), quiet=as_json)
-    with if_stopped(lambda: kept_in(memory)), _attached(loading, named, memory) as mm:
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm:
         report = mm.rebuild(old, progress=not as_json)
     if as_json:
         print_json(dataclasses.asdict(report))
@@ -168,8 +171,8 @@ def ask(
     kept = model_of(memory)  # a question makes no memory, not even for a named model
     named = starting(model or kept, quiet=as_json)
     host_bytes = set_config(loading.settings).archive.host_bytes
+    when_stopped(lambda: f"{memory} keeps what it had")
     with (
-        if_stopped(lambda: f"{memory} keeps what it had"),
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
         _attached(loading, named, opened) as mm,
     ):
@@ -267,8 +270,9 @@ def chat(
     By default, what was read and said comes back, but not what was asked; --role chooses otherwise.
 
     /sources lists what was read. /forget NAME forgets a source; where several have the name, use a path. /quit or
-    Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are
-    decoded by the model's own settings. A memory that does not exist is made, by default with the embedded model.
+    Ctrl-D ends. Ctrl-C stops an answer; at the prompt it ends, too. --system stands before the first line and is
+    remembered with it. Answers are decoded by the model's own settings. A memory that does not exist is made, by
+    default with the embedded model.
     """
     where = within.where("read", "said")
     variables = parse_chat_template_kwargs(chat_template_kwargs)
@@ -279,7 +283,10 @@ def chat(
 
         require_matplotlib()
     named = starting(model_for(memory, model), quiet=as_json)
-    with if_stopped(lambda: kept_in(memory)), _attached(loading, named, memory) as mm:
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
+        if timeline is not None:
+            last.callback(_draw_timeline, mm, timeline)
         for note in () if as_json else unfinished_notes(mm.memory, memory):
             say(note, stderr=True)
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
@@ -295,8 +302,6 @@ def chat(
                     _show(mm, line, streamed, as_json=as_json)
                 except ValueError as error:  # only this line is bad; the next one may be text
                     say(error, stderr=True)
-        if timeline is not None:
-            _draw_timeline(mm, timeline)
 
 
 def _draw_timeline(mm: MemoryModel, file: Path) -> None:
@@ -313,7 +318,7 @@ def _next_line(*, prompt: str) -> str | None:
     """Return the next line of standard input, stripped; None at its end. Only a terminal shows the prompt."""
     try:
         return input(prompt if sys.stdin.isatty() else "").strip()
-    except (EOFError, KeyboardInterrupt):
+    except EOFError:
         return None
 
 

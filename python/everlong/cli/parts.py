@@ -17,10 +17,11 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json, starting
 from everlong.cli.field_comments import docstring_in
 from everlong.cli.from_dataclass import command_of, parameter, parameters_of, settings_of
 from everlong.cli.options import Configured, Machine, parameters_in, taken
+from everlong.cli.stopping import when_stopped
 from everlong.errors import EverlongError
 from everlong.text.terminal import escaping_console, line_by_line
 
@@ -57,6 +58,8 @@ class PartCommand(TyperCommand):
         return self._made.get_params(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if "--help" not in args:
+            starting(f"the part {self.name}", quiet="--json" in args)  # its options stand in a module that needs torch
         for word in args:
             _refuse_renamed(self._which, str(self.name), word.partition("=")[0])
         return super().parse_args(ctx, args)
@@ -154,6 +157,7 @@ def _training_of(part: str, says: str) -> Any:
             made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
             _say(made, "the memory", console, as_json=as_json)
             return
+        when_stopped(lambda: f"What was trained so far is kept in {given['work']}")
         network, tokenizer = taken(Machine, given).load(given["model"])
         found = None if given["pack"] == "none" else pack_for(network, given["pack"])
         run = Run(network, tokenizer, given["work"], found, told(console), checked(console))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -21,30 +22,24 @@ class Commands(TyperGroup):
             return super().make_context(*given, **named)
 
     def invoke(self, ctx: Any) -> Any:
+        _kept.set(lambda: "")
         try:
             with _escaped():
                 return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            kept = getattr(stop, "__notes__", [])
-            say("", stderr=True)
-            say(f"everlong: stopped. {kept[0] if kept else 'Nothing of it is kept'}", stderr=True)
-            say(f"{'Go on with' if kept else 'Begin again with'}: {_as_typed()}", stderr=True)
+        except KeyboardInterrupt:
+            kept = _kept.get()()
+            say(f"\neverlong: stopped. {shown(kept) or 'Nothing of it is kept'}", lines=True, stderr=True)
+            typed = shlex.join(["everlong", *sys.argv[1:]])
+            say(f"{'Go on with' if kept else 'Begin again with'}: {typed}", stderr=True)
             raise
 
 
-@contextlib.contextmanager
-def if_stopped(kept: Callable[[], str]) -> Iterator[None]:
-    """Context manager: Ctrl-C within it says what `kept` returns."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        if said := kept():
-            stop.add_note(said)
-        raise
+_kept: contextvars.ContextVar[Callable[[], str]] = contextvars.ContextVar("kept", default=lambda: "")
 
 
-def _as_typed() -> str:
-    return shlex.join(["everlong", *sys.argv[1:]])
+def when_stopped(kept: Callable[[], str]) -> None:
+    """Let Ctrl-C say what `kept` returns: what of the command at work is there, so that it goes on when typed again."""
+    _kept.set(kept)
 
 
 @contextlib.contextmanager

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
+from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console
 
 train_app = typer.Typer(
@@ -53,6 +54,8 @@ def train_all(
     as_json: Json = False,
 ) -> None:
     """Train one part after the other. A run that was cut short goes on, and does not train a finished part again."""
+    starting(model, quiet=as_json)
+    when_stopped(lambda: f"What was trained so far is kept in {work}")
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
     from everlong.training.whole_pack import ToTrain, train_parts

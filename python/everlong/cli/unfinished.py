@@ -48,6 +48,8 @@ def _to_go_on(one: Unfinished, folder: pathlib.Path) -> str:
     if len(one.origins) < len(one.sources):  # a text that was given by hand
         return "to go on, read the same text under the same name"
     command = ["everlong", "read", *one.origins, "--memory", str(folder)]
+    for tag in one.tags:
+        command += ["--tag", tag]
     if len(one.sources) == 1 and one.sources != tuple(pathlib.PurePath(origin).stem for origin in one.origins):
         command += ["--source", one.sources[0]]
     return f"go on with: {shlex.join(command)}"

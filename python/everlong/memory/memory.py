@@ -321,7 +321,7 @@ def _ids_of(block_ids: Iterable[int]) -> list[int]:
         raise TypeError("block_ids is a Where: forget(where=...) takes it")
     if isinstance(block_ids, Block) or not isinstance(block_ids, Iterable):
         raise TypeError(f"block_ids is {reprlib.repr(block_ids)}: expected several ids of blocks(), such as [block.id]")
-    ids = []
+    ids: list[int] = []
     for one in block_ids:
         if isinstance(one, bool) or not isinstance(one, numbers.Integral) or not 0 <= one < 1 << 63:
             hint = ": give its id" if isinstance(one, Block) else ""

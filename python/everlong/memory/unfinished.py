@@ -15,6 +15,7 @@ class Unfinished:
 
     sources: tuple[str, ...]
     origins: tuple[str, ...]  # paths of their files; those without a file are left out
+    tags: tuple[str, ...]
     tokens: int  # what the memory has of them
 
 
@@ -33,7 +34,8 @@ def unfinished_in(memory: Memory) -> list[Unfinished]:
         if pieces:
             sources = tuple(dict.fromkeys(block.source for block, _ in pieces))
             origins = tuple(dict.fromkeys(block.origin for block, _ in pieces if block.origin))
-            found.append(Unfinished(sources, origins, sum(tokens for _, tokens in pieces)))
+            tags = tuple(dict.fromkeys(tag for block, _ in pieces for tag in block.tags))
+            found.append(Unfinished(sources, origins, tags, sum(tokens for _, tokens in pieces)))
     return found
 
 

@@ -25,11 +25,12 @@ def require_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
         )
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is {_named(model)}, {_MODEL}{_within(model, 'model')}")
-    if getattr(model, "config", None) is None or not hasattr(model.config, "get_text_config"):
+    config: Any = getattr(model, "config", None)
+    if not hasattr(config, "get_text_config"):
         raise TypeError(f"model is {_named(model)}, a module without a config of transformers: {_MODEL}")
     if not _says_tokens(model):
         raise UnsupportedModelError(
-            f"{model.config.model_type}: {type(model).__name__} has no head that says the next token; "
+            f"{config.model_type}: {type(model).__name__} has no head that says the next token; "
             "AutoModelForCausalLM loads the model with its head"
         )
     if isinstance(tokenizer, str | os.PathLike):
