@@ -81,7 +81,7 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES and name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        _native.check_core(__path__)
+        _native.check_core(_native.PACKAGE)
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{_MODULES[name]}")
         found = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
@@ -92,7 +92,7 @@ else:
         return sorted({*globals(), *__all__})
 
     if "torch" in sys.modules:  # what torch knows of everlong, it knows from the import on
-        _native.load_ops(_native.check_core(__path__))
+        _native.load_ops(_native.check_core(_native.PACKAGE))
 
 
 __version__ = _native.VERSION

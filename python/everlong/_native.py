@@ -20,6 +20,9 @@ from pathlib import Path
 # The oldest that everlong has run with (`make matrix`).
 MINIMUM_TORCH = (2, 11)
 MINIMUM_TRANSFORMERS = (5, 17)
+PACKAGE = list(
+    sys.modules["everlong"].__path__
+)  # folders: in an editable install the sources and the libraries are apart
 
 _REBUILD = (
     "Build everlong with the Python and the torch that are to use it, in a checkout of it: "
@@ -95,7 +98,7 @@ def check_built(package_path: list[str]) -> None:
 def check_core(package_path: list[str]) -> Path:
     """Import `everlong._core` and return its folder, where all native libraries stand side by side.
 
-    `package_path` is the package's `__path__`: in an editable install the sources and the libraries are apart.
+    `package_path` is the package's `__path__`, as PACKAGE.
     """
     try:
         core = importlib.import_module("everlong._core")
@@ -108,7 +111,7 @@ def check_core(package_path: list[str]) -> Path:
 def explained(error: ImportError) -> ImportError:
     """Return what `check_core` says where the native module cannot be loaded, or else `error`."""
     try:
-        check_core(list(sys.modules["everlong"].__path__))
+        check_core(PACKAGE)
     except ImportError as why:
         return why
     return error
@@ -135,5 +138,5 @@ def load_ops(folder: Path) -> None:
 
 check_torch()
 check_transformers()
-check_built(list(sys.modules["everlong"].__path__))
+check_built(PACKAGE)
 VERSION = importlib.metadata.version("everlong")  # pyproject.toml's

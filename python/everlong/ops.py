@@ -24,10 +24,9 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.library import register_fake
 
-import everlong
 from everlong import _native
 
-_native.load_ops(_native.check_core(list(everlong.__path__)))
+_native.load_ops(_native.check_core(_native.PACKAGE))
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from everlong.cli.stopping import Commands
 from everlong.cli.version import print_version
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
-from everlong.text.terminal import say
+from everlong.text.terminal import say, shown
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -148,6 +150,7 @@ def starting(model: str, *, quiet: bool) -> str:
 def main() -> None:
     """Run the command line. Expected failures become one line on standard error."""
     _silence_dependencies()
+    _escape_messages()
     try:
         app()
     except KeyboardInterrupt:
@@ -172,6 +175,20 @@ def _silence_dependencies() -> None:
     warnings.filterwarnings("ignore", module=r"(?!everlong\b)")
     for deprecated in (FutureWarning, DeprecationWarning):  # they may name the line of ours that called
         warnings.simplefilter("ignore", deprecated)
+
+
+def _escape_messages() -> None:
+    """Let warnings, messages of logs and tracebacks, which quote names and texts, drive no terminal either."""
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda *given, **named: shown(formatted(*given, **named), lines=True)
+    sys.excepthook = lambda *raised: say("".join(traceback.format_exception(*raised)), lines=True, stderr=True, end="")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_EscapingFormatter())
+
+
+class _EscapingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record), lines=True)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -37,10 +37,10 @@ def bench(
 
     By default it takes about a minute on two cores for a model of 135M parameters.
     """
+    starting(model, quiet=as_json)
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
 
-    starting(model, quiet=as_json)
     lengths = parse_lengths(sizes)  # a wrong value is reported before a model is loaded
     network, tokenizer = machine.load(model)
     with working("reading, asking and decoding", enabled=not as_json):

@@ -7,7 +7,6 @@ import pathlib
 
 import typer
 
-import everlong
 from everlong import _native
 from everlong.text.terminal import say
 
@@ -22,7 +21,7 @@ def print_version(asked: bool) -> None:
     for package in ("torch", "transformers"):
         say(f"{package} {importlib.metadata.version(package)}")
     say(f"device {device()}")
-    say(f"compiler {_native.build_in(everlong.__path__).get('compiler', 'unknown')}")
+    say(f"compiler {_native.build_in(_native.PACKAGE).get('compiler', 'unknown')}")
     raise typer.Exit
 
 

@@ -23,6 +23,7 @@ from everlong.doctor import Check, Difference, DoctorReport
 from everlong.eval.tables import Report, Table
 from everlong.text.terminal import escaping_console
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
+from support.processes import run_script
 
 ESCAPES = "\x1b[31m\x9b2J\x1b]0;owned\x07\u202e[red]\u2066"
 FORBIDDEN = "\x1b\x9b\x07\u202e\u2066"
@@ -198,6 +199,26 @@ def test_what_training_and_the_demo_say(capsys: pytest.CaptureFixture[str], monk
     require_harmless(capsys.readouterr().err)
     monkeypatch.setattr("everlong.eval.demo.run_demo", lambda console, **_: console.print(ESCAPES))
     assert "owned" in run("demo")
+
+
+def test_warnings_logs_and_tracebacks() -> None:
+    script = f"""
+import logging, sys, warnings
+from everlong.cli import app as cli_app
+sys.warnoptions = ["default"]
+def fail():
+    warnings.warn({ESCAPES!r})
+    logging.getLogger("everlong").warning({ESCAPES!r})
+    raise RuntimeError({ESCAPES!r})
+cli_app.app = fail
+try:
+    cli_app.main()
+except RuntimeError:
+    sys.excepthook(*sys.exc_info())
+"""
+    done = run_script(script)
+    assert done.stderr.count("owned") >= 3
+    require_harmless(done.stderr)
 
 
 def test_everything_prints_through_one_module() -> None:
