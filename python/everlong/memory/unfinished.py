@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import everlong._core as _core
 from everlong.memory.memory import Memory
 
 
@@ -21,15 +25,17 @@ class Unfinished:
 
 def unfinished_in(memory: Memory) -> list[Unfinished]:
     """Return the unfinished readings that left something in the memory, oldest first."""
-    blocks = memory.core.blocks.infos()
-    named = {block.id: block for block in memory.blocks()}
+    jobs = _jobs_in(memory)
+    named = {block.id: block for block in memory.blocks()} if jobs else {}
+    streams: dict[int, list[_core.BlockInfo]] = collections.defaultdict(list)
+    for info in sorted(memory.core.blocks.infos() if jobs else [], key=lambda info: info.begin):
+        streams[info.stream].append(info)
     found = []
-    for stream, job in _jobs_in(memory):
+    for stream, job in jobs:
         pieces = [
-            (named[block.id], min(last, block.end) - max(first, block.begin))
+            (named[info.id], min(last, info.end) - max(first, info.begin))
             for first, last in job
-            for block in blocks
-            if block.stream == stream and max(first, block.begin) < min(last, block.end)
+            for info in _between(streams[stream], first, last)
         ]
         if pieces:
             sources = tuple(dict.fromkeys(block.source for block, _ in pieces))
@@ -37,6 +43,14 @@ def unfinished_in(memory: Memory) -> list[Unfinished]:
             tags = tuple(dict.fromkeys(tag for block, _ in pieces for tag in block.tags))
             found.append(Unfinished(sources, origins, tags, sum(tokens for _, tokens in pieces)))
     return found
+
+
+def _between(blocks: Sequence[_core.BlockInfo], first: int, last: int) -> Iterator[_core.BlockInfo]:
+    """Yield those of a stream's blocks, in its order, that have tokens in [first, last)."""
+    for info in blocks[bisect.bisect_right(blocks, first, key=lambda info: info.end) :]:
+        if info.begin >= last:
+            return
+        yield info
 
 
 def _jobs_in(memory: Memory) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -47,7 +61,7 @@ def _jobs_in(memory: Memory) -> list[tuple[int, list[tuple[int, int]]]]:
         return [
             (int(stream), [_span(memory, int(stream), span) for span in job]) for stream in jobs for job in jobs[stream]
         ]
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, LookupError):
         return []
 
 
