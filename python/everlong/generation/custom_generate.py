@@ -41,9 +41,9 @@ def prompt_and_decoding(
     refused = [name for name in _REFUSED if model_kwargs.get(name) is not None]
     if mask is not None and not hides_nothing(mask):
         refused.append("attention_mask")
-    cache = model_kwargs.get("past_key_values")  # transformers makes an empty one
-    if cache is not None and cache.get_seq_length() > 0:
-        refused.append("past_key_values")
+    for name in ("past_key_values", "cache"):  # transformers makes an empty one, under one of these names
+        if model_kwargs.get(name) is not None and model_kwargs[name].get_seq_length() > 0:
+            refused.append(name)
     if refused:
         raise ValueError(f"{refused[0]}: a memory goes on from the token ids of one prompt, without padding")
     for name in _NOT_RETURNED:
