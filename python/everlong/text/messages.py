@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,8 @@ def asked_of(question: str | None, messages: Sequence[Message] | None, system: s
         raise TypeError("expected a question, or messages=[{'role': 'user', 'content': ...}], and not both")
     if messages is None:
         if not isinstance(question, str):
-            raise TypeError(
-                f"the question is {question!r}, a {type(question).__name__}: expected a str{_hint(question)}"
-            )
+            named = f"{reprlib.repr(question)} ({type(question).__name__})"
+            raise TypeError(f"the question is {named}, expected one str{_hint(question)}")
         return question if system is None else [_system(system), {"role": "user", "content": question}]
     if isinstance(messages, str | Mapping):
         raise TypeError(f"messages is a {type(messages).__name__}: expected a list of them")

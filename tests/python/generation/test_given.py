@@ -153,12 +153,12 @@ def test_what_no_answer_obeys(mm: everlong.MemoryModel, given: dict[str, Any], t
 @pytest.mark.parametrize(
     ("question", "told"),
     [
-        (5, "the question is 5, a int: expected a str"),
+        (5, r"the question is 5 \(int\), expected one str"),
         (2.5, "the question is 2.5"),
-        (b"lamp?", "expected a str, decoded"),
+        (b"lamp?", "expected one str, decoded"),
         (["lamp?", "key?"], "messages= takes several turns, answer_many several questions"),
         ({"role": "user", "content": "lamp?"}, "or messages="),
-        (pathlib.Path("lamp"), "expected a str"),
+        (pathlib.Path("lamp"), "expected one str"),
     ],
 )
 def test_what_is_no_question(mm: everlong.MemoryModel, question: Any, told: str) -> None:
