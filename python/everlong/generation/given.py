@@ -13,6 +13,7 @@ import transformers
 from transformers.generation.utils import GenerationMixin
 
 from everlong.config import MemoryConfig
+from everlong.memory.where import require_where
 
 # What `transformers.generate` takes beside the settings of a GenerationConfig, and a frame has no use for.
 _OF_THE_FRAME = {
@@ -28,8 +29,9 @@ _OF_THE_FRAME = {
 _MORE = ("tokenizer",)  # taken by `transformers.generate` without being named there
 
 
-def require_generation(generation: Mapping[str, Any], max_new_tokens: object) -> None:
-    """Raise TypeError for an argument that neither a memory nor transformers' `generate` knows how to obey."""
+def require_asking(where: object, generation: Mapping[str, Any], max_new_tokens: object) -> None:
+    """Raise TypeError for an argument that neither a memory nor transformers' `generate` can obey."""
+    require_where(where)
     whole = isinstance(max_new_tokens, numbers.Integral) and not isinstance(max_new_tokens, bool)
     if max_new_tokens is not None and not whole:
         raise TypeError(f"max_new_tokens is {max_new_tokens!r}, expected a whole number, or None for the default")
