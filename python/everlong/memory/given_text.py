@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from everlong.memory.origins import origin_of
 
-_EXPECTED = "expected a str, the pathlib.Path of a file, a file opened as text, or several str that are one text"
+_EXPECTED = "expected str, the pathlib.Path of a file, a file opened as text, or several str that are one text"
 
 
 def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
@@ -46,7 +46,7 @@ def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[It
 def require_piece(piece: object, number: int) -> None:
     """Raise TypeError where a piece of a text is no str."""
     if not isinstance(piece, str):
-        raise TypeError(f"piece {number} of the text is {_named(piece)}, expected a str{_hint(piece)}")
+        raise TypeError(f"the text is {_named(piece)}, expected str, in its piece {number}{_hint(piece)}")
 
 
 def _read(file: Any) -> str:
@@ -54,8 +54,8 @@ def _read(file: Any) -> str:
     found = file.read()
     if not isinstance(found, str):
         raise TypeError(
-            f"the text is a file whose read() returns {type(found).__name__}, expected str: open it as text, with "
-            'encoding="utf-8"'
+            f"the text is {type(found).__name__}, expected str: the file was opened in binary mode; open it as text, "
+            'with encoding="utf-8"'
         )
     return found
 
@@ -65,7 +65,7 @@ def _named(given: object) -> str:
     if given is None:
         return "None"
     said = repr(given)
-    return f"{said} ({type(given).__name__})" if isinstance(given, int | float) else f"a {type(given).__name__}"
+    return f"{said} ({type(given).__name__})" if isinstance(given, int | float) else type(given).__name__
 
 
 def _hint(given: object) -> str:
