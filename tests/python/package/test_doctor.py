@@ -102,8 +102,8 @@ def test_the_command_line_fails_where_a_model_is_refused(
     assert end.value.code == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("everlong: gpt2: ")
-    assert told.err.count("\n") == 1
+    assert told.err.startswith(f"loading {tmp_path}\neverlong: gpt2: ")
+    assert told.err.count("\n") == 2
 
 
 def test_a_model_without_rotary_positions_is_refused() -> None:

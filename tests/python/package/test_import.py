@@ -121,7 +121,7 @@ def test_ops_that_do_not_load(tmp_path: Path) -> None:
 
 
 def test_gpu_ops_are_loaded_where_torch_has_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = _native.LIBRARIES
+    folder = _native.check_core(_native.PACKAGE)
     (tmp_path / "libeverlong_ops.so").symlink_to(folder / "libeverlong_ops.so")
     (tmp_path / "libeverlong_gpu_ops.so").write_bytes(b"no library")
     monkeypatch.setattr(torch.version, "cuda", None)
