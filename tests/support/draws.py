@@ -23,5 +23,5 @@ def no_global_draws() -> Iterator[None]:
 
 
 def _states() -> tuple[object, ...]:
-    kind, keys, *rest = np.random.get_state()
-    return random.getstate(), kind, keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
+    arrays = np.random.get_state(legacy=False)
+    return random.getstate(), str(arrays), torch.get_rng_state().numpy().tobytes()

@@ -128,7 +128,12 @@ def build_prompt(
     turns = _turns(question)
     core = turns[-1]["content"].strip()
     if chat and getattr(tokenizer, "chat_template", None):
-        said, places = _rendered(tokenizer, turns, chat_template_kwargs or {}, first=first)
+        bound = getattr(tokenizer.apply_chat_template, "keywords", {})  # by with_template_variables
+        variables = {**bound, **(chat_template_kwargs or {})}
+        if variables.get("chat_template"):  # another one, which may write other tokens
+            tokenizer = copy.copy(tokenizer)
+            tokenizer.chat_template = variables["chat_template"]
+        said, places = _rendered(tokenizer, turns, variables, first=first)
         text = said.text
         # A message may begin with the system's words: the question ends it.
         start, end = (places[-1][1] - len(core), places[-1][1]) if places[-1] is not None else (-1, -1)

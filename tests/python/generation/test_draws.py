@@ -10,23 +10,27 @@ import torch
 
 import everlong
 from everlong import doctor
+from everlong.frame.part import PartSettings
 from everlong.models.low_rank import LowRankMaps, MapSettings
 from everlong.models.pack import shipped_packs
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow
 from everlong.parts.towers.model import TOWERS, LateTowers
 from everlong.parts.trigger.model import TRIGGER, TriggerNet
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
+from everlong.parts.walker import Walker
 from everlong.parts.walker.model import WALKER, WalkerNet, shipped_walker
 from everlong.parts.writer.model import WRITER, WriterNet
 from support import SMALL, byte_tokenizer, random_text, tiny_model, tiny_text_model
 from support.draws import no_global_draws
 
 
-def test_no_step_of_a_memory_s_life_draws(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [(), (Walker(ahead_every=1),)], ids=["plain", "walker"])
+def test_no_step_of_a_memory_s_life_draws(parts: tuple[PartSettings, ...], tmp_path: Path) -> None:
     model, tokenizer, text = tiny_model(), byte_tokenizer(), random_text(1500)
+    config = SMALL.changed(parts=parts)
     shipped_walker.cache_clear()  # as in a new process
     with no_global_draws():
-        with everlong.MemoryModel(model, tokenizer, tmp_path / "m", SMALL) as mm:
+        with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as mm:
             mm.read(text[:1400], source="a")
             mm.read(iter([text[1400:]]), source="b")
             mm.generate(text[:20], max_new_tokens=3)
@@ -39,7 +43,7 @@ def test_no_step_of_a_memory_s_life_draws(tmp_path: Path) -> None:
             mm.trace()
         with (
             everlong.Memory.open(tmp_path / "m") as memory,
-            everlong.MemoryModel(model, tokenizer, memory, SMALL) as mm,
+            everlong.MemoryModel(model, tokenizer, memory, config) as mm,
         ):
             mm.recall(text[:20])
             mm.memory.forget(source="a")

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 import everlong
 from everlong.text.acting import acting_tokens
 from everlong.text.encoding import decode_text, encode
-from everlong.text.prompt import build_prompt, passage_ids, quoting_prompt
+from everlong.text.prompt import build_prompt, passage_ids, quoting_prompt, with_template_variables
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 from support.examples import examples
 
@@ -63,6 +63,25 @@ def test_what_a_memory_reads_and_is_asked_spells_no_turn() -> None:
         mm.generate(PAGE, system=PAGE, max_new_tokens=1, suppress_tokens=list(range(256, 300)))
         ids = mm.memory.core.blocks.token_ids(0, before, mm.stream_tokens - 1).tolist()
         assert counts(tokenizer, ids) == {END: 3, START: 3}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_template_of_one_call_and_one_of_several_have_their_tokens(bound: bool) -> None:
+    tokenizer = chat_tokenizer("{{ messages[-1].content }}", START, "[A]", "[B]")
+    tools = [{"type": "function", "function": {"name": "f", "description": "[B]"}}]
+    variables = {"tools": tools, "chat_template": "[A]{{ tools | tojson }}[B]{{ messages[-1].content }}"}
+    of_call = {} if bound else variables
+    asked = with_template_variables(tokenizer, variables) if bound else tokenizer
+    prompt = build_prompt(asked, f"[A]{START}[B]", first=True, chat_template_kwargs=of_call)
+    assert counts(tokenizer, prompt.ids.tolist()) == {START: 1, "[A]": 1, "[B]": 1}
+    assert counts(tokenizer, encode(tokenizer, "[A]").tolist()) == {"[A]": 1}
+    tokenizer.chat_template = {"default": CHATML, "other": "[A]"}
+    assert counts(tokenizer, encode(tokenizer, f"[A]{START}[B]").tolist()) == {"[B]": 1}
+    assert counts(tokenizer, build_prompt(tokenizer, f"[A]{START}[B]", first=True).ids.tolist()) == {
+        START: 2,
+        END: 1,
+        "[B]": 1,
+    }
 
 
 def test_a_token_that_the_template_puts_together_acts() -> None:
