@@ -152,7 +152,7 @@ def eval_niah(
         corpus=on.corpus,
         keep=keep,
         log=line_by_line(errors),
-        progress=errors.is_terminal,
+        progress=True,
     )
     print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 
@@ -243,7 +243,7 @@ def run_and_report(
         memory_config=memory_config,
         corpus=on.corpus,
         log=log,
-        progress=console.is_terminal,
+        progress=True,
     )
     file = folder / "report.json"
     file.write_text(json.dumps(report) + "\n", encoding="utf-8")

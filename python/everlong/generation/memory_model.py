@@ -334,17 +334,8 @@ class MemoryModel:
         streamer = streamer if streamer is not None else streamer_of_generate()
         with told_the_end(streamer), self._turns.alone():
             require_where(where)
-            prompt, decoding = prompt_and_decoding(
-                self.model,
-                self.tokenizer,
-                model,
-                input_ids,
-                logits_processor,
-                stopping_criteria,
-                generation_config,
-                stop_strings,
-                model_kwargs,
-            )
+            given = (input_ids, logits_processor, stopping_criteria, generation_config, stop_strings, model_kwargs)
+            prompt, decoding = prompt_and_decoding(self.model, self.tokenizer, model, *given)
             answer = self._answering.respond(prompt, decoding, recall, where, streamer)
             whole = self._answering.whole(answer, where, remember=remember)
             return generated(input_ids, whole.token_ids, generation_config)

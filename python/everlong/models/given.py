@@ -42,6 +42,16 @@ def require_model_and_tokenizer(model: Any, tokenizer: Any) -> None:
         raise TypeError(f"tokenizer is {_named(tokenizer)}, {_TOKENIZER}{_within(tokenizer, 'tokenizer')}")
 
 
+def require_name(name_or_path: object) -> None:
+    """Raise TypeError for what is no name or path of a model, ValueError for an empty one."""
+    if not isinstance(name_or_path, str | os.PathLike):
+        is_model = isinstance(name_or_path, torch.nn.Module)
+        hint = ": MemoryModel(model, tokenizer) takes a loaded model" if is_model else ""
+        raise TypeError(f"name_or_path is {_named(name_or_path)}, expected a model's name or path{hint}")
+    if not os.fspath(name_or_path):
+        raise ValueError("name_or_path is empty, expected a model's name or path, such as smollm2")
+
+
 def _is_tokenizer(given: Any) -> bool:
     return callable(given) and all(hasattr(given, name) for name in _NEEDED)
 

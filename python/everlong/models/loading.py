@@ -21,6 +21,7 @@ import everlong.ops as ops
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
+from everlong.models.given import require_name
 from everlong.models.machine import is_busy, processor
 from everlong.models.profiles import keep, kept
 
@@ -62,6 +63,7 @@ def load(
     """
     import transformers  # imported here: the command line names the default model wherever it shows its help
 
+    require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype

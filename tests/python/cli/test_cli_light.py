@@ -112,7 +112,9 @@ def test_a_shell_completes_commands_without_torch(shell: str) -> None:
 
 @pytest.mark.slow
 def test_completion_can_be_installed(tmp_path: pathlib.Path) -> None:
-    started("--install-completion", "bash", HOME=str(tmp_path))
+    named = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the shell is named here
+    _, heavy = started("--install-completion", "bash", **named)
+    assert heavy == []
     assert "_EVERLONG_COMPLETE" in (tmp_path / ".bash_completions" / "everlong.sh").read_text()
 
 

@@ -58,6 +58,20 @@ def test_what_is_no_model(model: Any, error: type[Exception], told: str, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("name", "error", "told"),
+    [
+        (tiny_model, TypeError, r"a LlamaForCausalLM, expected a model's name.*MemoryModel\(model, tokenizer\) takes"),
+        (None, TypeError, "name_or_path is None, expected a model's name or path"),
+        (5, TypeError, "name_or_path is a int"),
+        ("", ValueError, "name_or_path is empty"),
+    ],
+)
+def test_what_is_no_name_of_a_model(name: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        everlong.MemoryModel.from_pretrained(name() if callable(name) else name)
+
+
+@pytest.mark.parametrize(
     ("tokenizer", "told"),
     [
         (None, "tokenizer is None, expected the model's tokenizer, as AutoTokenizer.from_pretrained"),
