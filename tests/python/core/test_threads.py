@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import everlong._core as _core
 from support.every_call import CALLS
-from support.every_object import CLASSES, Objects
+from support.every_object import CLASSES, OS, ZONES, Objects
 
 THREADS = 8
 TESTS = Path(__file__).parents[2]
@@ -136,3 +138,53 @@ ENDS = ["sys.exit()", "del objects", "objects.memory.close()"]
 @pytest.mark.parametrize("how", ["", *(pytest.param(how, marks=pytest.mark.slow) for how in ENDS)])
 def test_a_process_ends_while_threads_use_its_objects(how: str, tmp_path: Path) -> None:
     ran(_USED + how, tmp_path)
+
+
+def decided(tokens: int = 400) -> _core.MemoryOs:
+    """Return a Memory OS that has decided much, and waits for no answer."""
+    made = _core.MemoryOs(_core.MemoryOsConfig(**OS, **ZONES, block_tokens=24, least_tokens=8, topic_threshold=0.75))
+    while made.stream_end < tokens:
+        observe(made)
+    return made
+
+
+def observe(of: _core.MemoryOs) -> None:
+    for action in of.observe(min(8, of.room()), "read", [(4, "sentence")]):
+        if isinstance(action, _core.Trim):
+            of.choose([])
+
+
+def test_a_trace_is_of_one_moment() -> None:
+    """The collector may run, and with it other threads, whenever a dict is made for the answer."""
+    of = decided()
+    moments = [of.trace()]
+
+    def other_thread(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            observe(of)
+            moments.append(of.trace())
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(other_thread)
+    gc.set_threshold(1)
+    try:
+        told = of.trace()
+    finally:
+        gc.callbacks.remove(other_thread)
+        gc.set_threshold(*threshold)
+    assert len(moments) > 1
+    assert told in moments
+
+
+def test_a_memory_os_is_asked_once_its_arguments_are_read() -> None:
+    """Reading an argument may run other threads. The one here leaves a Trim open, and then nothing may be decided."""
+    of = decided()
+
+    class Number:
+        def __index__(self) -> int:
+            while not any(isinstance(action, _core.Trim) for action in of.observe(min(8, of.room()), "read")):
+                pass
+            return 0
+
+    with pytest.raises(ValueError, match="choose"):
+        of.resume(0, [], cooldown_until=Number())
