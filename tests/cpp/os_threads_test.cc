@@ -153,7 +153,7 @@ class OsThreads : public testing::Test {
   std::unique_ptr<Memory> memory_;
   graph::TagTree tree_;
   std::vector<std::unique_ptr<index::VectorIndex>> vector_indexes_;
-  kv::TransferEngine engine_{kv::MakeWorkerCopyQueue(), kv::MakeWorkerCopyQueue(), 4000};
+  kv::TransferEngine engine_{kv::MakeWorkerCopyQueue(), kv::MakeWorkerCopyQueue(), 1 << 20};
 };
 
 TEST_F(OsThreads, EveryObjectTakesThemAtOnce) {
