@@ -78,7 +78,8 @@ Status OpenError(const FilePath& path, int flags, int error_number) {
   if (error_number == ENOENT) return NotFoundError("no file '" + path.string() + "'");
   // A link in the place of a folder is no folder.
   if (path.beneath() && (error_number == ELOOP || error_number == EXDEV || error_number == ENOTDIR)) {
-    return CorruptError("'" + path.string() + "' is or lies behind a link, or what is no folder, or on another file system: not followed");
+    return CorruptError("'" + path.string() +
+                        "' is or lies behind a link, or what is no folder, or on another file system: not followed");
   }
   return ErrnoError("cannot open", path, error_number);
 }
