@@ -73,7 +73,7 @@ def ran(script: str, *arguments: object) -> None:
 
 # Threads that use every object, in processes of their own: what is wrong there would end the process of the tests.
 _USED = """
-import os, sys, threading, time
+import contextlib, os, sys, threading, time
 from pathlib import Path
 import numpy as np
 from everlong.errors import ClosedError
@@ -83,17 +83,18 @@ from support.every_object import Objects
 objects = Objects(Path(sys.argv[1]))
 begun = threading.Barrier(9)
 
-def work(thread):
+def work(thread, objects):
     rng = np.random.default_rng(thread)
     calls = list(CALLS.values())
     begun.wait()
-    while True:
-        rng.shuffle(calls)
-        for call in calls:
-            objects.look(call(objects, rng, thread))
+    with contextlib.suppress(ClosedError):  # once the memory is closed
+        while True:
+            rng.shuffle(calls)
+            for call in calls:
+                objects.look(call(objects, rng, thread))
 
 for thread in range(8):
-    threading.Thread(target=work, args=(thread,), daemon=True).start()
+    threading.Thread(target=work, args=(thread, objects), daemon=True).start()
 begun.wait()
 time.sleep(0.2)
 """
