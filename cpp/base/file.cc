@@ -76,8 +76,10 @@ Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names
 Status OpenError(const FilePath& path, int flags, int error_number) {
   if (error_number == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
   if (error_number == ENOENT) return NotFoundError("no file '" + path.string() + "'");
-  if (path.beneath() && (error_number == ELOOP || error_number == EXDEV)) {
-    return CorruptError("'" + path.string() + "' is or lies behind a link or on another file system: not followed");
+  // A link in the place of a folder is no folder.
+  if (path.beneath() && (error_number == ELOOP || error_number == EXDEV || error_number == ENOTDIR)) {
+    return CorruptError("'" + path.string() +
+                        "' is or lies behind a link, or what is no folder, or on another file system: not followed");
   }
   return ErrnoError("cannot open", path, error_number);
 }
@@ -123,6 +125,9 @@ Status MakeFolders(const FilePath& folder, mode_t mode) {
     const int error_number = errno;
     const Result<FileKind> now = KindOf(folder);
     const bool made_meanwhile = error_number == EEXIST && now.ok() && *now == FileKind::kFolder;
+    if (folder.beneath() && now.ok() && *now != FileKind::kNone && !made_meanwhile) {
+      return CorruptError("'" + folder.string() + "' is no folder");
+    }
     if (!made_meanwhile) return ErrnoError("cannot create folder", folder, error_number);
   }
   return SyncFolder(parent);

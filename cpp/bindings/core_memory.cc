@@ -25,7 +25,8 @@ std::optional<std::filesystem::path> AsPath(const std::optional<std::string>& fo
   return folder.has_value() ? std::optional<std::filesystem::path>(*folder) : std::nullopt;
 }
 
-std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, const store::Manifest& manifest,
+// A copy of the manifest: another thread may change the object meanwhile.
+std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, store::Manifest manifest,
                                      std::optional<int64_t> host_bytes) {
   auto memory = Unlocked([&] { return os::Memory::Create(AsPath(folder), manifest, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
@@ -80,8 +81,9 @@ void BindMemory(py::module_& module) {
   module.def(
       "free_memory_bytes", [] { return store::FreeRamBytes(); },
       "Return the RAM that this process may still take, control groups counted; 0 when the system does not say.");
-  py::class_<MemoryHandle>(module, "Memory", py::release_gil_before_calling_cpp_dtor(),
-                           "One memory: cpp/os/include/everlong/os/memory.h.")
+  py::class_<MemoryHandle>(module, "Memory", R"(One memory: cpp/os/include/everlong/os/memory.h.
+
+Thread-safe, as its objects say. A call that runs while another thread closes the memory ends on it.)")
       .def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
       .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false, py::arg("host_bytes") = py::none())
       .def_static("import_file", &ImportFile, py::arg("file"), py::arg("folder"), py::arg("host_bytes") = py::none())

@@ -35,7 +35,10 @@ void BindUpkeep(py::module_& module) {
       .def_readonly("damage", &VerifyReport::damage)
       .def_readonly("dropped", &VerifyReport::dropped);
 
-  py::class_<UpkeepHandle>(module, "Upkeep", "The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.")
+  py::class_<UpkeepHandle>(module, "Upkeep", R"(The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.
+
+Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what compact and verify index
+anew.)")
       .def("flush", Method(&os::Upkeep::Flush))
       .def("compact", Method(&os::Upkeep::Compact))
       .def("verify", Method(&os::Upkeep::Verify), py::arg("repair") = false)

@@ -64,7 +64,7 @@ class MemoryIOError(EverlongError, OSError):
 
 
 class ClosedError(EverlongError):
-    """The memory or model was closed."""
+    """The memory or model was closed, or is that of the process of which this one is a fork."""
 
 
 class BrokenFrameError(EverlongError):

@@ -23,8 +23,8 @@ Status ErrnoError(std::string_view action, const FilePath& path, int error_numbe
 enum class Names { kOne, kAny };
 
 // Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one. Beneath an opened
-// folder kCorrupt for a link, a file system of its own, what is neither file nor folder, and, where it is to be
-// written, a file of several names.
+// folder kCorrupt for a link, also in the place of a folder, a file system of its own, what is neither file nor folder,
+// and, where it is to be written, a file of several names.
 Result<UniqueFd> OpenFile(const FilePath& path, int flags, Names names = Names::kOne);
 
 enum class FileKind { kNone, kFile, kFolder, kOther };

@@ -146,7 +146,9 @@ class MemoryStore {
                                                      const Manifest& manifest, const StoreOptions& options = {});
   // Open an existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and
   // host). A read-only opener takes no lock and sees the state committed when each call is made. A writer upgrades a
-  // memory of an older format. A read-only opener reads it as it is.
+  // memory of an older format. A read-only opener reads it as it is. What lies in the folder leads nowhere: a link or a
+  // mounted folder in the place of what is read or written is kCorrupt, then or when it is needed. So is another's name
+  // of a file that is to be written. A link named as the lock or a temporary file is nobody's, and a writer removes it.
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
   // Make a new memory, as Create does, with all that Export wrote into `file`. Blocks keep their ids. kCorrupt when the
