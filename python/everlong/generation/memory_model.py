@@ -374,9 +374,8 @@ class MemoryModel:
             self._answering.narrow(where)
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: ())
-            return self.searcher.citing.found(
-                self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
-            )
+            found = self.searcher.find(prompt, where, tapped).chosen(self.config.search.decisive)
+            return self.searcher.citing.found(found)
 
     def signal(self, signal: Signal) -> None:
         """Do what a control token says (text/control.py): end the open block, or recall for the newest tokens.

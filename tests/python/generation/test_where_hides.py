@@ -315,8 +315,8 @@ def of_source(mm: MemoryModel, source: str) -> set[int]:
     return {token for block in mm.memory.blocks(source=source) for token in range(*block.span)}
 
 
-def two_sources(mm: MemoryModel, **told: Any) -> None:
-    for number in range(6):
+def two_sources(mm: MemoryModel, texts: int = 6) -> None:
+    for number in range(texts):
         source = "ann" if number % 2 else "bob"
         day = DAY if source == "bob" else DAY + datetime.timedelta(days=1)
         mm.read(random_text(300, seed=number), source=source, happened=day)
@@ -355,6 +355,18 @@ def test_what_comes_back_during_an_answer_passes(policy: str, where: Where) -> N
         assert back
         assert back <= of_source(mm, "ann")
         assert all(one.source == "ann" for one in mm.last_recalled)
+
+
+@pytest.mark.parametrize(("kind", "rope"), KINDS)
+def test_a_search_reads_its_question_behind_what_passes(kind: str, rope: str) -> None:
+    with opened(kind, rope, index=("mean_pool", "lexical")) as mm:
+        told = [one for number, own in enumerate(MIXED) for one in tell(mm, own, number)]
+        hidden = set().union(*(one.values for one in told if one.source != "ann"))
+        hidden -= set().union(*(one.values for one in told if one.source == "ann"))
+        for where, there in ((Where(source="ann"), False), (Where(), True)):
+            with seen_values() as seen:
+                mm.recall("where was it?", where=where)
+            assert bool(seen.attended & (hidden - seen.written)) == there
 
 
 def test_blocks_that_are_offered_as_detail_tokens_pass() -> None:
@@ -403,19 +415,23 @@ def test_a_turn_stays_where_it_passes(kind: str, rope: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "rope"), [*KINDS, ("gpt2", "text")])
-def test_a_filtered_question_leaves_no_trace_in_later_ones(kind: str, rope: str) -> None:
+def test_a_filtered_question_leaves_no_trace_in_later_ones(
+    kind: str, rope: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With the default index, whose heads the first question looks for."""
     changes = {"recall_mode": "text"} if rope == "text" else {"index": ("heads", "lexical")}
     answers = []
     for filtered in (True, False):
+        monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / str(filtered)))
         with opened(kind, rope, **changes) as mm:
-            two_sources(mm)
+            two_sources(mm, texts=14)
             if filtered:
-                for where in (Where(source="ann"), Where(source="nobody"), Where(source="bob")):
-                    mm.generate(random_text(300, seed=3), 30, remember=False, where=where)
+                for where in (Where(source="ann"), Where(source="nobody")):
+                    mm.generate(random_text(300, seed=3), 20, remember=False, where=where)
                     mm.recall("where?", where=where)
             asked = [mm.generate(random_text(40, seed=3), 8, remember=False), mm.recall("where?")]
             answers.append([*asked, mm.profile, next_logits(mm, "and so?")])
+            assert (mm.profile is None) == (rope == "text")
     assert answers[0][:3] == answers[1][:3]
     assert torch.equal(answers[0][3], answers[1][3])
 
@@ -457,6 +473,9 @@ def test_a_read_only_memory_hides_what_it_does_not_store(tmp_path: Any) -> None:
 def test_the_frame_is_narrowed_in_a_branch_alone() -> None:
     with opened("llama", "default") as mm:
         mm.read(random_text(100), source="ann")
+        length = mm.frame.cache.length
+        mm.generate("who?", 2, remember=False, where=Where(source="bob"))
+        assert mm.frame.cache.length == length
         with pytest.raises(everlong.errors.EverlongError, match=r"frame\.branch"):
             mm.frame.narrow(Where(source="bob"))
         mm.frame.narrow(Where())
