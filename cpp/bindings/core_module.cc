@@ -23,4 +23,5 @@ release the GIL.)";
   everlong::bindings::BindUpkeep(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
+  everlong::bindings::BindFiles(module);
 }
