@@ -25,6 +25,7 @@ namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
+constexpr int64_t kUnsizedBytes = 4096;  // read first of a file that says no size
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kOwnerAlone = 0700;
 constexpr mode_t kProcessDefault = 0777;  // less the umask
@@ -60,6 +61,11 @@ UniqueFd OpenBeneath(int folder, const std::string& name, int flags) {
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
+Status OtherName(const FilePath& path, const char* done) {
+  return CorruptError("'" + path.string() + "' has another name, too, and is not " + done +
+                      ": it may be another's file");
+}
+
 Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names names) {
   struct stat status = {};
   if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot look at", path, errno);
@@ -68,7 +74,7 @@ Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names
   }
   if ((flags & O_DIRECTORY) == 0 && S_ISDIR(status.st_mode)) return CorruptError("'" + path.string() + "' is a folder");
   if (Writes(flags) && names == Names::kOne && status.st_nlink > 1) {
-    return CorruptError("'" + path.string() + "' has another name, too, and is not written: it may be another's file");
+    return OtherName(path, "written");
   }
   return OkStatus();
 }
@@ -76,6 +82,7 @@ Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names
 Status OpenError(const FilePath& path, int flags, int error_number) {
   if (error_number == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
   if (error_number == ENOENT) return NotFoundError("no file '" + path.string() + "'");
+  if (error_number == EEXIST) return AlreadyExistsError("there is a file '" + path.string() + "' already");
   // A link in the place of a folder is no folder.
   if (path.beneath() && (error_number == ELOOP || error_number == EXDEV || error_number == ENOTDIR)) {
     return CorruptError("'" + path.string() +
@@ -211,6 +218,27 @@ Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offse
     done += static_cast<size_t>(count);
   }
   return static_cast<int64_t>(done);
+}
+
+Result<std::vector<std::byte>> ReadWhole(const FilePath& path, int64_t most, Names names) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot look at", path, errno);
+  if (names == Names::kOne && status.st_nlink > 1) return OtherName(path, "read");
+  const auto too_large = [&] {
+    return CorruptError("'" + path.string() + "' is too large: more than " + std::to_string(most) + " bytes");
+  };
+  if (status.st_size > most) return too_large();
+  std::vector<std::byte> bytes;
+  for (int64_t room = std::max<int64_t>(status.st_size, kUnsizedBytes);; room *= 2) {
+    const auto done = bytes.size();
+    bytes.resize(static_cast<size_t>(room) + 1);  // a byte that is not there tells the end
+    const std::span<std::byte> rest = std::span(bytes).subspan(done);
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, static_cast<int64_t>(done), rest));
+    bytes.resize(done + static_cast<size_t>(count));
+    if (std::ssize(bytes) > most) return too_large();
+    if (count < std::ssize(rest)) return bytes;
+  }
 }
 
 Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,

@@ -27,4 +27,5 @@ GIL belong to the process that made them: in a fork of it they raise ClosedError
   everlong::bindings::BindUpkeep(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
+  everlong::bindings::BindFiles(module);
 }

@@ -24,6 +24,7 @@ void BindUpkeep(py::module_& module) {
       .def_readonly("disk_bytes", &StoreStats::disk_bytes)
       .def_readonly("dead_bytes", &StoreStats::dead_bytes)
       .def_readonly("host_bytes", &StoreStats::host_bytes)
+      .def_readonly("catalog_bytes", &StoreStats::catalog_bytes)
       .def_readonly("index_bytes", &StoreStats::index_bytes);
 
   py::class_<Damage>(module, "Damage").def_readonly("block", &Damage::block).def_readonly("what", &Damage::what);

@@ -214,19 +214,22 @@ int32_t BlockTable::PageAt(int64_t stream, int64_t token) const {
 int32_t BlockTable::Previous(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal > block.first_page && !block.forgotten) return ordinal - 1;
-  const int64_t begin = page(ordinal).span.begin;
+  const int64_t begin = block.span.begin + int64_t{ordinal - block.first_page} * page_tokens_;
   const int32_t before = PageAt(block.stream, begin - 1);
-  if (before < 0 || page(before).span.end != begin) return -1;
-  return BlockOfPage(before).source == block.source ? before : -1;
+  if (before < 0) return -1;
+  const PageEntry other = page(before);
+  return other.span.end == begin && other.source == block.source ? before : -1;
 }
 
 int32_t BlockTable::Next(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal + 1 < block.pages().last && !block.forgotten) return ordinal + 1;
-  const int64_t end = page(ordinal).span.end;
+  const int64_t behind = block.span.begin + int64_t{ordinal - block.first_page + 1} * page_tokens_;
+  const int64_t end = std::min(block.span.end, behind);
   const int32_t after = PageAt(block.stream, end);
-  if (after < 0 || page(after).span.begin != end) return -1;
-  return BlockOfPage(after).source == block.source ? after : -1;
+  if (after < 0) return -1;
+  const PageEntry other = page(after);
+  return other.span.begin == end && other.source == block.source ? after : -1;
 }
 
 PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {

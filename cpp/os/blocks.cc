@@ -88,9 +88,11 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
-  auto note = noted.extract(0);
-  note.key() = id;
-  state_.submitted.insert(std::move(note));
+  if (state_.store->folder()) {  // in RAM it is stored by now
+    auto note = noted.extract(0);
+    note.key() = id;
+    state_.submitted.insert(std::move(note));
+  }
   EVERLONG_RETURN_IF_ERROR(
       state_.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
                            draft.role, Crc32c(std::as_bytes(draft.token_ids))},

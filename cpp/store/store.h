@@ -126,6 +126,10 @@ class Store final : public MemoryStore {
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   [[nodiscard]] Status CheckWritable() const;
+  // Check that a memory in RAM may hold `more` bytes beside all that it holds. kCapacity.
+  [[nodiscard]] Status CheckRoom(int64_t more) const;
+  // Return what a memory holds in RAM besides its indexes.
+  [[nodiscard]] Result<int64_t> HostBytes() const;
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Write the block's records and note where they lie. Call it under write_mutex_.
   Status WriteRecords(NewBlock& block);

@@ -75,7 +75,8 @@ Status Store::CloneInto(Store& target) {
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, rooms_.files->HoldRemovals());
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->file().Snapshot(folder / kCatalogFile));
-  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false)));
+  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false),
+                                                                 *target.rooms_.options.host_bytes));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
   if (!rooms_.read_only) rooms_.files->Seal();
   EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));

@@ -790,6 +790,8 @@ class StoreStats:
     @property
     def host_bytes(self) -> int: ...
     @property
+    def catalog_bytes(self) -> int: ...
+    @property
     def index_bytes(self) -> int: ...
 
 class Damage:
@@ -1158,6 +1160,15 @@ def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer:
 
 def free_memory_bytes() -> int:
     """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
+
+def has_file(folder: str, name: str) -> bool:
+    """Return whether a folder has anything of that name, a link too."""
+
+def read_file(folder: str, name: str, most: int, may_have_other_names: bool = False) -> bytes:
+    """Return a file of a folder: no link is followed. CorruptMemoryError for more than `most` bytes."""
+
+def replace_file(folder: str, name: str, data: bytes) -> None:
+    """Replace a file of a folder as a whole, durably, or leave what was there. No link is followed."""
 
 FORMAT_VERSION: int
 GRAPH_SHARE: float

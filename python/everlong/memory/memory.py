@@ -54,7 +54,8 @@ class MemoryStats:
     payload_bytes: int  # encoded keys and values
     disk_bytes: int  # 0 for a memory in RAM
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
-    host_bytes: int  # payload in RAM now
+    host_bytes: int  # in RAM now, besides the indexes: payload and catalog
+    catalog_bytes: int  # of host_bytes: spans, token ids, tags, graph; for a folder a cache of them
     index_bytes: int  # indexes in RAM now
     detail_bytes: int  # the blocks' Detail Tokens
     kept_bytes: int  # chosen tokens of blocks: which, and their payloads
@@ -114,9 +115,9 @@ class Memory:
         """Open the memory in folder `path` (~ is the home folder). With `create`, make one where there is none.
 
         `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
-        free. The indexes come first, and count even where they are more. Payload gets what is left, but at least an
-        eighth of `host_bytes`. For a folder that is a cache. For a memory in RAM it is all that the memory may hold
-        (then CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
+        free: indexes, catalog and payload. A memory in RAM holds all of them there, and refuses more (CapacityError).
+        For a folder, payload is a cache. It gets what is left, but at least an eighth of `host_bytes`. Raises
+        MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
         folder = None if path is None else _place(path)
         if folder is None:
@@ -130,7 +131,7 @@ class Memory:
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Return whether there is a memory in folder `path`, whole or damaged."""
-        return os.path.exists(os.path.join(_place(path), "manifest.json"))
+        return _core.has_file(_place(path), "manifest.json")
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:

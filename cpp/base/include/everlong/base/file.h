@@ -19,10 +19,11 @@ namespace everlong {
 // Return kIoError "<action> '<path>': <text of error_number>".
 Status ErrnoError(std::string_view action, const FilePath& path, int error_number);
 
-// Whether a file that is opened for writing may have several names (hard links). The other name may be somebody else's.
+// Whether a file may have several names (hard links). The other name may be somebody else's.
 enum class Names { kOne, kAny };
 
-// Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one. Beneath an opened
+// Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one.
+// kAlreadyExists where it is to be made, and a file or a link has that name. Beneath an opened
 // folder kCorrupt for a link, also in the place of a folder, a file system of its own, what is neither file nor folder,
 // and, where it is to be written, a file of several names.
 Result<UniqueFd> OpenFile(const FilePath& path, int flags, Names names = Names::kOne);
@@ -41,6 +42,10 @@ Result<int64_t> FileSize(const UniqueFd& file, const FilePath& path);
 
 // Fill `out` from `offset`. Returns how many bytes there were: less than out.size() only at the end of the file.
 Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offset, std::span<std::byte> out);
+
+// Return a whole file. kCorrupt when it has more than `most` bytes or, if it may have one name only, another name. The
+// system's own files (/proc) say no size, and are read all the same.
+Result<std::vector<std::byte>> ReadWhole(const FilePath& path, int64_t most, Names names = Names::kAny);
 
 // Write all the pieces back to back from `offset`, or return an error.
 Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,
