@@ -18,6 +18,7 @@ from everlong.errors import (
     MemoryNotFoundError,
     ModelMismatchError,
     NewerFormatError,
+    NotFiniteError,
     ReadOnlyMemoryError,
     UnsupportedModelError,
 )
@@ -101,6 +102,7 @@ __all__ = [
     "MemoryStats",
     "ModelMismatchError",
     "NewerFormatError",
+    "NotFiniteError",
     "Perplexity",
     "ReadOnlyMemoryError",
     "ReadReport",

@@ -57,5 +57,12 @@ class BrokenFrameError(EverlongError):
     """An error cut a step of a MemoryModel's frame short. Close it, and another one goes on."""
 
 
+class NotFiniteError(EverlongError, ArithmeticError):
+    """The model computed a key or value that is NaN or infinite. The message names layer, token and dtype.
+
+    Nothing of the tokens that were computed with it is kept.
+    """
+
+
 class UnsupportedModelError(EverlongError):
     """A model that everlong cannot serve exactly. The message says why and what would work."""

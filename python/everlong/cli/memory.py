@@ -425,6 +425,8 @@ def inspect(
 
 
 def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
+    from everlong.graph.own_tags import unreadable_in
+
     geometry, stats, say = report["geometry"], report["stats"], line_by_line(console)
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
@@ -458,4 +460,5 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
         say(
             f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
+            + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))
         )

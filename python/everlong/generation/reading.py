@@ -18,7 +18,7 @@ from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
 from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
 from everlong.memory.readings import Readings, pieces_of
-from everlong.memory.where import Time, names_of, seconds
+from everlong.memory.where import Time, names_of, require_tags, seconds
 from everlong.text.prompt import start_ids
 
 
@@ -59,6 +59,7 @@ class Reader:
         pieces, name, path = pieces_of(text)
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
+        require_tags(tags)
         require_users(tags)
         when = seconds(happened)
         mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)

@@ -16,7 +16,7 @@ import everlong._core as _core
 from everlong.errors import EverlongError
 from everlong.graph.derived import FIRST_DERIVED, Derived, DerivedEdge, DerivedNode, derived_from
 from everlong.graph.naming import names_of
-from everlong.graph.own_tags import keyphrases_in
+from everlong.graph.own_tags import keyphrases_in, nearest_moment
 
 if TYPE_CHECKING:
     import networkx
@@ -249,4 +249,4 @@ def _derived_edge(edge: DerivedEdge) -> Edge:
 
 
 def _time(seconds: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return nearest_moment(seconds)

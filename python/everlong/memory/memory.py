@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import everlong._core as _core
 from everlong.errors import EverlongError, MemoryBusyError
 from everlong.graph import MemoryGraph
-from everlong.graph.own_tags import happened_in, keyphrases_in
+from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
@@ -34,7 +34,7 @@ class Block:
     span: tuple[int, int]  # tokens of the stream
     source: str
     created_at: datetime.datetime  # UTC
-    tags: tuple[str, ...]
+    tags: tuple[str, ...]  # the user's; a tag of everlong's own that cannot be read stands among them as it is
     payload_bytes: int
     role: Role  # of all of it: read, asked or said
     origin: str = ""  # where it was read from: the path of its file, or what `read` was told
@@ -300,12 +300,12 @@ def _block_of(info: _core.BlockInfo) -> Block:
         id=info.id,
         span=(info.begin, info.end),
         source=info.source,
-        created_at=datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
+        created_at=nearest_moment(info.created_at),
         tags=tags,
         payload_bytes=info.payload_bytes,
         role=cast(Role, info.role),
         origin=origin,
-        happened=None if happened is None else datetime.datetime.fromtimestamp(happened, datetime.UTC),
+        happened=None if happened is None else moment_of(happened),
         keyphrases=keyphrases_in(info.tags),
     )
 

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in
+from everlong.graph.own_tags import given_in, unreadable_in
 
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
@@ -68,7 +68,7 @@ def require_users(tags: Iterable[str]) -> None:
 
 
 def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """Return the user's tags of a block, and its origin: "" where none was kept."""
+    """Return the user's tags of a block, with those of everlong's own that cannot be read; and its origin, or ""."""
     listed = list(tags)
     origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
-    return given_in(listed), origin
+    return given_in(listed) + unreadable_in(listed), origin
