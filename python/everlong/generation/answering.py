@@ -157,7 +157,7 @@ class Answering:
                 yield token
         finally:
             self._answering = ()
-            if self._frame.os.archiving and not self._core.read_only and not self._frame.steps.broken:
+            if self._frame.can_note:
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:
@@ -259,7 +259,7 @@ class Answering:
                     there = frame.os.stream_end - end
                     turn = self._said[: min(there, self._asked) + max(0, there - self._put)]
         finally:
-            if remember:
+            if remember and frame.steps.of_this_process:
                 self._read_turn(turn)
             else:
                 self._said = before
@@ -271,7 +271,7 @@ class Answering:
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
             if ids:
                 frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
-        if frame.os.archiving and not self._core.read_only:
+        if frame.can_note:
             frame.checkpoint()
 
 
