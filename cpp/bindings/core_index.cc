@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
 #include <array>
@@ -83,8 +84,9 @@ std::shared_ptr<NeuralInvertedIndex> Dnii(int32_t dimension, const std::string& 
 
 // pybind11 treats what a function returns as the class's own holder, which is the shared pointer here.
 template <class Index>
-std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::string& file) {
-  return ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); }));
+std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file),
+                              const std::filesystem::path& file) {
+  return ValueOrRaise(Unlocked([&] { return load(file); }));
 }
 
 // Return [values.size() / dimension, dimension].
@@ -156,7 +158,8 @@ void BindDnii(py::module_& module) {
       .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
            py::arg("rescored"), py::arg("exact_below"))
       .def_static(
-          "load", [](const std::string& file) { return Loaded(index::LoadNeuralInvertedIndex, file); }, py::arg("file"))
+          "load", [](const std::filesystem::path& file) { return Loaded(index::LoadNeuralInvertedIndex, file); },
+          py::arg("file"))
       .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
       .def(
           "lists",
@@ -206,9 +209,11 @@ void BindIndex(py::module_& module) {
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
       .def_static(
-          "load_flat", [](const std::string& file) { return Loaded(index::LoadFlatIndex, file); }, py::arg("file"))
+          "load_flat", [](const std::filesystem::path& file) { return Loaded(index::LoadFlatIndex, file); },
+          py::arg("file"))
       .def_static(
-          "load_hnsw", [](const std::string& file) { return Loaded(index::LoadHnswIndex, file); }, py::arg("file"))
+          "load_hnsw", [](const std::filesystem::path& file) { return Loaded(index::LoadHnswIndex, file); },
+          py::arg("file"))
       .def(
           "add",
           [](VectorIndex& self, const ArrayOf<int64_t>& ids, const ArrayOf<float>& vectors) {
@@ -228,8 +233,8 @@ void BindIndex(py::module_& module) {
            "Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.")
       .def(
           "save",
-          [](const VectorIndex& self, const std::string& file) {
-            RaiseIfError(Unlocked([&] { return self.Save(std::filesystem::path(file)); }));
+          [](const VectorIndex& self, const std::filesystem::path& file) {
+            RaiseIfError(Unlocked([&] { return self.Save(file); }));
           },
           py::arg("file"))
       .def_property_readonly("dimension", &VectorIndex::dimension)

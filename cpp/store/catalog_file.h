@@ -45,6 +45,8 @@ class CatalogFile {
   [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity();
   // Write the file and its log anew, without the remains of deleted rows. kBusy while a reader uses the log.
   Status Rewrite();
+  // Bring the log's changes into the file, and empty it. kBusy while a reader uses it.
+  Status EmptyLog();
   // Copy this catalog, as it is now, to `file`, which must not exist. Durable on return.
   Status Snapshot(const FilePath& file);
 
@@ -65,6 +67,7 @@ class CatalogFile {
   explicit CatalogFile(Database database, FilePath file = {}, bool read_only = false)
       : database_(std::move(database)), file_(std::move(file)), read_only_(read_only) {}
   static State Look(const FilePath& file);
+  Status EmptyLogLocked();
   Status OpenForReading();
   Status Refresh();
   // Check that it is a catalog, with SQLite's check of its structure.

@@ -8,6 +8,7 @@
 #include "everlong/base/out_of_memory.h"
 #include "everlong/store/free_ram.h"
 #include "manifest_file.h"
+#include "reserve.h"
 #include "store.h"
 
 namespace everlong::store {
@@ -32,7 +33,7 @@ Status RequireFree(const FilePath& folder, bool may_open_catalog) {
     return AlreadyExistsError("'" + (folder / name).string() +
                               "' is there already, and would be lost where a memory has a place of that name");
   };
-  for (const char* const ours : {kOwnFileFolder, kIndexFolder}) {
+  for (const char* const ours : {kOwnFileFolder, kIndexFolder, kReserveFile}) {
     if (IsTaken(folder / ours)) return taken(ours);
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
@@ -122,6 +123,7 @@ Status Store::FinishMaking() {
   // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
+  KeepReserve();
   return OkStatus();
 }
 
@@ -188,6 +190,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   auto store = std::make_unique<Store>(std::move(rooms));
   EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
   EVERLONG_RETURN_IF_ERROR(store->Migrate());
+  store->KeepReserve();
   return std::unique_ptr<MemoryStore>(std::move(store));
 }
 

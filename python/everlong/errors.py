@@ -49,6 +49,10 @@ class MemoryIOError(EverlongError, OSError):
     """The operating system refused a read or a write. The message names path and cause."""
 
 
+class MemoryGoneWarning(UserWarning):
+    """The folder of an open memory was removed or replaced. Nothing is written there any more."""
+
+
 class ClosedError(EverlongError):
     """The memory or model was closed."""
 

@@ -21,6 +21,7 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "part_list",
+    "paths",
     "pictures",
     "retrieval",
     "settings",

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from everlong.cli.app import (
+    Application,
     ChatTemplateKwargs,
     Json,
     app,
@@ -35,7 +36,7 @@ class _Suites(MeasuredParts):
         return command
 
 
-eval_app = typer.Typer(
+eval_app = Application(
     cls=_Suites, no_args_is_help=True, help="Measure a memory: suites of tasks against baselines, perplexity, parts."
 )
 app.add_typer(eval_app, name="eval")

@@ -30,6 +30,7 @@ from everlong.cli.app import (
     parse_chat_template_kwargs,
     print_json,
     print_json_line,
+    require_there,
     set_config,
 )
 from everlong.cli.options import Configured, Within, grouped
@@ -51,7 +52,7 @@ _CONVERSATION = "conversation"  # shown in place of the source "", for what was 
 @grouped
 def read(
     *,
-    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
+    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
@@ -68,6 +69,8 @@ def read(
     After an interruption, the same command goes on where the reading stopped. A file that the memory already holds is
     not read again.
     """
+    for file in files:
+        require_there(file, folder=False)
     when = parse_time(happened) if happened else None
     for file in files:
         pieces_of(file)  # a file that is no text is reported before a memory is made
@@ -91,7 +94,7 @@ def read(
 @grouped
 def rebuild(
     *,
-    old: Annotated[Path, typer.Argument(help="Folder of the old memory.", exists=True, file_okay=False)],
+    old: Annotated[Path, typer.Argument(help="Folder of the old memory.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     loading: Configured,
@@ -102,6 +105,7 @@ def rebuild(
     Every block is read again, and keeps its name, tags, role and time. After an interruption, the same command goes on
     where the rebuilding stopped.
     """
+    require_there(old, folder=True)
     with _attached(loading, model_for(memory, model), memory) as mm:
         report = mm.rebuild(old, progress=not as_json and sys.stderr.isatty())
     if as_json:
@@ -124,8 +128,6 @@ def ask(
             help="File of many questions, asked in one load of the model. Each line is a JSON object with question "
             "and, if needed, source, tags and answer. Each printed line is one too; `right` says whether the answer is "
             "in the text. Answers are greedy, by default of at most 64 tokens.",
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     model: KeptModel = "",
@@ -157,6 +159,8 @@ def ask(
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
+    if questions is not None:
+        require_there(questions, folder=False)
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)

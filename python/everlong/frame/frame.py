@@ -110,7 +110,8 @@ class Frame:
     def close(self) -> None:
         """Archive what is not archived yet, note where the frame stands, and take its hooks off the model.
 
-        Of a broken frame nothing is kept but what was archived before. In a fork of the process nothing is kept.
+        Of a broken frame nothing is kept but what was archived before. In a fork of the process, and where the memory's
+        folder is gone, nothing is kept.
         """
         try:
             if not self.steps.of_this_process:
@@ -118,7 +119,7 @@ class Frame:
             if self.steps.broken:
                 self.archive.let_arrive()
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
-            elif not self.memory.core.read_only:
+            elif not self.memory.core.read_only and not self.memory.is_gone:
                 self.end_of_text()
                 # Where nothing was added the old note stays: this config may have brought back less of what it names.
                 if not self._notes.up_to_date:

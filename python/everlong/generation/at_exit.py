@@ -35,9 +35,9 @@ def close_at_exit(model: _Closes) -> None:
 
 def _close_all() -> None:
     for model in list(_open):
-        try:
-            model.frame.steps.end_other_threads()
-            model._turns.end_for_good()
-            model.close()
-        except BaseException as error:  # the others are closed all the same
-            _LOGGER.warning("a MemoryModel was not closed when the interpreter ended: %s", error)
+        model.frame.steps.end_other_threads()
+        for last in (model._turns.end_for_good, model.close):
+            try:
+                last()
+            except BaseException as error:  # the rest is closed all the same
+                _LOGGER.warning("the end of the interpreter did not close all of a MemoryModel: %s", error)

@@ -6,19 +6,21 @@ import dataclasses
 import datetime
 import logging
 import os
+import warnings
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
-from everlong.errors import EverlongError, MemoryBusyError
+from everlong.errors import EverlongError, MemoryBusyError, MemoryGoneWarning
 from everlong.graph import MemoryGraph
 from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
 from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
+from everlong.paths import absolute
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -116,7 +118,7 @@ class Memory:
         eighth of `host_bytes`. For a folder that is a cache. For a memory in RAM it is all that the memory may hold
         (then CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
-        folder = None if path is None else _place(path)
+        folder = None if path is None else absolute(path)
         if folder is None:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
@@ -128,18 +130,18 @@ class Memory:
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Return whether there is a memory in folder `path`, whole or damaged."""
-        return os.path.exists(os.path.join(_place(path), "manifest.json"))
+        return os.path.exists(os.path.join(absolute(path), "manifest.json"))
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
         """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
-        folder = None if path is None else _place(path)
-        return cls(_core.Memory.import_file(_place(file), folder), folder)
+        folder = None if path is None else absolute(path)
+        return cls(_core.Memory.import_file(absolute(file), folder), folder)
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
         """Do as `verify(repair=True)`, for a memory that is too damaged to be opened."""
-        return VerifyReport.of(_core.Memory.repair(_place(path)))
+        return VerifyReport.of(_core.Memory.repair(absolute(path)))
 
     def begin_writing(self, writer: object) -> None:
         """Let `writer` alone go on with the stream, until `end_writing`. MemoryBusyError if another does.
@@ -205,8 +207,9 @@ class Memory:
     ) -> int:
         """Forget blocks by id, or those of a source, or older ones, or those of `where`. Return how many.
 
-        They are gone from every later read and search. `compact` frees their bytes. ValueError for a `where` that
-        leaves nothing out: to forget everything, give the ids of `blocks()`.
+        They are gone from every later read and search. `compact` frees their bytes. On a full disk they are freed at
+        once, and a message says how many. ValueError for a `where` that leaves nothing out: to forget everything, give
+        the ids of `blocks()`.
         """
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
@@ -218,8 +221,9 @@ class Memory:
         else:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
-        if ids:
-            self.core.blocks.forget(ids)
+        freed = self.core.blocks.forget(ids) if ids else 0
+        if freed > 0:
+            _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
         return len(ids)
 
     def flush(self) -> None:
@@ -227,7 +231,7 @@ class Memory:
         self.core.upkeep.flush()
 
     def compact(self) -> int:
-        """Remove what forgotten blocks left in every file. Return the bytes given back."""
+        """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk."""
         return self.core.upkeep.compact()
 
     def verify(self, repair: bool = False) -> VerifyReport:
@@ -236,13 +240,13 @@ class Memory:
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
-        folder = _place(path)
+        folder = absolute(path)
         self.core.upkeep.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
-        self.core.upkeep.export_file(_place(file))
+        self.core.upkeep.export_file(absolute(file))
 
     def stats(self) -> MemoryStats:
         """Return how much it holds, from the catalog. No payload is read."""
@@ -261,7 +265,8 @@ class Memory:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
 
         Raises what went wrong with a block since the last flush, once all is released. A fork of the process that
-        opened it keeps nothing of it, and takes nothing from that process.
+        opened it keeps nothing of it, and takes nothing from that process. Where the folder was removed or replaced
+        meanwhile, nothing is written, and MemoryGoneWarning says so.
         """
         if self._closed:
             return
@@ -271,6 +276,14 @@ class Memory:
             return
         try:
             self.log_messages()
+            if self.is_gone:
+                warnings.warn(
+                    f"the folder of memory '{self.path}' was removed or replaced while it was open: nothing was "
+                    "written there by close; for what it held open the folder where it is now, or a copy",
+                    MemoryGoneWarning,
+                    stacklevel=2,
+                )
+                return
             self.core.upkeep.flush()  # before the indexes are saved: a block that is lost cannot be made again
             try:
                 self.core.index.save()
@@ -278,6 +291,11 @@ class Memory:
                 _LOGGER.warning("indexes were not saved: %s", error)
         finally:
             self.core.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or replaced since it was opened for writing."""
+        return self.core.is_gone
 
     def log_messages(self) -> None:
         """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
@@ -308,8 +326,3 @@ def _block_of(info: _core.BlockInfo) -> Block:
         happened=None if happened is None else moment_of(happened),
         keyphrases=keyphrases_in(info.tags),
     )
-
-
-def _place(path: str | os.PathLike[str]) -> str:
-    """Return a path as the system takes it. A leading ~ is the user's home."""
-    return os.path.expanduser(os.fspath(path))

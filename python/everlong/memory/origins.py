@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
 from everlong.graph.own_tags import given_in, unreadable_in
+from everlong.paths import from_home
 
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
@@ -23,7 +23,7 @@ TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the mo
 
 def origin_of(place: str | os.PathLike[str]) -> str:
     """Return an origin as it is kept: a path from the root of the file system, a name as it is."""
-    return place if isinstance(place, str) else os.fsdecode(pathlib.Path(place).expanduser().resolve())
+    return place if isinstance(place, str) else os.fspath(from_home(place).resolve())
 
 
 def origin_tag(origin: str) -> str:

@@ -16,6 +16,7 @@ import torch
 
 import everlong._core as _core
 from everlong.memory.origins import origin_of
+from everlong.paths import from_home
 
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where earlier versions of everlong, before jobs, noted the one unfinished source
@@ -168,7 +169,7 @@ class Readings:
         self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
 
 
-def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
+def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
     """Return text as pieces, one after the other, with the name and path of its file; "" where there is no file.
 
     UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
@@ -181,11 +182,12 @@ def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterab
             )
         return [text], "", ""
     try:
-        if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8-sig")], _name_of(text), _path_of(text)
+        if isinstance(text, os.PathLike):
+            file = from_home(text)
+            return [file.read_text(encoding="utf-8-sig")], _name_of(file), _path_of(file)
         if hasattr(text, "read"):  # temporary files are file objects by that alone
-            file = getattr(text, "name", "")
-            return [text.read()], _name_of(file), _path_of(file)
+            named = getattr(text, "name", "")
+            return [text.read()], _name_of(named), _path_of(named)
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     return text, "", ""

@@ -12,7 +12,7 @@ from everlong.models.loading import (
     resolve,
 )
 
-MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops")
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops", "paths")
 
 __all__ = [
     "DEFAULT_MODEL",

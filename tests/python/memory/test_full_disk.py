@@ -1,0 +1,199 @@
+"""A disk that is full, as a small file system of its own: what frees room works there, whenever it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+import everlong
+from support import SMALL, changed, open_model, random_text
+from support.native import fill, manifest
+from support.processes import PROCESSES, tell_and_wait
+
+BOOK = random_text(20_000)
+
+
+@contextlib.contextmanager
+def disk_of(folder: Path, size: str) -> Iterator[None]:
+    """A file system of that size in the folder."""
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here, as by root: {mounted.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(params=["4m", "6m"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    with disk_of(tmp_path / "disk", request.param):
+        yield tmp_path / "disk"
+
+
+def fill_up(disk: Path) -> None:
+    """Leave no byte free."""
+    with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+
+
+def free(disk: Path) -> int:
+    said = os.statvfs(disk)
+    return said.f_bavail * said.f_frsize
+
+
+def read_until_full(mm: everlong.MemoryModel, source: str) -> str:
+    with pytest.raises(everlong.MemoryIOError) as told:
+        mm.read(BOOK, source=source)
+    return str(told.value)
+
+
+def text_of(mm: everlong.MemoryModel, source: str) -> str:
+    return "".join(mm.text(block.id) for block in mm.memory.blocks(source))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_memory_makes_room_for_itself(disk: Path, graph: bool, caplog: pytest.LogCaptureFixture) -> None:
+    with open_model(disk / "m", SMALL.changed(archive={"graph": graph})) as mm:
+        mm.read(BOOK[:300], source="small")
+        told = read_until_full(mm, "large")
+        kept = text_of(mm, "large")
+        assert re.search(rf"The memory keeps {len(kept):,} tokens of this text", told)
+        assert "forget" in told
+        assert BOOK.startswith(kept)
+        fill_up(disk)
+        with caplog.at_level(logging.WARNING, "everlong"):
+            assert mm.memory.forget(source="large") > 0
+        assert re.search(r"the disk was full: forgetting gave back [\d,]+ bytes", caplog.text)
+        assert free(disk) > 0
+        assert mm.memory.compact() >= 0
+        assert (mm.memory.blocks("large"), text_of(mm, "small")) == ([], BOOK[:300])
+        assert mm.memory.stats().dead_bytes == 0
+        assert mm.read(BOOK[300:600], source="again").tokens == 300
+        assert text_of(mm, "again") == BOOK[300:600]
+        assert mm.memory.verify().damage == ()
+    with open_model(disk / "m") as mm:
+        assert {block.source for block in mm.memory.blocks()} == {"small", "again"}
+        assert mm.memory.verify().damage == ()
+
+
+def test_compact_alone_makes_room_for_what_was_forgotten_before(disk: Path) -> None:
+    with open_model(disk / "m") as mm:
+        mm.read(BOOK[:1000], source="old")
+        mm.memory.forget(source="old")
+        mm.read(BOOK[:300], source="small")
+        fill_up(disk)
+        assert free(disk) == 0
+        assert mm.memory.compact() > 1000
+        assert free(disk) > 0
+        assert text_of(mm, "small") == BOOK[:300]
+        assert mm.memory.verify().damage == ()
+
+
+def test_a_memory_of_text_alone_forgets_on_a_full_disk(disk: Path) -> None:
+    """It has no payload that would make room: the reserve and the log must do."""
+    with open_model(disk / "m", changed(SMALL, recall_mode="text")) as mm:
+        for number in range(8):
+            mm.read(BOOK[1000 * number : 1000 * (number + 1)], source=f"s{number}")
+        fill_up(disk)
+        for number in range(8):
+            assert mm.memory.forget(source=f"s{number}") > 0
+        (disk / "ballast").unlink()
+        assert mm.memory.compact() >= 0
+        assert mm.memory.blocks() == []
+        assert mm.memory.verify().damage == ()
+
+
+def test_a_disk_that_was_full_when_the_memory_was_opened(disk: Path) -> None:
+    """There was no room for a reserve: it is taken once there is."""
+    with open_model(disk / "m") as mm:
+        mm.read(BOOK[:1500], source="book")
+    (disk / "m" / "reserve").unlink()
+    fill_up(disk)
+    with everlong.Memory.open(disk / "m") as memory:
+        assert not (disk / "m" / "reserve").exists()
+        shutil.rmtree(disk / "m" / "index")  # a user's own way to make room
+        assert memory.forget(source="book") > 0
+        memory.compact()
+        (disk / "ballast").unlink()
+        memory.compact()
+        assert (disk / "m" / "reserve").stat().st_blocks * 512 >= 256 * 1024
+        assert memory.blocks() == []
+
+
+def test_what_a_fork_shares_is_left_to_it(disk: Path) -> None:
+    with everlong.Memory.open(disk / "m", create=manifest()) as memory:
+        fill(memory.core, 40)
+        memory.flush()
+        with memory.fork(disk / "fork") as fork:
+            fill_up(disk)
+            assert memory.forget([1, 2, 3]) == 3
+            assert len(fork.blocks()) == 40
+            assert fork.verify().damage == ()
+            assert memory.verify().damage == ()
+        (disk / "ballast").unlink()
+        memory.compact()
+        assert [block.id for block in memory.blocks()] == list(range(4, 41))
+        assert memory.verify().damage == ()
+
+
+def make_room_until_killed(folder: Path, pipe: Connection) -> None:
+    logging.disable()
+    memory = everlong.Memory.open(folder)
+    fill_up(folder.parent)
+    pipe.send("begins")
+    forgotten = memory.forget(source="large")
+    pipe.send(forgotten)
+    memory.compact()
+    tell_and_wait(pipe, "compacted")
+
+
+@pytest.mark.slow
+def test_a_kill_while_room_is_made_loses_nothing_that_stays(tmp_path: Path) -> None:
+    """Killed anywhere: other sources are whole, and what was told as forgotten stays forgotten."""
+    random_delays = random.Random(5)
+    with disk_of(tmp_path / "disk", "8m"):
+        disk = tmp_path / "disk"
+        with open_model(disk / "m") as mm:
+            mm.read(BOOK[:600], source="small")
+            mm.read(BOOK[600:4000], source="large")
+            total = len(mm.memory.blocks("large"))
+        shutil.copytree(disk / "m", tmp_path / "whole")
+        for _ in range(24):
+            shutil.rmtree(disk / "m")
+            shutil.copytree(tmp_path / "whole", disk / "m")
+            here, there = PROCESSES.Pipe()
+            process = PROCESSES.Process(target=make_room_until_killed, args=(disk / "m", there))
+            process.start()
+            there.close()
+            assert here.recv() == "begins"
+            time.sleep(random_delays.random() * 0.03)
+            process.kill()
+            process.join()
+            told = []
+            with contextlib.suppress(EOFError):
+                while True:
+                    told.append(here.recv())
+            (disk / "ballast").unlink(missing_ok=True)
+            with everlong.Memory.open(disk / "m") as memory:
+                assert memory.verify().damage == ()
+                left = len(memory.blocks("large"))
+                assert left == 0 if told else 0 <= left <= total
+                assert sum(block.span[1] - block.span[0] for block in memory.blocks("small")) == 600
+                memory.forget(source="large")
+                memory.compact()
+                assert memory.verify().damage == ()
+                assert memory.stats().dead_bytes == 0
