@@ -33,10 +33,11 @@ Status RequireFree(const FilePath& folder, bool may_open_catalog) {
     return AlreadyExistsError("'" + (folder / name).string() +
                               "' is there already, and would be lost where a memory has a place of that name");
   };
-  for (const char* const ours : {kOwnFileFolder, kIndexFolder, kReserveFile}) {
+  for (const char* const ours : {kOwnFileFolder, kIndexFolder}) {
     if (IsTaken(folder / ours)) return taken(ours);
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
+  if (IsReserveForeign(folder)) return taken(kReserveFile);
   const FilePath catalog = folder / kCatalogFile;
   if (!may_open_catalog || !Exists(catalog) || CatalogFile::HoldsNothing(catalog)) {
     return OkStatus();
@@ -178,7 +179,12 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   // Read it once more under the lock: the last writer may have replaced it since.
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
-  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false)));
+  Result<std::unique_ptr<Catalog>> catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false));
+  if (catalog.status().code() == StatusCode::kIoError) {  // SQLite's own files need room, too
+    ReleaseReserve(folder);
+    catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false));
+  }
+  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, std::move(catalog));
   EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
   EVERLONG_ASSIGN_OR_RETURN(const int32_t newest, rooms.catalog->NewestSegment());
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));

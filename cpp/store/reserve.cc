@@ -4,6 +4,14 @@
 
 namespace everlong::store {
 
+bool IsReserveForeign(const FilePath& folder) {
+  const FilePath path = folder / kReserveFile;
+  const Result<FileKind> kind = KindOf(path);
+  if (!kind.ok() || *kind == FileKind::kNone) return !kind.ok();
+  const int64_t size = StampOf(path).size;
+  return *kind != FileKind::kFile || (size != 0 && size != kReserveBytes);
+}
+
 void KeepReserve(const FilePath& folder) {
   const FilePath path = folder / kReserveFile;
   const Result<int64_t> there = AllocatedBytes(path);

@@ -53,10 +53,11 @@ Result<int64_t> Store::MakeRoom() {
   queue_->Wait();
   const std::scoped_lock lock(write_mutex_);
   ReleaseReserve(*rooms_.folder);
-  Result<int64_t> freed = KeepLivePayload();
+  const Result<int64_t> freed = KeepLivePayload();
   // The log holds some pages several times. A reader may keep it.
   static_cast<void>(rooms_.catalog->file().EmptyLog());
-  return freed;
+  // A segment that a fork shares is copied, which a full disk refuses. The rest was given back.
+  return freed.status().code() == StatusCode::kIoError ? 0 : freed;
 }
 
 void Store::KeepReserve() {
@@ -67,7 +68,6 @@ Result<int64_t> Store::CompactLocked() {
   // Payload goes first: its room lets a full disk take the change of the catalog. A forgotten block is never read, so a
   // crash in between, which leaves its rows, loses nothing.
   const Result<int64_t> freed = KeepLivePayload();
-  // A segment that a fork shares is copied, which a full disk refuses. The rest was given back.
   if (!freed.ok() && freed.status().code() != StatusCode::kIoError) return freed;
   Status dropped = rooms_.catalog->DropForgotten();
   if (dropped.code() == StatusCode::kIoError && rooms_.folder) {

@@ -194,6 +194,12 @@ class ResidentCache(Cache):
         self.sin[self.end : last] = sin
         self.end = last
 
+    def take_back(self, first: int) -> None:
+        """Take the tokens from slot `first` on out again. NaN must not stay: some attention reads unused slots, too."""
+        self.k[:, :, first : self.end].zero_()
+        self.v[:, :, first : self.end].zero_()
+        self.end = first
+
     def not_finite(self, first: int) -> torch.Tensor | None:
         """Return which tokens from slot `first` on have NaN or inf, bool [L, tokens]; None: none has.
 

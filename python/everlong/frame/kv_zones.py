@@ -74,7 +74,7 @@ class KvZones(Zones):
             logits = self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
             self._require_finite(chunk, end)
         except NotFiniteError:
-            cache.end = end
+            cache.take_back(end)
             if own is not None:
                 cache.own.restore(own)
             self._stream.steps.broken = own is None

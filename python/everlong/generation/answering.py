@@ -129,7 +129,7 @@ class Answering:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
-        whole = False
+        ended = False
         try:
             self._answering = (pages,)
             self._frame.clear_recalled()
@@ -156,11 +156,11 @@ class Answering:
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
                 yield token
-            whole = True
+            ended = True
         finally:
             self._answering = ()
             # An answer that was ended asks nobody for a folder that is gone: `close` says so.
-            if self._frame.can_note and (whole or not self._frame.memory.is_gone):
+            if self._frame.can_note and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()
 
     def _wants(self, prompt: Prompt) -> bool:

@@ -151,7 +151,8 @@ def _seconds(moment: Any) -> float:
         if isinstance(moment, datetime.date):
             return datetime.datetime.combine(moment, datetime.time()).timestamp()
         if isinstance(moment, numbers.Real) and not isinstance(moment, bool):
-            return int(moment) if isinstance(moment, numbers.Integral) else float(moment)
+            number = float(moment)
+            return int(moment) if isinstance(moment, numbers.Integral) else number
     except (OverflowError, OSError, ValueError):
         return math.nan
     raise TypeError(

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 import everlong
-from support import SMALL, changed, open_model, random_text
+from support import SMALL, byte_tokenizer, open_model, random_text, tiny_text_model
 from support.native import fill, manifest
 from support.processes import PROCESSES, tell_and_wait
+from support.text_alone import TEXT_ALONE_MEMORY
 
 BOOK = random_text(20_000)
 
@@ -105,7 +106,7 @@ def test_compact_alone_makes_room_for_what_was_forgotten_before(disk: Path) -> N
 
 def test_a_memory_of_text_alone_forgets_on_a_full_disk(disk: Path) -> None:
     """It has no payload that would make room: the reserve and the log must do."""
-    with open_model(disk / "m", changed(SMALL, recall_mode="text")) as mm:
+    with everlong.MemoryModel(tiny_text_model("gpt2"), byte_tokenizer(), disk / "m", TEXT_ALONE_MEMORY) as mm:
         for number in range(8):
             mm.read(BOOK[1000 * number : 1000 * (number + 1)], source=f"s{number}")
         fill_up(disk)
@@ -117,18 +118,26 @@ def test_a_memory_of_text_alone_forgets_on_a_full_disk(disk: Path) -> None:
         assert mm.memory.verify().damage == ()
 
 
-def test_a_disk_that_was_full_when_the_memory_was_opened(disk: Path) -> None:
-    """There was no room for a reserve: it is taken once there is."""
+def test_a_memory_is_opened_on_a_full_disk(disk: Path) -> None:
+    with open_model(disk / "m") as mm:
+        mm.read(BOOK[:1500], source="book")
+    fill_up(disk)
+    with everlong.Memory.open(disk / "m") as memory:
+        assert memory.forget(source="book") > 0
+        memory.compact()
+        assert memory.blocks() == []
+    assert (disk / "m" / "reserve").exists()
+
+
+def test_a_reserve_is_taken_once_there_is_room(disk: Path) -> None:
     with open_model(disk / "m") as mm:
         mm.read(BOOK[:1500], source="book")
     (disk / "m" / "reserve").unlink()
     fill_up(disk)
+    os.truncate(disk / "ballast", (disk / "ballast").stat().st_size - 128 * 1024)  # too little for one
     with everlong.Memory.open(disk / "m") as memory:
         assert not (disk / "m" / "reserve").exists()
-        shutil.rmtree(disk / "m" / "index")  # a user's own way to make room
         assert memory.forget(source="book") > 0
-        memory.compact()
-        (disk / "ballast").unlink()
         memory.compact()
         assert (disk / "m" / "reserve").stat().st_blocks * 512 >= 256 * 1024
         assert memory.blocks() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,9 +148,8 @@ def test_a_command_takes_what_a_shell_left(home: Path, written: str) -> None:
         mm.read(TEXT, source="book")
     if written.startswith("--"):
         asked = everlong_command("ask", written, "--questions", "~/questions.jsonl", "--json")
-        assert "file" in asked.stderr
-        assert str(home / "questions.jsonl").split("/")[-1] in asked.stderr.replace("\n", "")
         assert asked.returncode == 2
+        assert "/questions.jsonl'doesnotexist" in re.sub(r"[\s│]", "", asked.stderr)
     else:
         shown = everlong_command("inspect", written)
         assert (shown.returncode, shown.stderr) == (0, "")
