@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 class Application(typer.Typer):
     """Commands whose paths may begin with ~, as in `--memory=~/library`, where a shell leaves it."""
 
-    def command(self, *args: Any, **named: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def command(  # type: ignore[override]  # it hands on whatever it is given
+        self, *args: Any, **named: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         register = super().command(*args, **named)
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -429,7 +429,7 @@ def inspect(
 
 
 def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
-    from everlong.graph.own_tags import unreadable_in
+    from everlong.memory.origins import unreadable_in
 
     geometry, stats, say = report["geometry"], report["stats"], line_by_line(console)
     text_alone = geometry["layers"] == 0

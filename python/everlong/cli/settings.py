@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from everlong.paths import from_home
-
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
@@ -22,7 +20,7 @@ def memory_settings(given: Iterable[str]) -> list[str]:
     for text in given:
         path = pathlib.Path(text)
         if "=" not in text and path.suffix in (".json", ".toml"):
-            settings += _by_group(_load(from_home(path)))
+            settings += _by_group(_load(path.expanduser()))
         else:
             settings.append(text)
     return settings

@@ -100,8 +100,8 @@ class KvZones(Zones):
         remedy = "load the model in bfloat16 or float32" if served.dtype == torch.float16 else "check its weights"
         raise NotFiniteError(
             f"layer {served.archived[at]} computed a key or value that is not finite, for token "
-            f"{self._stream.os.stream_end + token} of the stream (id {int(chunk.ids[token])}). The model is in {dtype}, "
-            f"where numbers may overflow: {remedy}. What was computed with it is not kept; what came before stays"
+            f"{self._stream.os.stream_end + token} of the stream (id {int(chunk.ids[token])}). The model is in "
+            f"{dtype}, where numbers may overflow: {remedy}. Nothing that was computed with it is kept"
         )
 
     @contextlib.contextmanager

@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in, unreadable_in
+from everlong.graph.own_tags import given_in
+from everlong.graph.own_tags import unreadable_in as unreadable_in  # for the command line, too
 from everlong.paths import from_home
 
 _OWN = _core.OWN_TAG

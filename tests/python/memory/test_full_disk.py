@@ -1,17 +1,16 @@
-"""A disk that is full, as a small file system of its own: what frees room works there, whenever it is killed."""
+"""A disk that is full, as a small file system of its own: what frees room works there.
+
+That it may be killed at any moment is shown by tests/cpp/os_full_disk_crash_test.cc.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-import random
 import re
-import shutil
 import subprocess
-import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ import pytest
 import everlong
 from support import SMALL, byte_tokenizer, open_model, random_text, tiny_text_model
 from support.native import fill, manifest
-from support.processes import PROCESSES, tell_and_wait
 from support.text_alone import TEXT_ALONE_MEMORY
 
 BOOK = random_text(20_000)
@@ -157,52 +155,3 @@ def test_what_a_fork_shares_is_left_to_it(disk: Path) -> None:
         memory.compact()
         assert [block.id for block in memory.blocks()] == list(range(4, 41))
         assert memory.verify().damage == ()
-
-
-def make_room_until_killed(folder: Path, pipe: Connection) -> None:
-    logging.disable()
-    memory = everlong.Memory.open(folder)
-    fill_up(folder.parent)
-    pipe.send("begins")
-    forgotten = memory.forget(source="large")
-    pipe.send(forgotten)
-    memory.compact()
-    tell_and_wait(pipe, "compacted")
-
-
-@pytest.mark.slow
-def test_a_kill_while_room_is_made_loses_nothing_that_stays(tmp_path: Path) -> None:
-    """Killed anywhere: other sources are whole, and what was told as forgotten stays forgotten."""
-    random_delays = random.Random(5)
-    with disk_of(tmp_path / "disk", "8m"):
-        disk = tmp_path / "disk"
-        with open_model(disk / "m") as mm:
-            mm.read(BOOK[:600], source="small")
-            mm.read(BOOK[600:4000], source="large")
-            total = len(mm.memory.blocks("large"))
-        shutil.copytree(disk / "m", tmp_path / "whole")
-        for _ in range(24):
-            shutil.rmtree(disk / "m")
-            shutil.copytree(tmp_path / "whole", disk / "m")
-            here, there = PROCESSES.Pipe()
-            process = PROCESSES.Process(target=make_room_until_killed, args=(disk / "m", there))
-            process.start()
-            there.close()
-            assert here.recv() == "begins"
-            time.sleep(random_delays.random() * 0.03)
-            process.kill()
-            process.join()
-            told = []
-            with contextlib.suppress(EOFError):
-                while True:
-                    told.append(here.recv())
-            (disk / "ballast").unlink(missing_ok=True)
-            with everlong.Memory.open(disk / "m") as memory:
-                assert memory.verify().damage == ()
-                left = len(memory.blocks("large"))
-                assert left == 0 if told else 0 <= left <= total
-                assert sum(block.span[1] - block.span[0] for block in memory.blocks("small")) == 600
-                memory.forget(source="large")
-                memory.compact()
-                assert memory.verify().damage == ()
-                assert memory.stats().dead_bytes == 0
