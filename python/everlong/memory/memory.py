@@ -278,8 +278,8 @@ class Memory:
             self.log_messages()
             if self.is_gone:
                 warnings.warn(
-                    f"the folder of memory '{self.path}' was removed or replaced while it was open: nothing was "
-                    "written there by close; for what it held open the folder where it is now, or a copy",
+                    f"the folder of memory '{self.path}' was removed or replaced while it was open: close wrote "
+                    "nothing there; if it was moved, open it where it is now",
                     MemoryGoneWarning,
                     stacklevel=2,
                 )

@@ -155,3 +155,34 @@ def test_what_a_fork_shares_is_left_to_it(disk: Path) -> None:
         memory.compact()
         assert [block.id for block in memory.blocks()] == list(range(4, 41))
         assert memory.verify().damage == ()
+
+
+def test_a_reserve_is_kept_beside_the_memory_and_counts_for_nothing(tmp_path: Path) -> None:
+    with everlong.Memory.open(tmp_path / "m", create=manifest()) as memory:
+        fill(memory.core)
+        assert (tmp_path / "m" / "reserve").stat().st_blocks * 512 >= 256 * 1024
+        (tmp_path / "m" / "reserve").write_bytes(b"anything")
+        assert memory.verify().damage == ()
+        memory.fork(tmp_path / "fork").close()
+        memory.compact()
+    for name in ("m", "fork"):
+        assert (tmp_path / name / "reserve").stat().st_blocks * 512 >= 256 * 1024
+        (tmp_path / name / "reserve").unlink()
+        with everlong.Memory.open(tmp_path / name, read_only=True) as memory:
+            assert len(memory.blocks()) == 8
+        assert not (tmp_path / name / "reserve").exists()
+
+
+def test_what_another_keeps_under_that_name_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "reserve").write_text("mine")
+    with pytest.raises(everlong.MemoryExistsError, match="reserve"):
+        everlong.Memory.open(tmp_path / "m", create=manifest())
+    assert (tmp_path / "m" / "reserve").read_text() == "mine"
+    (tmp_path / "mine").write_text("mine")
+    everlong.Memory.open(tmp_path / "other", create=manifest()).close()
+    (tmp_path / "other" / "reserve").unlink()
+    (tmp_path / "other" / "reserve").symlink_to(tmp_path / "mine")
+    with everlong.Memory.open(tmp_path / "other") as memory:
+        memory.compact()
+    assert (tmp_path / "mine").read_text() == "mine"
