@@ -56,6 +56,21 @@ class Buffers:
         """Return the bytes of the buffers, constant from construction on. `frame/budget.py` counts the rest, too."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
 
+    def not_finite(self, first: int, last: int) -> torch.Tensor | None:
+        """Return which tokens of slots [first, last) have NaN or inf, bool [L, tokens]; None: none has.
+
+        It waits for the device.
+        """
+        new = [x[:, :, first:last] for x in (self.k, self.v)]
+        if torch.stack([x.abs().amax() for x in new]).isfinite().all():  # one wait for both
+            return None
+        return ~torch.stack([x.isfinite().all(dim=3).all(dim=1) for x in new]).all(dim=0)
+
+    def empty(self, first: int, last: int) -> None:
+        """Empty slots that are not in use. NaN must not stay there: some attention reads them, too."""
+        for x in (self.k, self.v):
+            x[:, :, first:last].zero_()
+
     def archive(
         self,
         first_slot: int,

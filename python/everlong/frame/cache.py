@@ -194,22 +194,6 @@ class ResidentCache(Cache):
         self.sin[self.end : last] = sin
         self.end = last
 
-    def take_back(self, first: int) -> None:
-        """Take the tokens from slot `first` on out again. NaN must not stay: some attention reads unused slots, too."""
-        self.k[:, :, first : self.end].zero_()
-        self.v[:, :, first : self.end].zero_()
-        self.end = first
-
-    def not_finite(self, first: int) -> torch.Tensor | None:
-        """Return which tokens from slot `first` on have NaN or inf, bool [L, tokens]; None: none has.
-
-        It waits for the device.
-        """
-        new = [x[:, :, first : self.end] for x in (self.k, self.v)]
-        if torch.stack([x.abs().amax() for x in new]).isfinite().all():  # one wait for both
-            return None
-        return ~torch.stack([x.isfinite().all(dim=3).all(dim=1) for x in new]).all(dim=0)
-
     def slot_of(self, stream_token: int, rolling_begin: int) -> int:
         """Return the slot of a resident token of the stream: a sink, or one in rolling."""
         if stream_token >= rolling_begin:

@@ -74,7 +74,8 @@ class KvZones(Zones):
             logits = self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
             self._require_finite(chunk, end)
         except NotFiniteError:
-            cache.take_back(end)
+            cache.buffers.empty(end, cache.end)
+            cache.end = end
             if own is not None:
                 cache.own.restore(own)
             self._stream.steps.broken = own is None
@@ -90,7 +91,7 @@ class KvZones(Zones):
 
         All that came behind it would be wrong as well, and no archive takes it.
         """
-        wrong = self.cache.not_finite(end)
+        wrong = self.cache.buffers.not_finite(end, self.cache.end)
         if wrong is None:
             return
         served = self._served
