@@ -74,6 +74,15 @@ def test_sixteen_bits_that_overflow_are_told_as_such(value: float) -> None:
         mm.read(TEXT + BAD)
 
 
+def test_a_model_that_computes_nothing_finite_is_refused_when_a_memory_is_made() -> None:
+    model = spoiled("llama", "default", 0.0, torch.float16)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.input_layernorm.weight.fill_(60000)
+    with pytest.raises(everlong.EverlongError, match="float16"):
+        everlong.MemoryModel(model, byte_tokenizer(), None, SMALL)
+
+
 def test_a_state_that_is_not_copied_for_one_token_breaks_the_frame_and_is_as_before_when_opened_again(
     tmp_path: Path,
 ) -> None:
