@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -17,8 +18,8 @@ import numpy as np
 from everlong.graph.own_tags import moment_of
 from everlong.memory.origins import origin_of, origin_tag
 
-# A moment, a day (its midnight), a time ago, seconds since 1970, or text that `parse_time` reads. NumPy's scalars of
-# these kinds are taken, too.
+# A moment, a day (its midnight), a time ago, seconds since 1970, or text in ISO 8601. NumPy's scalars of these kinds
+# are taken, too.
 Time = datetime.datetime | datetime.date | datetime.timedelta | float | str
 
 # What text was to a memory: read into it, asked of it, or said in answer.
@@ -47,7 +48,7 @@ class Where:
     question is no evidence for its own answer, and answers count less than what was read. `role=("read", "said")` gives
     both the same weight, as a conversation wants it. `role="asked"` finds earlier questions. A time is a datetime
     (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), seconds since 1970, or
-    text (`parse_time`). TypeError for what is no name or time. ValueError for a time that no datetime holds, for an
+    text in ISO 8601. TypeError for what is no name or time. ValueError for a time that no datetime holds, for an
     empty list, which chooses nothing, for an empty tag, and for another role.
     """
 
@@ -122,7 +123,7 @@ def require_where(where: object) -> None:
 def seconds(moment: Time | None) -> float | None:
     """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time.
 
-    TypeError for what is no time. ValueError for a time that no datetime holds, and for text that says none.
+    TypeError for what is no time. ValueError for a time that no datetime holds.
     """
     if moment is None:
         return None
@@ -142,7 +143,8 @@ def _seconds(moment: Any) -> float:
         unit = "datetime64[us]" if isinstance(moment, np.datetime64) else "timedelta64[us]"
         return math.nan if np.isnat(moment) else _seconds(moment.astype(unit).item())
     if isinstance(moment, str):
-        return _seconds(parse_time(moment))
+        with contextlib.suppress(ValueError):
+            moment = datetime.datetime.fromisoformat(moment)
     try:
         if isinstance(moment, datetime.timedelta):
             return time.time() - moment.total_seconds()
@@ -157,7 +159,7 @@ def _seconds(moment: Any) -> float:
         return math.nan
     raise TypeError(
         f"{moment!r} is no time: expected a datetime, a date, a timedelta, seconds since 1970, or ISO 8601 text such "
-        "as '2026-11-21T14:00'"
+        "as '2026-11-21T14:00'; everlong.memory.where.parse_time reads typed times, such as 7d"
     )
 
 

@@ -37,7 +37,7 @@ SAID = [
     NOON.isoformat(),
     "2024-05-03T12:00Z",
 ]
-NO_TIME = [True, False, np.True_, b"2024", [2024], {}, object(), 1j]
+NO_TIME = [True, False, np.True_, b"2024", [2024], {}, object(), 1j, "yesterday", "7d", ""]
 OUT_OF_RANGE = [
     math.nan,
     math.inf,
@@ -51,8 +51,6 @@ OUT_OF_RANGE = [
     np.datetime64("NaT"),
     np.timedelta64("NaT"),
     np.datetime64("20000-01-01"),
-    "yesterday",
-    "",
 ]
 
 
