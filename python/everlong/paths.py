@@ -9,14 +9,16 @@ import pathlib
 def from_home(path: str | bytes | os.PathLike[str]) -> pathlib.Path:
     """Return a path with the user's home in place of a leading ~. Bytes that are no UTF-8 stay what they are.
 
-    TypeError for what is no path. ValueError for an empty one, and where there is no such home.
+    TypeError for what is no path. ValueError for one that no system can have, and where there is no such home.
     """
     try:
         given = os.fsdecode(path)
     except TypeError:
-        raise TypeError(f"{path!r} is no path: expected a str, or a pathlib.Path") from None
-    if not given:
-        raise ValueError("the path is empty: name a file or a folder; '.' is the current folder")
+        raise TypeError(f"the path is {path!r} ({type(path).__name__}): expected a str or a pathlib.Path") from None
+    if not given.strip():
+        raise ValueError(f"the path {given!r} is empty: expected a folder's or file's name, or None for RAM alone")
+    if "\0" in given:
+        raise ValueError(f"the path {given!r} has a zero byte, which no path may have")
     expanded = os.path.expanduser(given)
     if given.startswith("~") and expanded == given and not os.path.lexists(given):
         raise ValueError(f"{given!r}: there is no such home folder; './{given}' is a name in the current folder")
