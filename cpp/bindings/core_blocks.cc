@@ -168,9 +168,14 @@ void BindInfo(py::module_& module) {
       .def_readonly("id", &BlockInfo::id)
       .def_readonly("stream", &BlockInfo::stream)
       .def_readonly("sink_tokens", &BlockInfo::sink_tokens)
-      .def_readonly("source", &BlockInfo::source)
+      .def_property_readonly("source", [](const BlockInfo& self) { return TextOf(self.source); })
       .def_readonly("created_at", &BlockInfo::created_at)
-      .def_readonly("tags", &BlockInfo::tags)
+      .def_property_readonly("tags",
+                             [](const BlockInfo& self) {
+                               py::typing::List<py::str> tags;
+                               for (const std::string& tag : self.tags) tags.append(TextOf(tag));
+                               return tags;
+                             })
       .def_readonly("pages", &BlockInfo::pages)
       .def_readonly("payload_bytes", &BlockInfo::payload_bytes)
       .def_property_readonly(
@@ -199,7 +204,14 @@ A tag that it has is not added. MemoryNotFoundError for a block that is not here
 
 What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more).
 ValueError where one does not fit, and then none is stored.)")
-      .def("forget", Method(&os::Blocks::Forget), py::arg("blocks"));
+      .def(
+          "forget",
+          [](const BlocksHandle& self, const std::vector<int64_t>& blocks) {
+            int64_t freed = 0;
+            RaiseIfError(self.Call([&](os::Blocks& of) { return of.Forget(blocks, &freed); }));
+            return freed;
+          },
+          py::arg("blocks"), "Forget blocks. Return the bytes that were given back at once: 0 but on a full disk.");
 }
 
 // Bind what reads them.

@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
 #include <array>
@@ -83,8 +84,8 @@ std::unique_ptr<ListsHandle> Dnii(int32_t dimension, const std::string& metric, 
 }
 
 template <class Handle, class Index>
-std::unique_ptr<Handle> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::string& file) {
-  return std::make_unique<Handle>(ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); })));
+std::unique_ptr<Handle> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::filesystem::path& file) {
+  return std::make_unique<Handle>(ValueOrRaise(Unlocked([&] { return load(file); })));
 }
 
 // Return [values.size() / dimension, dimension].
@@ -159,7 +160,7 @@ Thread-safe as every VectorIndex. set_router and set_terms count as writers.)")
       .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
            py::arg("rescored"), py::arg("exact_below"))
       .def_static(
-          "load", [](const std::string& file) { return Loaded<ListsHandle>(index::LoadNeuralInvertedIndex, file); },
+          "load", [](const std::filesystem::path& file) { return Loaded<ListsHandle>(index::LoadNeuralInvertedIndex, file); },
           py::arg("file"))
       .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
       .def(
@@ -212,10 +213,10 @@ Thread-safe: searches run beside each other and beside one writer. add and remov
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
       .def_static(
-          "load_flat", [](const std::string& file) { return Loaded<IndexHandle>(index::LoadFlatIndex, file); },
+          "load_flat", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadFlatIndex, file); },
           py::arg("file"))
       .def_static(
-          "load_hnsw", [](const std::string& file) { return Loaded<IndexHandle>(index::LoadHnswIndex, file); },
+          "load_hnsw", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadHnswIndex, file); },
           py::arg("file"))
       .def(
           "add",
@@ -236,8 +237,8 @@ Thread-safe: searches run beside each other and beside one writer. add and remov
            "Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.")
       .def(
           "save",
-          [](const IndexHandle& self, const std::string& file) {
-            RaiseIfError(self.Call([&](VectorIndex& index) { return index.Save(std::filesystem::path(file)); }));
+          [](const IndexHandle& self, const std::filesystem::path& file) {
+            RaiseIfError(self.Call([&](VectorIndex& index) { return index.Save(file); }));
           },
           py::arg("file"))
       .def_property_readonly("dimension", &IndexHandle::dimension)

@@ -66,10 +66,6 @@ template <class T>
 struct FromPython<std::span<const T>> {
   using Type = std::vector<T>;
 };
-template <>
-struct FromPython<const std::filesystem::path&> {
-  using Type = std::string;
-};
 
 // Return a method of an object for Python. It runs without the GIL, and raises its error.
 template <class Object, class Return, class... Arguments>

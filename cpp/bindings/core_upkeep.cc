@@ -1,5 +1,6 @@
 // memory.upkeep: what keeps a memory whole, small and safe elsewhere (everlong/os/upkeep.h).
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include "core_bindings.h"
 #include "core_memory.h"

@@ -366,7 +366,20 @@ int64_t CatalogFile::RamBytes() {
 Status CatalogFile::Rewrite() {
   const std::scoped_lock lock(mutex_);
   if (file_.path().empty()) return OkStatus();
-  EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  if (Status rewritten = database_.Execute("VACUUM"); !rewritten.ok()) {
+    // A full disk may have room for it once the log is empty.
+    if (rewritten.code() != StatusCode::kIoError || !EmptyLogLocked().ok()) return rewritten;
+    EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  }
+  return EmptyLogLocked();
+}
+
+Status CatalogFile::EmptyLog() {
+  const std::scoped_lock lock(mutex_);
+  return EmptyLogLocked();
+}
+
+Status CatalogFile::EmptyLogLocked() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t busy, SelectNumber(database_, "PRAGMA wal_checkpoint(TRUNCATE)"));
   if (busy == 0) return OkStatus();
   return BusyError("'" + database_.name() + "': a reader kept the log in use, forgotten rows are still in it: again");

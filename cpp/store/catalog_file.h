@@ -50,6 +50,8 @@ class CatalogFile {
   Status SetCacheBytes(int64_t bytes);
   // Return the RAM that it takes: all pages of a catalog in RAM, else SQLite's cache.
   [[nodiscard]] int64_t RamBytes();
+  // Bring the log's changes into the file, and empty it. kBusy while a reader uses it.
+  Status EmptyLog();
   // Copy this catalog, as it is now, to `file`, which must not exist. Durable on return.
   Status Snapshot(const FilePath& file);
 
@@ -70,6 +72,7 @@ class CatalogFile {
   explicit CatalogFile(Database database, FilePath file = {}, bool read_only = false)
       : database_(std::move(database)), file_(std::move(file)), read_only_(read_only) {}
   static State Look(const FilePath& file);
+  Status EmptyLogLocked();
   Status OpenForReading();
   Status Refresh();
   // Check that it is a catalog, with SQLite's check of its structure.

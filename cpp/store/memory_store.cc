@@ -8,6 +8,7 @@
 #include "everlong/base/out_of_memory.h"
 #include "everlong/store/free_ram.h"
 #include "manifest_file.h"
+#include "reserve.h"
 #include "store.h"
 
 namespace everlong::store {
@@ -36,6 +37,7 @@ Status RequireFree(const FilePath& folder, bool may_open_catalog) {
     if (IsTaken(folder / ours)) return taken(ours);
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
+  if (IsReserveForeign(folder)) return taken(kReserveFile);
   const FilePath catalog = folder / kCatalogFile;
   if (!may_open_catalog || !Exists(catalog) || CatalogFile::HoldsNothing(catalog)) {
     return OkStatus();
@@ -123,6 +125,7 @@ Status Store::FinishMaking() {
   // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
+  KeepReserve();
   return OkStatus();
 }
 
@@ -181,7 +184,12 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
     EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
   }
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
-  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), host));
+  Result<std::unique_ptr<Catalog>> catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), host);
+  if (catalog.status().code() == StatusCode::kIoError) {  // SQLite's own files need room, too
+    ReleaseReserve(folder);
+    catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), host);
+  }
+  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, std::move(catalog));
   EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
   EVERLONG_ASSIGN_OR_RETURN(const int32_t newest, rooms.catalog->NewestSegment());
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
@@ -193,6 +201,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   auto store = std::make_unique<Store>(std::move(rooms));
   EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
   EVERLONG_RETURN_IF_ERROR(store->Migrate());
+  store->KeepReserve();
   return std::unique_ptr<MemoryStore>(std::move(store));
 }
 

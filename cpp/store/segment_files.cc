@@ -220,13 +220,16 @@ Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
   EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());  // they hold bytes that counted once
   EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  Status failed;  // the first; the other files give back theirs all the same
   for (const auto& [number, path] : files) {
     EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDWR, Names::kAny));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, path));
     const auto ranges = live.find(number);
-    EVERLONG_RETURN_IF_ERROR(ranges == live.end() ? Remove(number, file, links > 1)
-                                                  : EraseOutside(number, file, links > 1, ranges->second));
+    const Status erased =
+        ranges == live.end() ? Remove(number, file, links > 1) : EraseOutside(number, file, links > 1, ranges->second);
+    if (failed.ok()) failed = erased;
   }
+  EVERLONG_RETURN_IF_ERROR(failed);
   EVERLONG_RETURN_IF_ERROR(SyncFolder(folder_));
   Reopen();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t after, Bytes());

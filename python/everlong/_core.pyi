@@ -182,7 +182,9 @@ class Blocks:
         ValueError where one does not fit, and then none is stored.
         """
 
-    def forget(self, blocks: Sequence[int]) -> None: ...
+    def forget(self, blocks: Sequence[int]) -> int:
+        """Forget blocks. Return the bytes that were given back at once: 0 but on a full disk."""
+
     def tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8."""
 
@@ -859,6 +861,10 @@ class Memory:
     def file(self, name: str) -> bytes | None: ...
     @property
     def read_only(self) -> bool: ...
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or replaced since it was opened for writing."""
+
     def close(self) -> None:
         """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 

@@ -63,12 +63,23 @@ class MemoryIOError(EverlongError, OSError):
     """The operating system refused a read or a write. The message names path and cause."""
 
 
+class MemoryGoneWarning(UserWarning):
+    """The folder of an open memory was removed or replaced. Nothing is written there any more."""
+
+
 class ClosedError(EverlongError):
     """The memory or model was closed, or is that of the process of which this one is a fork."""
 
 
 class BrokenFrameError(EverlongError):
     """An error cut a step of a MemoryModel's frame short. Close it, and another one goes on."""
+
+
+class NotFiniteError(EverlongError, ArithmeticError):
+    """The model computed a key or value that is NaN or infinite. The message names layer, token and dtype.
+
+    Nothing of the tokens that were computed with it is kept.
+    """
 
 
 class UnsupportedModelError(EverlongError):

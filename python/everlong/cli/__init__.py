@@ -22,6 +22,7 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "part_list",
+    "paths",
     "pictures",
     "retrieval",
     "settings",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
@@ -9,7 +10,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +21,45 @@ from everlong.cli.stopping import Commands
 from everlong.cli.version import print_version
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
+from everlong.paths import from_home
 from everlong.text.terminal import say, shown
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+class Application(typer.Typer):
+    """Commands whose paths may begin with ~, as in `--memory=~/library`, where a shell leaves it."""
+
+    def command(  # type: ignore[override]  # it hands on whatever it is given
+        self, *args: Any, **named: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        register = super().command(*args, **named)
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def call(**given: Any) -> Any:
+                return function(**{name: _from_home(value) for name, value in given.items()})
+
+            register(call)
+            return function
+
+        return add
+
+
+def _from_home(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_home(one) for one in value]
+    return from_home(value) if isinstance(value, Path) else value
+
+
+def require_there(path: Path, *, folder: bool) -> None:
+    """Refuse a file or folder of the command line that is not there."""
+    if not (path.is_dir() if folder else path.exists() and not path.is_dir()):
+        raise typer.BadParameter(f"{'folder' if folder else 'file'} '{path}' does not exist")
+
+
+app = Application(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from everlong.cli.app import (
     DEFAULT_MODEL,
+    Application,
     ChatTemplateKwargs,
     Json,
     app,
@@ -62,7 +63,7 @@ def _suite_command(name: str) -> Any:
     return typer.main.get_command(only)
 
 
-eval_app = typer.Typer(
+eval_app = Application(
     cls=_Suites, no_args_is_help=True, help="Measure a memory: suites of tasks against baselines, perplexity, parts."
 )
 app.add_typer(eval_app, name="eval")

@@ -28,6 +28,7 @@ from everlong.cli.app import (
     parse_chat_template_kwargs,
     print_json,
     print_json_line,
+    require_there,
     set_config,
     starting,
 )
@@ -51,7 +52,7 @@ _CONVERSATION = "conversation"  # shown in place of the source "", for what was 
 @grouped
 def read(
     *,
-    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
+    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
@@ -71,6 +72,8 @@ def read(
     from everlong.memory.given_text import pieces_of
     from everlong.memory.where import parse_time
 
+    for file in files:
+        require_there(file, folder=False)
     when = parse_time(happened) if happened else None
     for file in files:
         pieces_of(file)  # a file that is no text is reported before a memory is made
@@ -97,7 +100,7 @@ def read(
 @grouped
 def rebuild(
     *,
-    old: Annotated[Path, typer.Argument(help="Folder of the old memory.", exists=True, file_okay=False)],
+    old: Annotated[Path, typer.Argument(help="Folder of the old memory.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     loading: Configured,
@@ -108,6 +111,7 @@ def rebuild(
     Every block is read again, and keeps its name, tags, role and time. After an interruption, the same command goes on
     where the rebuilding stopped.
     """
+    require_there(old, folder=True)
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
     with _attached(loading, named, memory) as mm:
@@ -132,8 +136,6 @@ def ask(
             help="File of many questions, asked in one load of the model. Each line is a JSON object with question "
             "and, if needed, source, tags and answer. Each printed line is one too; `right` says whether the answer is "
             "in the text. Answers are greedy, by default of at most 64 tokens.",
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     model: KeptModel = "",
@@ -165,6 +167,8 @@ def ask(
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
+    if questions is not None:
+        require_there(questions, folder=False)
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)
@@ -451,6 +455,8 @@ def inspect(
 
 
 def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
+    from everlong.memory.origins import unreadable_in
+
     geometry, stats = report["geometry"], report["stats"]
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
@@ -484,4 +490,5 @@ def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
         say(
             f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
+            + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))
         )

@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json, starting
+from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
 from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console
 
-train_app = typer.Typer(
+train_app = Application(
     cls=TrainedParts, no_args_is_help=True, help="Train a pack: the learned parts of a memory for a model."
 )
 app.add_typer(train_app, name="train")

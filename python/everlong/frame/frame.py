@@ -114,13 +114,16 @@ class Frame:
     def close(self) -> None:
         """Archive what is not archived yet, note where the frame stands, and take its hooks off the model.
 
-        Of a broken frame nothing is kept but what was archived before.
+        Of a broken frame nothing is kept but what was archived before. In a fork of the process, and where the memory's
+        folder is gone, nothing is kept.
         """
         try:
+            if not self.steps.of_this_process:
+                return
             if self.steps.broken:
                 self.archive.let_arrive()
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
-            elif not self.memory.core.read_only:
+            elif not self.memory.core.read_only and not self.memory.is_gone:
                 self.end_of_text()
                 # Where nothing was added the old note stays: this config may have brought back less of what it names.
                 if not self._notes.up_to_date:
@@ -129,6 +132,12 @@ class Frame:
                     self.parts.keep_state(self.memory.core)
         finally:
             self.detach()
+
+    @property
+    def can_note(self) -> bool:
+        """Whether the memory takes what is not archived yet, and where the frame stands."""
+        mine = self.steps.of_this_process and not self.steps.broken
+        return mine and self.os.archiving and not self.memory.core.read_only
 
     @property
     def text_begin(self) -> int:
@@ -259,6 +268,7 @@ class Frame:
         self, chunk: Tokens, wanted: _Wanted, *, begins: bool, ends: bool
     ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
         """Compute a chunk and do what is decided on it. Return its logits and hidden states."""
+        self.steps.require_wanted()
         origin, recall = wanted.origin, wanted.recall
         # While a text is read nobody asks for its newest block. So the next chunk is computed while it is stored.
         beside = origin == "read" and recall is None and self.zones.stores_beside and self.config.frame.kept_tokens == 0
@@ -411,12 +421,13 @@ class Frame:
         try:
             yield
         finally:
-            self.steps.broken = False
-            with self.steps.step():
-                put_back()
-                branched = go_back()
-                if traced:
-                    self.os.take_trace(branched)
+            if self.steps.of_this_process:
+                self.steps.broken = False
+                with self.steps.step():
+                    put_back()
+                    branched = go_back()
+                    if traced:
+                        self.os.take_trace(branched)
 
 
 def _tokens_of(ids: torch.Tensor | None, embeds: torch.Tensor | None, soft: int) -> Tokens:

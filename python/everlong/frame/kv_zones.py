@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.errors import NotFiniteError
 from everlong.frame.anchor_zone import AnchorZone
 from everlong.frame.budget import FrameBytes, frame_bytes
 from everlong.frame.cache import ResidentCache
@@ -72,13 +73,43 @@ class KvZones(Zones):
     # --- computing
 
     def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
-        end = self.cache.end
+        cache, end = self.cache, self.cache.end
+        # A token that is generated comes alone. A copy of large states would cost more than it does.
+        own = cache.own.snapshot() if cache.own.windows_alone or len(chunk) > 1 else None
         try:
-            return self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
+            logits = self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
+            self._require_finite(chunk, end)
+        except NotFiniteError:
+            cache.buffers.empty(end, cache.end)
+            cache.end = end
+            if own is not None:
+                cache.own.restore(own)
+            self._stream.steps.broken = own is None
+            raise
         except BaseException:
             # What it wrote lies behind the newest slot and does not count. Only layers with own state may be half done.
-            self._stream.steps.broken = bool(self.cache.own) or self.cache.end != end
+            self._stream.steps.broken = bool(cache.own) or cache.end != end
             raise
+        return logits
+
+    def _require_finite(self, chunk: Tokens, end: int) -> None:
+        """Raise NotFiniteError for a key or value of the chunk, whose slots begin at `end`, that is NaN or infinite.
+
+        All that came behind it would be wrong as well, and no archive takes it.
+        """
+        wrong = self.cache.buffers.not_finite(end, self.cache.end)
+        if wrong is None:
+            return
+        served = self._served
+        # The first layer is where it began. From there it spreads to other tokens, to earlier ones by 0 * NaN.
+        at, token = min(wrong.nonzero().tolist(), key=lambda found: (served.archived[found[0]], found[1]))
+        dtype = str(served.dtype).removeprefix("torch.")
+        remedy = "load the model in bfloat16 or float32" if served.dtype == torch.float16 else "check its weights"
+        raise NotFiniteError(
+            f"layer {served.archived[at]} computed a key or value that is not finite, for token "
+            f"{self._stream.os.stream_end + token} of the stream (id {int(chunk.ids[token])}). The model is in "
+            f"{dtype}, where numbers may overflow: {remedy}. Nothing that was computed with it is kept"
+        )
 
     @contextlib.contextmanager
     def heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:

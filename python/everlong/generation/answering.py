@@ -130,6 +130,7 @@ class Answering:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
+        ended = False
         try:
             self._answering = (pages,)
             self._frame.clear_recalled()
@@ -157,9 +158,11 @@ class Answering:
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
                 yield token
+            ended = True
         finally:
             self._answering = ()
-            if self._frame.os.archiving and not self._core.read_only and not self._frame.steps.broken:
+            # An answer that was ended asks nobody for a folder that is gone: `close` says so.
+            if self._frame.can_note and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()
 
     def narrow(self, where: Where, *, searched: bool = True) -> None:
@@ -270,7 +273,7 @@ class Answering:
                     there = frame.os.stream_end - end
                     turn = self._said[: min(there, self._asked) + max(0, there - self._put)]
         finally:
-            if remember:
+            if remember and frame.steps.of_this_process:
                 self._read_turn(turn)
             else:
                 self._said = before
@@ -282,7 +285,7 @@ class Answering:
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
             if ids:
                 frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
-        if frame.os.archiving and not self._core.read_only:
+        if frame.can_note:
             frame.checkpoint()
 
 

@@ -17,6 +17,7 @@ import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
+from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
 from everlong.generation.given import require_asking
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
@@ -85,6 +86,7 @@ class MemoryModel:
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
         self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
+        close_at_exit(self)
 
     @classmethod
     def from_pretrained(
@@ -431,10 +433,9 @@ class MemoryModel:
         a block that does not exist or was forgotten.
         """
         self._turns.require_open()
-        block = self.memory.core.blocks.info(block_id)
-        return decode_text(
-            self.tokenizer, self.memory.core.blocks.token_ids(block.stream, block.begin, block.end).tolist()
-        )
+        blocks = self.memory.core.blocks
+        block = blocks.info(block_id)
+        return decode_text(self.tokenizer, blocks.token_ids(block.stream, block.begin, block.end).tolist())
 
     @property
     def stream_tokens(self) -> int:
@@ -470,7 +471,8 @@ class MemoryModel:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
 
         MemoryBusyError while another thread's call is at work, or streams an answer; then nothing is closed. A memory
-        in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
+        in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it. The end of the
+        interpreter closes what is open still, and ends answers under way; `os._exit` and a signal that kills do not.
         """
 
         def close_memory() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from everlong.memory.origins import origin_of
+from everlong.paths import from_home
 
 _EXPECTED = "expected str, the pathlib.Path of a file, a file opened as text, or several str that are one text"
 
@@ -28,7 +29,7 @@ def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[It
         return [text], "", ""
     try:
         if isinstance(text, os.PathLike):
-            file = pathlib.Path(os.fsdecode(text))
+            file = from_home(text)
             return [file.read_text(encoding="utf-8-sig")], _name_of(file), _path_of(file)
         if hasattr(text, "read"):  # temporary files are file objects by that alone
             name = getattr(text, "name", "")

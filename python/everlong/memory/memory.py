@@ -8,19 +8,21 @@ import logging
 import numbers
 import os
 import reprlib
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
 import everlong._core as _core
-from everlong.errors import EverlongError, MemoryBusyError
+from everlong.errors import EverlongError, MemoryBusyError, MemoryGoneWarning
 from everlong.graph import MemoryGraph
-from everlong.graph.own_tags import happened_in, keyphrases_in
+from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
 from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
+from everlong.paths import absolute
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -36,7 +38,7 @@ class Block:
     span: tuple[int, int]  # tokens of the stream
     source: str
     created_at: datetime.datetime  # UTC
-    tags: tuple[str, ...]
+    tags: tuple[str, ...]  # the user's; a tag of everlong's own that cannot be read stands among them as it is
     payload_bytes: int
     role: Role  # of all of it: read, asked or said
     origin: str = ""  # where it was read from: the path of its file, or what `read` was told
@@ -119,7 +121,7 @@ class Memory:
         For a folder, payload is a cache. It gets what is left, but at least an eighth of `host_bytes`. Raises
         MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
-        folder = None if path is None else _place(path)
+        folder = None if path is None else absolute(path)
         if folder is None:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
@@ -131,18 +133,18 @@ class Memory:
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Return whether there is a memory in folder `path`, whole or damaged."""
-        return _core.has_file(_place(path), "manifest.json")
+        return _core.has_file(absolute(path), "manifest.json")
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
         """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
-        folder = None if path is None else _place(path)
-        return cls(_core.Memory.import_file(_place(file), folder), folder)
+        folder = None if path is None else absolute(path)
+        return cls(_core.Memory.import_file(absolute(file), folder), folder)
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
         """Do as `verify(repair=True)`, for a memory that is too damaged to be opened."""
-        return VerifyReport.of(_core.Memory.repair(_place(path)))
+        return VerifyReport.of(_core.Memory.repair(absolute(path)))
 
     def begin_writing(self, writer: object) -> None:
         """Let `writer` alone go on with the stream, until `end_writing`. MemoryBusyError if another does.
@@ -221,8 +223,9 @@ class Memory:
     ) -> int:
         """Forget blocks by id, or those of a source, or older ones, or those of `where`. Return how many.
 
-        They are gone from every later read and search. `compact` frees their bytes. ValueError for a `where` that
-        leaves nothing out: to forget everything, give the ids of `blocks()`.
+        They are gone from every later read and search. `compact` frees their bytes. On a full disk they are freed at
+        once, and a message says how many. ValueError for a `where` that leaves nothing out: to forget everything, give
+        the ids of `blocks()`.
         """
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
@@ -234,8 +237,9 @@ class Memory:
         else:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
-        if ids:
-            self.core.blocks.forget(ids)
+        freed = self.core.blocks.forget(ids) if ids else 0
+        if freed > 0:
+            _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
         return len(ids)
 
     def flush(self) -> None:
@@ -243,7 +247,7 @@ class Memory:
         self.core.upkeep.flush()
 
     def compact(self) -> int:
-        """Remove what forgotten blocks left in every file. Return the bytes given back."""
+        """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk."""
         return self.core.upkeep.compact()
 
     def verify(self, repair: bool = False) -> VerifyReport:
@@ -252,13 +256,13 @@ class Memory:
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
-        folder = _place(path)
+        folder = absolute(path)
         self.core.upkeep.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
-        self.core.upkeep.export_file(_place(file))
+        self.core.upkeep.export_file(absolute(file))
 
     def stats(self) -> MemoryStats:
         """Return how much it holds, from the catalog. No payload is read."""
@@ -277,7 +281,8 @@ class Memory:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
 
         Raises what went wrong with a block since the last flush, once all is released. A fork of the process that
-        opened it keeps nothing of it, and takes nothing from that process.
+        opened it keeps nothing of it, and takes nothing from that process. Where the folder was removed or replaced
+        meanwhile, nothing is written, and MemoryGoneWarning says so.
         """
         if self._closed:
             return
@@ -287,6 +292,14 @@ class Memory:
             return
         try:
             self.log_messages()
+            if self.is_gone:
+                warnings.warn(
+                    f"the folder of memory '{self.path}' was removed or replaced while it was open: close wrote "
+                    "nothing there; if it was moved, open it where it is now",
+                    MemoryGoneWarning,
+                    stacklevel=2,
+                )
+                return
             self.core.upkeep.flush()  # before the indexes are saved: a block that is lost cannot be made again
             try:
                 self.core.index.save()
@@ -294,6 +307,11 @@ class Memory:
                 _LOGGER.warning("indexes were not saved: %s", error)
         finally:
             self.core.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or replaced since it was opened for writing."""
+        return self.core.is_gone
 
     def log_messages(self) -> None:
         """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
@@ -316,12 +334,12 @@ def _block_of(info: _core.BlockInfo) -> Block:
         id=info.id,
         span=(info.begin, info.end),
         source=info.source,
-        created_at=datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
+        created_at=nearest_moment(info.created_at),
         tags=tags,
         payload_bytes=info.payload_bytes,
         role=cast(Role, info.role),
         origin=origin,
-        happened=None if happened is None else datetime.datetime.fromtimestamp(happened, datetime.UTC),
+        happened=None if happened is None else moment_of(happened),
         keyphrases=keyphrases_in(info.tags),
     )
 
@@ -349,22 +367,3 @@ def _require_one_name(**names: object) -> None:
         if name is not None and not isinstance(name, str):
             several = {"source": "where=Where(source=[...])", "tag": "where=Where(tags=[...])"}[field]
             raise TypeError(f"{field} is {name!r}, expected one name, a str; {several} takes several")
-
-
-def _place(path: str | os.PathLike[str]) -> str:
-    """Return a path as the system takes it. A leading ~ is the user's home.
-
-    TypeError for what is no path. ValueError for one that the system cannot have, or that is no UTF-8.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"the path is {path!r} ({type(path).__name__}): expected a str or a pathlib.Path")
-    named = os.fsdecode(path)
-    if not named.strip():
-        raise ValueError(f"the path {named!r} is empty: expected a folder's or file's name, or None for RAM alone")
-    try:
-        named.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"the path {named!r} is no UTF-8, which everlong's paths are: give it another name") from None
-    if "\0" in named:
-        raise ValueError(f"the path {named!r} has a zero byte, which no path may have")
-    return os.path.expanduser(named)

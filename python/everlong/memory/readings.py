@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import json
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
@@ -12,7 +15,6 @@ import everlong._core as _core
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where earlier versions of everlong, before jobs, noted the one unfinished source
 _NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
-_MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
 # Spans of the stream, [first, end) each. The last one has no end while its text is being read.
 _Job = list[list[int]]
@@ -58,12 +60,12 @@ class Readings:
         """
         if self._job is None:
             self._job = []
-            self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
+            self._jobs = [*self._jobs, self._job]
         self._source, self.resumed, self.already, self._met = source, 0, 0, _NOTHING
         if source in self._known:
             self._candidates = [(self._job, self._known[source])]
         else:
-            self._candidates = [(job, self._held(job, source)) for job in self._jobs]
+            self._candidates = self._held_by(self._jobs, source)
             if text is not None:
                 self._candidates.append((_WHOLE, self._held_as(text)))
         if again:
@@ -131,16 +133,23 @@ class Readings:
             self._jobs = [job for job in self._jobs if job is not earlier]
         return earlier, held
 
-    def _held(self, job: _Job, source: str) -> torch.Tensor:
-        """Return token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
-        pieces = [np.zeros(0, dtype=np.int32)]
-        spans = [span for span in job if len(span) == 2]
+    def _held_by(self, jobs: Sequence[_Job], source: str) -> list[tuple[_Job, torch.Tensor]]:
+        """Return the jobs, each with the token ids [n] that the memory holds of its texts of that name.
+
+        The ids are in order of the stream. Spans lie apart, so a search finds the first that a block may lie in.
+        """
+        spans = sorted((*span, number) for number, job in enumerate(jobs) for span in job if len(span) == 2)
+        pieces: list[list[npt.NDArray[np.int32]]] = [[np.zeros(0, dtype=np.int32)] for _ in jobs]
         for block in self._core.blocks.infos(source=source) if spans else ():
-            for first, last in spans:
+            if block.stream != self._stream:
+                continue
+            for first, last, number in spans[bisect.bisect_right(spans, block.begin, key=lambda span: span[1]) :]:
+                if first >= block.end:
+                    break
                 begin, end = max(first, block.begin), min(last, block.end)
-                if block.stream == self._stream and begin < end:
-                    pieces.append(self._core.blocks.token_ids(self._stream, begin, end))
-        return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+                pieces[number].append(self._core.blocks.token_ids(self._stream, begin, end))
+        found = [torch.from_numpy(np.concatenate(piece).astype(np.int64)) for piece in pieces]
+        return list(zip(jobs, found, strict=True))
 
     def _held_as(self, text: str) -> torch.Tensor:
         """Return token ids [n] that the memory holds under the tag of a text, in order of the stream."""

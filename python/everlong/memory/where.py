@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -10,12 +11,14 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
+from everlong.graph.own_tags import moment_of
 from everlong.memory.origins import origin_of, origin_tag
 
-# A moment, a day (its midnight), a time ago, or seconds since 1970.
-Time = datetime.datetime | datetime.date | datetime.timedelta | float
+# A moment, a day (its midnight), a time ago, seconds since 1970, or text in ISO 8601. NumPy's scalars of these kinds
+# are taken, too.
+Time = datetime.datetime | datetime.date | datetime.timedelta | float | str
 
 # What text was to a memory: read into it, asked of it, or said in answer.
 Role = Literal["read", "asked", "said"]
@@ -42,8 +45,9 @@ class Where:
     Everything else is left out before any index scores a page, and hidden where it stands before the model. Without
     `role`, no search brings questions back, because a question is no evidence for its own answer, and answers count
     less than what was read. `role="asked"` finds earlier questions. A time is a datetime (without a zone: local time),
-    a date (its midnight, local time), a timedelta (so long ago), or seconds since 1970. TypeError for what is no name
-    or time. ValueError for an empty list, which chooses nothing, and for another role.
+    a date (its midnight, local time), a timedelta (so long ago), seconds since 1970, or text in
+    ISO 8601. TypeError for what is no name or time. ValueError for a time that no datetime holds, for an empty list,
+    which chooses nothing, for an empty tag, and for another role.
     """
 
     source: str | Sequence[str] = ()  # any of these
@@ -65,6 +69,8 @@ class Where:
             names = names_of(given)
             if not names and given != ():
                 raise ValueError(f"{field} is an empty list: leave it out, and it does not choose")
+            if field == "tags":
+                require_tags(names)
             if not isinstance(given, str):
                 object.__setattr__(self, field, tuple(names))
         if self.origin is not None:
@@ -121,22 +127,51 @@ def require_where(where: object) -> None:
 
 
 def seconds(moment: Time | None) -> float | None:
-    """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time. TypeError for others."""
-    if isinstance(moment, datetime.timedelta):
-        return time.time() - moment.total_seconds()
-    if isinstance(moment, datetime.datetime):
-        return moment.timestamp()
-    if isinstance(moment, datetime.date):
-        return datetime.datetime.combine(moment, datetime.time()).timestamp()
-    if moment is not None and not isinstance(moment, numbers.Real):
-        raise TypeError(
-            f"{moment!r} is no time: expected a datetime, a date, a timedelta or seconds since 1970; "
-            "everlong.memory.where.parse_time reads typed times"
+    """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time.
+
+    TypeError for what is no time. ValueError for a time that no datetime holds.
+    """
+    if moment is None:
+        return None
+    found = _seconds(moment)
+    if moment_of(found) is None:
+        hint = "; it looks like milliseconds: divide it by 1000" if moment_of(found / 1000) is not None else ""
+        raise ValueError(
+            f"{moment!r} is out of range: expected a time from year 1 to 9999, in seconds since 1970 where it is a "
+            f"number{hint}"
         )
-    return moment
+    return found
 
 
-def parse_time(text: str) -> Time:
+def _seconds(moment: Any) -> float:
+    """Return seconds since 1970; NaN where they cannot be said."""
+    import numpy as np  # the command line's help does without it
+
+    if isinstance(moment, np.datetime64 | np.timedelta64):
+        unit = "datetime64[us]" if isinstance(moment, np.datetime64) else "timedelta64[us]"
+        return math.nan if np.isnat(moment) else _seconds(moment.astype(unit).item())
+    if isinstance(moment, str):
+        with contextlib.suppress(ValueError):
+            moment = datetime.datetime.fromisoformat(moment)
+    try:
+        if isinstance(moment, datetime.timedelta):
+            return time.time() - moment.total_seconds()
+        if isinstance(moment, datetime.datetime):
+            return moment.timestamp()
+        if isinstance(moment, datetime.date):
+            return datetime.datetime.combine(moment, datetime.time()).timestamp()
+        if isinstance(moment, numbers.Real) and not isinstance(moment, bool):
+            number = float(moment)
+            return int(moment) if isinstance(moment, numbers.Integral) else number
+    except (OverflowError, OSError, ValueError):
+        return math.nan
+    raise TypeError(
+        f"{moment!r} is no time: expected a datetime, a date, a timedelta, seconds since 1970, or ISO 8601 text such "
+        "as '2026-11-21T14:00'; everlong.memory.where.parse_time reads typed times, such as 7d"
+    )
+
+
+def parse_time(text: str) -> datetime.datetime | datetime.timedelta:
     """Read a typed time: ISO 8601, or a time ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -150,6 +185,13 @@ def parse_time(text: str) -> Time:
         raise ValueError(
             f"time {text!r}: expected ISO 8601 such as 2026-11-21T14:00, or 30m, 12h, 7d, 2w ago"
         ) from None
+
+
+def require_tags(tags: Iterable[str]) -> None:
+    """Raise ValueError for a tag that is empty or blank."""
+    for tag in tags:
+        if not tag.strip():
+            raise ValueError(f"the tag {tag!r} is empty: expected a name; for no tag leave tags out")
 
 
 def names_of(names: str | Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         resolve,
     )
 
-MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops")
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops", "paths")
 
 DEFAULT_MODEL = "smollm2"
 

@@ -7,6 +7,7 @@ import copy
 import functools
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
 import threading
@@ -70,7 +71,7 @@ def load(
     if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16; or auto")
     arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
-    source = name_or_path
+    source = os.path.expanduser(name_or_path)
     if name_or_path == DEFAULT_MODEL:
         file = embedded_file()
         source = str(file.parent)
@@ -94,7 +95,7 @@ def load(
 
 def name_from_anywhere(name_or_path: str) -> str:
     """Return a name that loads the same model from any folder here: a folder's own path, others as they are."""
-    folder = pathlib.Path(name_or_path)
+    folder = pathlib.Path(os.path.expanduser(name_or_path))
     is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
     return str(folder.resolve()) if is_folder else name_or_path
 

@@ -25,6 +25,7 @@ from everlong.memory.fingerprint import Fingerprint
 from everlong.models.draws import own_draws
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
+from everlong.paths import absolute
 
 FORMAT = 1
 _LIST = "pack.json"
@@ -73,7 +74,7 @@ class Pack:
 
     def save(self, folder: str | pathlib.Path) -> None:
         """Write it. Parts that were trained for the same model before and are not in it stay."""
-        folder = pathlib.Path(folder)
+        folder = pathlib.Path(absolute(folder))
         folder.mkdir(parents=True, exist_ok=True)
         parts = dict(self.parts)
         if (folder / _LIST).exists():
@@ -145,7 +146,7 @@ def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
 
 def load_pack(folder: str | pathlib.Path) -> Pack:
     """Read a pack. PackError for a folder that is none, is damaged, or is of a later release."""
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(absolute(folder))
     try:
         listing = _parsed(_read(folder, _LIST))
         found = listing["format"]

@@ -61,6 +61,7 @@ INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 # What the modules beside the rooms import of the package; a room's own list is MAY_IMPORT in its `__init__.py`.
 MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "paths": (),
     "_core": (),
     "_native": (),
     "ops": ("_native",),

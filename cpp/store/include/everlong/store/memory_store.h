@@ -220,6 +220,8 @@ class MemoryStore {
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
   [[nodiscard]] virtual std::optional<FilePath> folder() const = 0;
   [[nodiscard]] virtual bool read_only() const = 0;
+  // kReadOnly, or kIoError when the folder was removed or replaced since it was opened: nothing is written then.
+  [[nodiscard]] virtual Status CheckWritable() const = 0;
 
   // --- life
 
@@ -229,8 +231,12 @@ class MemoryStore {
   virtual Status Forget(std::span<const int64_t> blocks, const GraphChange& change) = 0;
   Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
   // Remove the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Return how many bytes
-  // of segments were given back. Writers wait.
+  // of segments were given back. Writers wait. It works on a full disk, because the segments come first.
   virtual Result<int64_t> Compact() = 0;
+  // For a full disk: give back the reserve and the payload of forgotten blocks. Return how many bytes of segments.
+  virtual Result<int64_t> MakeRoom() = 0;
+  // Take the reserve again, where the disk has room by now.
+  virtual void KeepReserve() = 0;
   // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
   // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
   // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.
