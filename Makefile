@@ -30,7 +30,7 @@ command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 endef
 with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
-FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
 .PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
@@ -122,7 +122,7 @@ asan-python: setup  ## the operators called with anything, under AddressSanitize
 	.ci/asan_python.sh
 
 fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH)
-	.ci/system_packages.sh clang++-14:clang-14 $(FUZZER_LIBRARY):libclang-rt-14-dev
+	.ci/system_packages.sh clang++-16:clang-16 $(FUZZER_LIBRARY):libclang-rt-16-dev
 	cmake --preset fuzz --log-level=WARNING
 	cmake --build --preset fuzz
 	fuzz/run.sh
