@@ -58,14 +58,14 @@ class FileLimit {
 };
 
 // A reader changes nothing, and what it exports is whole.
-void Read(const fs::path& folder, const fs::path& made, bool whole) {
+void UseAsReader(const fs::path& folder, const fs::path& made, Asked asked, bool whole) {
   const Look before = LookAt(folder, true);
   const fs::path file = made / "read";
   {
     const auto memory = os::Memory::Open(folder, true, SmallOptions());
     RequireOk(memory.status(), whole);
     if (!memory.ok()) return RequireSame(before, LookAt(folder, true), "a reader that was refused");
-    RequireOk(ReadAll(**memory), whole);
+    RequireOk(Read(**memory, asked), whole);
     const auto report = (*memory)->upkeep().Verify(false);
     RequireOk(report.status(), whole);
     if (whole) RequireNoDamage(*report, "a memory that nobody changed");
@@ -115,13 +115,14 @@ bool Repair(const fs::path& folder, bool whole) {
 }
 
 // Whoever writes makes no damage.
-void Write(const fs::path& folder, const fs::path& made, bool sound, bool whole) {
+void UseAsWriter(const fs::path& folder, const fs::path& made, Asked asked, bool sound, bool whole) {
   {
     const auto memory = os::Memory::Open(folder, false, SmallOptions());
     RequireOk(memory.status(), whole);
     if (!memory.ok()) return;
-    RequireOk(ReadAll(**memory), whole);
-    RequireOk(WriteAll(**memory, made), whole);
+    RequireOk(Read(**memory, asked), whole);
+    RequireOk(Write(**memory, made), whole);
+    RequireOk(Read(**memory, asked), whole);
   }
   if (!sound) return;
   const auto reader = MemoryStore::Open(folder, true, SmallOptions());
@@ -133,7 +134,8 @@ void Write(const fs::path& folder, const fs::path& made, bool sound, bool whole)
 void RunOne(Choices& choices) {
   const auto& memories = GoodMemories();
   const GoodMemory& memory = memories[choices.ConsumeIntegralInRange<size_t>(0, memories.size() - 1)];
-  const int left_out = choices.ConsumeIntegralInRange(0, 7);  // what a user does not do, a bit each
+  const int left_out = choices.ConsumeIntegralInRange(0, 7);  // of what a user does, a bit each
+  const auto asked = static_cast<Asked>(choices.ConsumeIntegralInRange(0, kMostAsked));
   const fs::path folder = Scratch() / "memory";
   const fs::path outside = Scratch() / "outside";
   const fs::path made = Scratch() / "made";
@@ -151,9 +153,9 @@ void RunOne(Choices& choices) {
   const Look before = LookAt(outside);
   {
     const FileLimit limit;
-    if ((left_out & 1) == 0) Read(folder, made, whole);
+    if ((left_out & 1) == 0) UseAsReader(folder, made, asked, whole);
     const bool sound = (left_out & 2) == 0 && Repair(folder, whole);
-    if ((left_out & 4) == 0) Write(folder, made, sound, whole);
+    if ((left_out & 4) == 0) UseAsWriter(folder, made, asked, sound, whole);
   }
   RequireSame(before, LookAt(outside), "outside");
   std::error_code ignored;
@@ -163,6 +165,9 @@ void RunOne(Choices& choices) {
 
 }  // namespace
 }  // namespace everlong::fuzz
+
+// What is freed is watched for a while, and where it was made is told: less of both than usual, for speed.
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16:malloc_context_size=8"; }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   everlong::fuzz::Choices choices(data, size);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "everlong/graph/walker.h"
@@ -68,47 +69,72 @@ Status ReadBlocks(const os::Memory& memory) {
   return first.status();
 }
 
-Status Search(os::Memory& memory) {
-  First first;
-  const kv::PayloadLayout layout = memory.layout();
-  os::SearchRequest request;
-  request.token_ids = kWords;
-  std::vector<float> head_queries;
-  std::vector<float> mean_query;
-  if (IsSmall(layout)) {
-    const std::vector<index::RetrievalHead> heads = {{layout.layers - 1, 1, layout.kv_heads - 1}, {0, 0, 0}};
-    first.Add(memory.index().SetRetrievalHeads(heads));
-    head_queries = Numbers(std::size(kWords) * 2 * static_cast<size_t>(layout.head_dim));
-    mean_query = Numbers(static_cast<size_t>(layout.kv_heads * layout.head_dim));
-    request.head_queries = head_queries;
-    request.mean_query = mean_query;
-  }
-  for (const auto search : {index::VectorSearch::kFlat, index::VectorSearch::kHnsw, index::VectorSearch::kDnii}) {
-    first.Add(memory.index().SetPageVectors({kEncoder, kWidth, search}));
-    if (!memory.blocks().Pages().empty() && memory.index().PagesWithoutVectors().empty()) break;
-  }
-  first.Add(memory.index().SetMeaning(index::MeaningOptions{kPack, kWidth, 2}));
-  const std::vector<float> page_query = Numbers(kWidth);
-  request.page_query = page_query;
-  const std::vector<float> meaning_query = Numbers(std::size(kWords) * kWidth);
-  request.inputs["meaning_query"] = meaning_query;
-  using index::IndexPart;
-  for (const IndexPart part : {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool, IndexPart::kHnsw,
-                               IndexPart::kEmbedding, IndexPart::kMeaning}) {
-    if (layout.layers == 0 && (part == IndexPart::kHeads || part == IndexPart::kMeanPool || part == IndexPart::kHnsw)) {
-      continue;
+using index::IndexPart;
+
+// Have the parts of the index that are made when they are asked for, and what they are asked by.
+class Questions {
+ public:
+  Questions(os::Memory& memory, Asked asked, First& first) : layout_(memory.layout()) {
+    const auto wants = [asked](Asked one) { return asked == Asked::kAll || asked == Asked::kWalk || asked == one; };
+    request_.token_ids = kWords;
+    if (IsSmall(layout_) && wants(Asked::kHeads)) {
+      first.Add(memory.index().SetRetrievalHeads({{layout_.layers - 1, 1, layout_.kv_heads - 1}, {0, 0, 0}}));
+      heads_ = Numbers(std::size(kWords) * 2 * static_cast<size_t>(layout_.head_dim));
     }
-    request.kinds = {part};
-    first.Add(memory.search().Find(request));
-    first.Add(memory.search().Rankings(request, 3));
+    if (IsSmall(layout_)) mean_ = Numbers(static_cast<size_t>(layout_.kv_heads * layout_.head_dim));
+    for (const auto search : {index::VectorSearch::kFlat, index::VectorSearch::kHnsw, index::VectorSearch::kDnii}) {
+      if (!wants(Asked::kEmbedding)) break;
+      first.Add(memory.index().SetPageVectors({kEncoder, kWidth, search}));
+      if (memory.index().PagesWithoutVectors().empty()) break;
+    }
+    if (wants(Asked::kMeaning)) first.Add(memory.index().SetMeaning(index::MeaningOptions{kPack, kWidth, 2}));
+    request_.head_queries = heads_;
+    request_.mean_query = mean_;
+    request_.page_query = page_;
+    request_.inputs["meaning_query"] = meaning_;
   }
-  request.kinds = {IndexPart::kLexical, IndexPart::kEmbedding, IndexPart::kMeaning};
-  request.filter.tags = {"tag"};
-  request.narrow = os::NarrowRequest{{{{0, 2e9}}, {"tag 1", "tag"}}};
-  const auto policy = graph::WalkerPolicy::Of(std::vector<float>(graph::kWalkFeatures, 0.5F), std::vector<float>{0.25F},
-                                              std::vector<float>{1}, 0);
-  request.walk = os::WalkRequest{.policy = &*policy, .budget = {}, .gold = {}};
-  first.Add(memory.search().Find(request));
+  Questions(const Questions&) = delete;
+  Questions& operator=(const Questions&) = delete;
+
+  [[nodiscard]] const os::SearchRequest& By(IndexPart part) {
+    request_.kinds = {part};
+    return request_;
+  }
+  // Of several parts, narrowed, with a walk from what is found.
+  [[nodiscard]] const os::SearchRequest& ByWalk() {
+    request_.kinds = {IndexPart::kLexical, IndexPart::kEmbedding, IndexPart::kMeaning};
+    request_.filter.tags = {"tag"};
+    request_.narrow = os::NarrowRequest{{{{0, 2e9}}, {"tag 1", "tag"}}};
+    request_.walk = os::WalkRequest{.policy = &*policy_, .budget = {}, .gold = {}};
+    return request_;
+  }
+
+ private:
+  const kv::PayloadLayout layout_;
+  std::vector<float> heads_;
+  std::vector<float> mean_;
+  const std::vector<float> page_ = Numbers(kWidth);
+  const std::vector<float> meaning_ = Numbers(std::size(kWords) * kWidth);
+  const Result<graph::WalkerPolicy> policy_ = graph::WalkerPolicy::Of(
+      std::vector<float>(graph::kWalkFeatures, 0.5F), std::vector<float>{0.25F}, std::vector<float>{1}, 0);
+  os::SearchRequest request_;
+};
+
+Status Search(os::Memory& memory, Asked asked) {
+  First first;
+  Questions questions(memory, asked, first);
+  constexpr std::pair<Asked, IndexPart> kParts[] = {
+      {Asked::kHeads, IndexPart::kHeads},         {Asked::kLexical, IndexPart::kLexical},
+      {Asked::kMeanPool, IndexPart::kMeanPool},   {Asked::kHnsw, IndexPart::kHnsw},
+      {Asked::kEmbedding, IndexPart::kEmbedding}, {Asked::kMeaning, IndexPart::kMeaning}};
+  for (const auto& [one, part] : kParts) {
+    const bool of_keys = part == IndexPart::kHeads || part == IndexPart::kMeanPool || part == IndexPart::kHnsw;
+    if ((asked != Asked::kAll && asked != one) || (of_keys && !IsSmall(memory.layout()))) continue;
+    first.Add(memory.search().Find(questions.By(part)));
+    first.Add(memory.search().Rankings(questions.By(part), 3));
+  }
+  if (asked != Asked::kAll && asked != Asked::kWalk) return first.status();
+  first.Add(memory.search().Find(questions.ByWalk()));
   first.Add(memory.search().RecentPages(0, INT64_MAX, 3));
   first.Add(memory.search().RandomPages(0, INT64_MAX, 3, 1));
   return first.status();
@@ -148,17 +174,18 @@ Status Append(os::Memory& memory) {
 
 }  // namespace
 
-Status ReadAll(os::Memory& memory) {
+Status Read(os::Memory& memory, Asked asked) {
   First first;
-  if (IsSmall(memory.layout())) first.Add(ReadPayload(memory));
-  first.Add(ReadBlocks(memory));
-  first.Add(Search(memory));
-  first.Add(ReadGraph(memory));
+  const auto wants = [asked](Asked one) { return asked == Asked::kAll || asked == one; };
+  if (wants(Asked::kPayload) && IsSmall(memory.layout())) first.Add(ReadPayload(memory));
+  if (wants(Asked::kBlocks)) first.Add(ReadBlocks(memory));
+  if (asked < Asked::kPayload) first.Add(Search(memory, asked));
+  if (wants(Asked::kGraph)) first.Add(ReadGraph(memory));
   static_cast<void>(memory.index().TakeMessages());
   return first.status();
 }
 
-Status WriteAll(os::Memory& memory, const std::filesystem::path& made) {
+Status Write(os::Memory& memory, const std::filesystem::path& made) {
   First first;
   first.Add(Append(memory));
   first.Add(memory.upkeep().Flush());
@@ -185,7 +212,6 @@ Status WriteAll(os::Memory& memory, const std::filesystem::path& made) {
   first.Add(memory.upkeep().Compact());
   first.Add(memory.upkeep().Fork(made / "fork"));
   first.Add(memory.upkeep().Export(made / "written"));
-  first.Add(ReadAll(memory));
   return first.status();
 }
 
