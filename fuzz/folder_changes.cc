@@ -173,7 +173,7 @@ void ResizeFile(Choices& choices, const fs::path& folder, const GoodMemory& memo
       bytes->clear();
       break;
     case 1:  // with holes: a small archive of a folder can hold such a file
-      fs::resize_file(folder / name, uint64_t{1} << choices.ConsumeIntegralInRange(20, 42), ignored);
+      fs::resize_file(folder / name, uint64_t{1} << choices.ConsumeIntegralInRange(20, 62), ignored);
       return;
     case 2:
       *bytes += *bytes;

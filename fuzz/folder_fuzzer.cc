@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -69,8 +70,8 @@ void UseAsReader(const fs::path& folder, const fs::path& made, Asked asked, bool
     const auto report = (*memory)->upkeep().Verify(false);
     RequireOk(report.status(), whole);
     if (whole) RequireNoDamage(*report, "a memory that nobody changed");
-    RequireOk((*memory)->upkeep().Export(file), whole);
-    static_cast<void>((*memory)->upkeep().Fork(made / "fork of a reader"));
+    if (Wants(asked, Asked::kExport)) RequireOk((*memory)->upkeep().Export(file), whole);
+    if (Wants(asked, Asked::kFork)) RequireOk((*memory)->upkeep().Fork(made / "fork of a reader"), whole);
   }
   RequireSame(before, LookAt(folder, true), "a reader");
   if (!fs::exists(file)) return;
@@ -121,7 +122,7 @@ void UseAsWriter(const fs::path& folder, const fs::path& made, Asked asked, bool
     RequireOk(memory.status(), whole);
     if (!memory.ok()) return;
     RequireOk(Read(**memory, asked), whole);
-    RequireOk(Write(**memory, made), whole);
+    RequireOk(Write(**memory, asked, made), whole);
     RequireOk(Read(**memory, asked), whole);
   }
   if (!sound) return;
@@ -134,7 +135,12 @@ void UseAsWriter(const fs::path& folder, const fs::path& made, Asked asked, bool
 void RunOne(Choices& choices) {
   const auto& memories = GoodMemories();
   const GoodMemory& memory = memories[choices.ConsumeIntegralInRange<size_t>(0, memories.size() - 1)];
-  const int left_out = choices.ConsumeIntegralInRange(0, 7);  // of what a user does, a bit each
+  constexpr int kRead = 1;
+  constexpr int kRepair = 2;
+  constexpr int kWrite = 4;
+  constexpr std::array kUses = {kRead | kRepair | kWrite, kRead, kRead, kRepair, kWrite, kWrite,
+                                kRepair | kWrite,         kRead};
+  const int uses = kUses[choices.ConsumeIntegralInRange<size_t>(0, kUses.size() - 1)];
   const auto asked = static_cast<Asked>(choices.ConsumeIntegralInRange(0, kMostAsked));
   const fs::path folder = Scratch() / "memory";
   const fs::path outside = Scratch() / "outside";
@@ -153,9 +159,9 @@ void RunOne(Choices& choices) {
   const Look before = LookAt(outside);
   {
     const FileLimit limit;
-    if ((left_out & 1) == 0) UseAsReader(folder, made, asked, whole);
-    const bool sound = (left_out & 2) == 0 && Repair(folder, whole);
-    if ((left_out & 4) == 0) UseAsWriter(folder, made, asked, sound, whole);
+    if ((uses & kRead) != 0) UseAsReader(folder, made, asked, whole);
+    const bool sound = (uses & kRepair) != 0 && Repair(folder, whole);
+    if ((uses & kWrite) != 0) UseAsWriter(folder, made, asked, sound, whole);
   }
   RequireSame(before, LookAt(outside), "outside");
   std::error_code ignored;

@@ -75,7 +75,7 @@ using index::IndexPart;
 class Questions {
  public:
   Questions(os::Memory& memory, Asked asked, First& first) : layout_(memory.layout()) {
-    const auto wants = [asked](Asked one) { return asked == Asked::kAll || asked == Asked::kWalk || asked == one; };
+    const auto wants = [asked](Asked one) { return Wants(asked, one) || asked == Asked::kWalk; };
     request_.token_ids = kWords;
     if (IsSmall(layout_) && wants(Asked::kHeads)) {
       first.Add(memory.index().SetRetrievalHeads({{layout_.layers - 1, 1, layout_.kv_heads - 1}, {0, 0, 0}}));
@@ -129,11 +129,11 @@ Status Search(os::Memory& memory, Asked asked) {
       {Asked::kEmbedding, IndexPart::kEmbedding}, {Asked::kMeaning, IndexPart::kMeaning}};
   for (const auto& [one, part] : kParts) {
     const bool of_keys = part == IndexPart::kHeads || part == IndexPart::kMeanPool || part == IndexPart::kHnsw;
-    if ((asked != Asked::kAll && asked != one) || (of_keys && !IsSmall(memory.layout()))) continue;
+    if (!Wants(asked, one) || (of_keys && !IsSmall(memory.layout()))) continue;
     first.Add(memory.search().Find(questions.By(part)));
     first.Add(memory.search().Rankings(questions.By(part), 3));
   }
-  if (asked != Asked::kAll && asked != Asked::kWalk) return first.status();
+  if (!Wants(asked, Asked::kWalk)) return first.status();
   first.Add(memory.search().Find(questions.ByWalk()));
   first.Add(memory.search().RecentPages(0, INT64_MAX, 3));
   first.Add(memory.search().RandomPages(0, INT64_MAX, 3, 1));
@@ -176,16 +176,15 @@ Status Append(os::Memory& memory) {
 
 Status Read(os::Memory& memory, Asked asked) {
   First first;
-  const auto wants = [asked](Asked one) { return asked == Asked::kAll || asked == one; };
-  if (wants(Asked::kPayload) && IsSmall(memory.layout())) first.Add(ReadPayload(memory));
-  if (wants(Asked::kBlocks)) first.Add(ReadBlocks(memory));
+  if (Wants(asked, Asked::kPayload) && IsSmall(memory.layout())) first.Add(ReadPayload(memory));
+  if (Wants(asked, Asked::kBlocks)) first.Add(ReadBlocks(memory));
   if (asked < Asked::kPayload) first.Add(Search(memory, asked));
-  if (wants(Asked::kGraph)) first.Add(ReadGraph(memory));
+  if (Wants(asked, Asked::kGraph)) first.Add(ReadGraph(memory));
   static_cast<void>(memory.index().TakeMessages());
   return first.status();
 }
 
-Status Write(os::Memory& memory, const std::filesystem::path& made) {
+Status Write(os::Memory& memory, Asked asked, const std::filesystem::path& made) {
   First first;
   first.Add(Append(memory));
   first.Add(memory.upkeep().Flush());
@@ -202,16 +201,18 @@ Status Write(os::Memory& memory, const std::filesystem::path& made) {
   }
   first.Add(memory.SetAttribute("more", "x"));
   first.Add(memory.PutFile("note", std::as_bytes(std::span(numbers))));
-  first.Add(memory.graph().Grow({}));
-  first.Add(memory.graph().Tend(3));
+  if (Wants(asked, Asked::kGraph)) {
+    first.Add(memory.graph().Grow({}));
+    first.Add(memory.graph().Tend(3));
+  }
   first.Add(memory.index().Save());
   if (!pages.empty()) {
     const int64_t gone[] = {pages.front().block};
     first.Add(memory.blocks().Forget(gone));
   }
   first.Add(memory.upkeep().Compact());
-  first.Add(memory.upkeep().Fork(made / "fork"));
-  first.Add(memory.upkeep().Export(made / "written"));
+  if (Wants(asked, Asked::kFork)) first.Add(memory.upkeep().Fork(made / "fork"));
+  if (Wants(asked, Asked::kExport)) first.Add(memory.upkeep().Export(made / "written"));
   return first.status();
 }
 

@@ -9,7 +9,7 @@
 
 namespace everlong::fuzz {
 
-// What is read of a memory. Opening costs little beside all of it, so most inputs ask for one thing.
+// What is asked of a memory. Opening it costs little beside all of this, so most inputs ask for one thing.
 enum class Asked : uint8_t {
   kAll,
   kHeads,
@@ -22,13 +22,16 @@ enum class Asked : uint8_t {
   kPayload,
   kBlocks,
   kGraph,
+  kExport,
+  kFork,
   kNothing
 };
 inline constexpr int kMostAsked = static_cast<int>(Asked::kNothing);
+inline bool Wants(Asked asked, Asked one) { return asked == Asked::kAll || asked == one; }
 
 // Both return the first failure, and go on behind it.
 Status Read(os::Memory& memory, Asked asked);
 // Add a block, and to a block; grow the graph; save the indexes; forget a block; compact; fork and export into `made`.
-Status Write(os::Memory& memory, const std::filesystem::path& made);
+Status Write(os::Memory& memory, Asked asked, const std::filesystem::path& made);
 
 }  // namespace everlong::fuzz

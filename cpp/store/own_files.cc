@@ -57,6 +57,7 @@ Result<std::vector<std::byte>> OwnFiles::Get(std::string_view name) const {
   const FilePath path = Path(name);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(file, path, 0, size));
   std::vector<std::byte> bytes(static_cast<size_t>(size));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, bytes));
   bytes.resize(static_cast<size_t>(count));
