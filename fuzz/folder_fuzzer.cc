@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -41,21 +43,38 @@ void RequireNoDamage(const VerifyReport& report, const char* where) {
   CheckFailed(__FILE__, __LINE__, "no damage");
 }
 
-// No file that is written here is as large. A folder of some kilobytes that makes a larger one is a finding (SIGXFSZ).
-class FileLimit {
+// What is read and written follows from what the folder holds: some kilobytes. Aborts where it was far more. No file
+// becomes so large either; a size that is refused is an error like others.
+class IoLimit {
  public:
-  FileLimit() {
+  IoLimit() {
+    std::signal(SIGXFSZ, SIG_IGN);
     EVERLONG_CHECK(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
     rlimit limit = before_;
-    limit.rlim_cur = rlim_t{1} << 28;
+    limit.rlim_cur = kMost;
     EVERLONG_CHECK(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
   }
-  ~FileLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
+  ~IoLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    EVERLONG_CHECK(Bytes() - bytes_ < kMost);
+  }
+  IoLimit(const IoLimit&) = delete;
+  IoLimit& operator=(const IoLimit&) = delete;
 
  private:
+  static constexpr uint64_t kMost = uint64_t{1} << 28;
+  // Return the bytes that this process has read and written.
+  static uint64_t Bytes() {
+    std::ifstream io("/proc/self/io");
+    std::string name;
+    uint64_t read = 0;
+    uint64_t written = 0;
+    io >> name >> read >> name >> written;
+    return read + written;
+  }
+
   rlimit before_ = {};
+  const uint64_t bytes_ = Bytes();
 };
 
 // A reader changes nothing, and what it exports is whole.
@@ -158,7 +177,7 @@ void RunOne(Choices& choices) {
   for (int left = 6; left > 0 && choices.remaining_bytes() > 0; --left) ChangeFolder(choices, folder, memory, outside);
   const Look before = LookAt(outside);
   {
-    const FileLimit limit;
+    const IoLimit limit;
     if ((uses & kRead) != 0) UseAsReader(folder, made, asked, whole);
     const bool sound = (uses & kRepair) != 0 && Repair(folder, whole);
     if ((uses & kWrite) != 0) UseAsWriter(folder, made, asked, sound, whole);
