@@ -19,7 +19,7 @@ THIS_PYTHON = $(shell python -c 'import sys; print("{}.{}".format(*sys.version_i
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
-CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
+CPP_FILES = $(shell git ls-files 'fuzz/*.h' 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
@@ -121,7 +121,7 @@ tsan: $(VENV)/requirements.stamp  ## GoogleTest suites under ThreadSanitizer
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
 
-fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH)
+fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH), whole folders twice that
 	.ci/system_packages.sh clang++-16:clang-16 $(FUZZER_LIBRARY):libclang-rt-16-dev
 	cmake --preset fuzz --log-level=WARNING
 	cmake --build --preset fuzz

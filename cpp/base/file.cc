@@ -383,7 +383,8 @@ Status RequireOnDisk(const UniqueFd& file, const FilePath& path, int64_t begin, 
     at = data.end;
   }
   if (left <= 0) return OkStatus();
-  return CorruptError("'" + path.string() + "' has " + std::to_string(end - begin) + " bytes that are nearly all holes");
+  return CorruptError("'" + path.string() + "' has " + std::to_string(end - begin) +
+                      " bytes that are nearly all holes");
 }
 
 Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
