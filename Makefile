@@ -19,7 +19,7 @@ THIS_PYTHON = $(shell python -c 'import sys; print("{}.{}".format(*sys.version_i
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
-CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
+CPP_FILES = $(shell git ls-files 'fuzz/*.h' 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
@@ -30,7 +30,7 @@ command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 endef
 with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
-FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
 .PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
@@ -125,8 +125,8 @@ tsan: $(VENV)/requirements.stamp  ## GoogleTest suites under ThreadSanitizer
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
 
-fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH)
-	.ci/system_packages.sh clang++-14:clang-14 $(FUZZER_LIBRARY):libclang-rt-14-dev
+fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH), whole folders twice that
+	.ci/system_packages.sh clang++-16:clang-16 $(FUZZER_LIBRARY):libclang-rt-16-dev
 	cmake --preset fuzz --log-level=WARNING
 	cmake --build --preset fuzz
 	fuzz/run.sh

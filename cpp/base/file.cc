@@ -59,6 +59,21 @@ UniqueFd OpenBeneath(int folder, const std::string& name, int flags) {
   return OpenByComponent(folder, name, static_cast<int>(how.flags));
 }
 
+// Bytes of a file that are no hole.
+struct Data {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Return the first of them in [at, end); empty and at its end when there are none. A system that cannot tell has none
+// but data.
+Data NextData(const UniqueFd& file, int64_t at, int64_t end) {
+  const off_t data = ::lseek(file.get(), at, SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? Data{end, end} : Data{at, end};
+  const off_t hole = ::lseek(file.get(), data, SEEK_HOLE);
+  return {std::min<int64_t>(data, end), hole < 0 ? end : std::min<int64_t>(hole, end)};
+}
+
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 Status OtherName(const FilePath& path, const char* done) {
@@ -229,6 +244,7 @@ Result<std::vector<std::byte>> ReadWhole(const FilePath& path, int64_t most, Nam
     return CorruptError("'" + path.string() + "' is too large: more than " + std::to_string(most) + " bytes");
   };
   if (status.st_size > most) return too_large();
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(file, path, 0, status.st_size));
   std::vector<std::byte> bytes;
   for (int64_t room = std::max<int64_t>(status.st_size, kUnsizedBytes);; room *= 2) {
     const auto done = bytes.size();
@@ -392,11 +408,27 @@ Result<int64_t> LinkCount(const UniqueFd& file, const FilePath& path) {
   return static_cast<int64_t>(status.st_nlink);
 }
 
+Status RequireOnDisk(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end) {
+  if (end - begin <= kBelievedBytes) return OkStatus();
+  int64_t left = (end - begin) / kMostCompressed;
+  for (int64_t at = begin; left > 0 && at < end;) {
+    const Data data = NextData(file, at, end);
+    left -= data.end - data.begin;
+    at = data.end;
+  }
+  if (left <= 0) return OkStatus();
+  return CorruptError("'" + path.string() + "' has " + std::to_string(end - begin) +
+                      " bytes that are nearly all holes");
+}
+
 Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
                  int64_t begin, int64_t end) {
   std::vector<std::byte> buffer;
+  Data data;
   for (int64_t at = begin; at < end; at += std::ssize(buffer)) {
-    buffer.resize(static_cast<size_t>(std::min(kCopyBytes, end - at)));
+    if (at >= data.end) data = NextData(from, at, end);
+    at = std::max(at, data.begin);
+    buffer.resize(static_cast<size_t>(std::min(kCopyBytes, data.end - at)));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, at, buffer));
     if (count == 0) break;
     buffer.resize(static_cast<size_t>(count));
@@ -419,6 +451,7 @@ Status CloneFile(const FilePath& from, const FilePath& to, bool may_link) {
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(source, from));
   EVERLONG_RETURN_IF_ERROR(CopyRange(source, from, target, to, 0, size));
+  if (::ftruncate(target.get(), size) != 0) return ErrnoError("cannot size", to, errno);  // it may end in a hole
   return SyncFile(target, to);
 }
 

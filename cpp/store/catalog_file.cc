@@ -204,6 +204,14 @@ Result<std::unique_ptr<CatalogFile>> CatalogFile::Create(const FilePath& file) {
 Result<std::unique_ptr<CatalogFile>> CatalogFile::Open(const FilePath& file, bool read_only) {
   EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(file));
   if (kind != FileKind::kFile) return CorruptError("catalog '" + file.string() + "' is missing");
+  // SQLite would take the log of an empty file away, and with it what the file has lost.
+  const int64_t size = StampOf(file).size;
+  if (size == 0) return CorruptError("catalog '" + file.string() + "' is empty");
+  // A check of it takes RAM for each of its pages.
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t on_disk, AllocatedBytes(file));
+  if (size > kBelievedBytes && on_disk < size / kMostCompressed) {
+    return CorruptError("catalog '" + file.string() + "' is nearly all holes");
+  }
   // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
   // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
   const bool closed = !Exists(file + "-wal");

@@ -63,6 +63,7 @@ Status ExportWriter::Finish() {
 Result<ExportReader> ExportReader::Begin(const std::filesystem::path& path) {
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(file, path, 0, size));
   ExportReader reader(std::move(file), path, size);
   std::array<std::byte, kPreambleBytes> preamble = {};
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(reader.file_, path, 0, preamble));

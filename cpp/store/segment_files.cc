@@ -158,7 +158,8 @@ Status SegmentFiles::StartSegment() {
 Status SegmentFiles::Require(SegmentSpot spot, int64_t bytes) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(*file, Path(spot.segment)));
-  return size >= spot.offset + bytes ? OkStatus() : Ends(spot, size, bytes);
+  if (size < spot.offset + bytes) return Ends(spot, size, bytes);
+  return RequireOnDisk(*file, Path(spot.segment), spot.offset, spot.offset + bytes);
 }
 
 Status SegmentFiles::Ends(SegmentSpot spot, int64_t size, int64_t bytes) const {
@@ -208,8 +209,11 @@ Result<int64_t> SegmentFiles::Bytes() const {
 }
 
 Result<UniqueFd> SegmentFiles::HoldRemovals() const {
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
-  EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kShared));
+  // A reader may meet a memory without the folder: one without payload, whose empty folder an archive left out.
+  Result<UniqueFd> handle = OpenFile(folder_, O_RDONLY | O_DIRECTORY);
+  if (handle.status().code() == StatusCode::kNotFound) return UniqueFd();
+  EVERLONG_RETURN_IF_ERROR(handle.status());
+  EVERLONG_RETURN_IF_ERROR(LockFile(*handle, folder_, LockKind::kShared));
   return handle;
 }
 

@@ -86,7 +86,15 @@ Status EraseRange(const UniqueFd& file, const FilePath& path, int64_t begin, int
 // file: closing a file that SQLite has open would end SQLite's locks on it.
 Result<int64_t> AllocatedBytes(const FilePath& path);
 
-// Copy [begin, end) of a file to the same place in another. It stops at the end of the source.
+// Return kCorrupt where [begin, end) of a file is nearly all holes. Call it before RAM is taken for them: a hole costs
+// whoever sends a folder nothing. Up to kBelievedBytes are always believed. Of more, one in kMostCompressed must be on
+// the disk, which file systems that compress have, too.
+inline constexpr int64_t kBelievedBytes = int64_t{64} << 20;
+inline constexpr int64_t kMostCompressed = 64;
+Status RequireOnDisk(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end);
+
+// Copy [begin, end) of a file to the same place in another, which has nothing there yet: holes stay holes. It stops at
+// the end of the source.
 Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
                  int64_t begin, int64_t end);
 
