@@ -86,6 +86,12 @@ def test_answers_are_the_same_with_recall_and_without() -> None:
                 ]
                 assert answers[0] == answers[1]
         assert step_of(played)._graph is not None
+        nobody = everlong.Where(source="nobody")
+        hidden = [
+            mm.generate(TEXT[100:160], max_new_tokens=12, remember=False, where=nobody).token_ids
+            for mm in (played, plain)
+        ]
+        assert hidden[0] == hidden[1]
 
 
 def test_whoever_listens_to_the_model_hears_every_token() -> None:
