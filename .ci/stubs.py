@@ -1,7 +1,8 @@
 """Write python/everlong/_core.pyi from the core that is built, by pybind11-stubgen; with --check say what differs.
 
-What pybind11 says of the bindings is kept but for this: a number is `int` or `float`, as everlong passes it; what has
-None as its default takes None; what can be read and written is a field. Members stand in the order of their bindings.
+What pybind11 says of the bindings is kept but for this: a number is `int` or `float` and a path `str`, as everlong
+passes them; what has None as its default takes None; what can be read and written is a field. Members stand in the
+order of their bindings.
 """
 
 import ast
@@ -24,6 +25,7 @@ TYPES = {
     r"typing\.SupportsInt( \| typing\.SupportsIndex)?": "int",
     r"typing\.SupportsFloat( \| typing\.SupportsIndex)?": "float",
     r"numpy\.ndarray\[typing\.Any, numpy\.dtype\[typing\.Any\]\]": "npt.NDArray[Any]",
+    r"os\.PathLike \| str \| bytes": "str",
     r"\btuple\b(?!\[)": "tuple[Any, ...]",
     r"\blist\b(?!\[)": "list[Any]",
     r"\bdict\b(?!\[)": "dict[str, Any]",

@@ -77,7 +77,7 @@ def main() -> None:
                 "grown_bytes": seen.bytes - before,
                 "ratio": (seen.bytes - before) / (frame + options.host_bytes),
                 "payload_bytes": stats.payload_bytes,
-                "payload_in_ram": stats.host_bytes,
+                "payload_in_ram": stats.host_bytes - stats.catalog_bytes,
                 "index_bytes": stats.index_bytes,
             }
             rows.append(row)

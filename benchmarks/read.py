@@ -77,7 +77,7 @@ def main() -> None:
         "frame_bytes": frame,
         "host_bytes": options.host_bytes,
         "payload_bytes": stats.payload_bytes,
-        "payload_in_ram": stats.host_bytes,
+        "payload_in_ram": stats.host_bytes - stats.catalog_bytes,
         "index_bytes": stats.index_bytes,
         "ratio": reading.ratio,
     }
@@ -92,7 +92,7 @@ def main() -> None:
     print(
         f"grew by at most {result['grown_bytes'] / 1e6:,.1f} MB, frame {frame / 1e6:,.1f} + host budget "
         f"{options.host_bytes / 1e6:,.1f} MB: {result['grown_ratio']:.2f} of it; payload written "
-        f"{stats.payload_bytes / 1e6:,.1f}, of it in RAM {stats.host_bytes / 1e6:,.1f}, indexes "
+        f"{stats.payload_bytes / 1e6:,.1f}, of it in RAM {result['payload_in_ram'] / 1e6:,.1f}, indexes "
         f"{stats.index_bytes / 1e6:,.1f} MB"
     )
 

@@ -25,6 +25,7 @@ namespace {
 
 constexpr size_t kPiecesPerCall = 64;  // far below every system's IOV_MAX
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
+constexpr int64_t kUnsizedBytes = 4096;  // read first of a file that says no size
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kOwnerAlone = 0700;
 constexpr mode_t kProcessDefault = 0777;  // less the umask
@@ -58,7 +59,27 @@ UniqueFd OpenBeneath(int folder, const std::string& name, int flags) {
   return OpenByComponent(folder, name, static_cast<int>(how.flags));
 }
 
+// Bytes of a file that are no hole.
+struct Data {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Return the first of them in [at, end); empty and at its end when there are none. A system that cannot tell has none
+// but data.
+Data NextData(const UniqueFd& file, int64_t at, int64_t end) {
+  const off_t data = ::lseek(file.get(), at, SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? Data{end, end} : Data{at, end};
+  const off_t hole = ::lseek(file.get(), data, SEEK_HOLE);
+  return {std::min<int64_t>(data, end), hole < 0 ? end : std::min<int64_t>(hole, end)};
+}
+
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+Status OtherName(const FilePath& path, const char* done) {
+  return CorruptError("'" + path.string() + "' has another name, too, and is not " + done +
+                      ": it may be another's file");
+}
 
 Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names names) {
   struct stat status = {};
@@ -68,7 +89,7 @@ Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names
   }
   if ((flags & O_DIRECTORY) == 0 && S_ISDIR(status.st_mode)) return CorruptError("'" + path.string() + "' is a folder");
   if (Writes(flags) && names == Names::kOne && status.st_nlink > 1) {
-    return CorruptError("'" + path.string() + "' has another name, too, and is not written: it may be another's file");
+    return OtherName(path, "written");
   }
   return OkStatus();
 }
@@ -76,8 +97,11 @@ Status RequirePlain(const UniqueFd& file, const FilePath& path, int flags, Names
 Status OpenError(const FilePath& path, int flags, int error_number) {
   if (error_number == ENOENT && (flags & O_CREAT) != 0) return NotFoundError("no folder for '" + path.string() + "'");
   if (error_number == ENOENT) return NotFoundError("no file '" + path.string() + "'");
-  if (path.beneath() && (error_number == ELOOP || error_number == EXDEV)) {
-    return CorruptError("'" + path.string() + "' is or lies behind a link or on another file system: not followed");
+  if (error_number == EEXIST) return AlreadyExistsError("there is a file '" + path.string() + "' already");
+  // A link in the place of a folder is no folder.
+  if (path.beneath() && (error_number == ELOOP || error_number == EXDEV || error_number == ENOTDIR)) {
+    return CorruptError("'" + path.string() +
+                        "' is or lies behind a link, or what is no folder, or on another file system: not followed");
   }
   return ErrnoError("cannot open", path, error_number);
 }
@@ -123,6 +147,9 @@ Status MakeFolders(const FilePath& folder, mode_t mode) {
     const int error_number = errno;
     const Result<FileKind> now = KindOf(folder);
     const bool made_meanwhile = error_number == EEXIST && now.ok() && *now == FileKind::kFolder;
+    if (folder.beneath() && now.ok() && *now != FileKind::kNone && !made_meanwhile) {
+      return CorruptError("'" + folder.string() + "' is no folder");
+    }
     if (!made_meanwhile) return ErrnoError("cannot create folder", folder, error_number);
   }
   return SyncFolder(parent);
@@ -206,6 +233,28 @@ Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offse
     done += static_cast<size_t>(count);
   }
   return static_cast<int64_t>(done);
+}
+
+Result<std::vector<std::byte>> ReadWhole(const FilePath& path, int64_t most, Names names) {
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
+  struct stat status = {};
+  if (::fstat(file.get(), &status) != 0) return ErrnoError("cannot look at", path, errno);
+  if (names == Names::kOne && status.st_nlink > 1) return OtherName(path, "read");
+  const auto too_large = [&] {
+    return CorruptError("'" + path.string() + "' is too large: more than " + std::to_string(most) + " bytes");
+  };
+  if (status.st_size > most) return too_large();
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(file, path, 0, status.st_size));
+  std::vector<std::byte> bytes;
+  for (int64_t room = std::max<int64_t>(status.st_size, kUnsizedBytes);; room *= 2) {
+    const auto done = bytes.size();
+    bytes.resize(static_cast<size_t>(room) + 1);  // a byte that is not there tells the end
+    const std::span<std::byte> rest = std::span(bytes).subspan(done);
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, static_cast<int64_t>(done), rest));
+    bytes.resize(done + static_cast<size_t>(count));
+    if (std::ssize(bytes) > most) return too_large();
+    if (count < std::ssize(rest)) return bytes;
+  }
 }
 
 Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,
@@ -359,11 +408,27 @@ Result<int64_t> LinkCount(const UniqueFd& file, const FilePath& path) {
   return static_cast<int64_t>(status.st_nlink);
 }
 
+Status RequireOnDisk(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end) {
+  if (end - begin <= kBelievedBytes) return OkStatus();
+  int64_t left = (end - begin) / kMostCompressed;
+  for (int64_t at = begin; left > 0 && at < end;) {
+    const Data data = NextData(file, at, end);
+    left -= data.end - data.begin;
+    at = data.end;
+  }
+  if (left <= 0) return OkStatus();
+  return CorruptError("'" + path.string() + "' has " + std::to_string(end - begin) +
+                      " bytes that are nearly all holes");
+}
+
 Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
                  int64_t begin, int64_t end) {
   std::vector<std::byte> buffer;
+  Data data;
   for (int64_t at = begin; at < end; at += std::ssize(buffer)) {
-    buffer.resize(static_cast<size_t>(std::min(kCopyBytes, end - at)));
+    if (at >= data.end) data = NextData(from, at, end);
+    at = std::max(at, data.begin);
+    buffer.resize(static_cast<size_t>(std::min(kCopyBytes, data.end - at)));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(from, from_path, at, buffer));
     if (count == 0) break;
     buffer.resize(static_cast<size_t>(count));
@@ -386,6 +451,7 @@ Status CloneFile(const FilePath& from, const FilePath& to, bool may_link) {
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(source, from));
   EVERLONG_RETURN_IF_ERROR(CopyRange(source, from, target, to, 0, size));
+  if (::ftruncate(target.get(), size) != 0) return ErrnoError("cannot size", to, errno);  // it may end in a hole
   return SyncFile(target, to);
 }
 

@@ -1,5 +1,6 @@
 #include "everlong/base/sqlite.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 constexpr int kBusyTimeoutMs = 10'000;
 constexpr int kAttached = 1;  // VACUUM attaches one
 constexpr int kMostSqlBytes = 1 << 16;
+constexpr std::string_view kRollback = "ROLLBACK";
 
 // Check that the database and what lies beside it are files of their own, which nobody has by another name.
 Status RequireOwn(const FilePath& file) {
@@ -171,6 +173,20 @@ Status Database::Execute(const char* sql) {
   return code == SQLITE_OK ? OkStatus() : Error(code);
 }
 
+Status Database::SetCacheBytes(int64_t bytes) {
+  constexpr int64_t kKibibyte = 1024;
+  return Execute(("PRAGMA cache_size = -" + std::to_string(std::max<int64_t>(1, bytes / kKibibyte))).c_str());
+}
+
+int64_t Database::RamBytes() {
+  int now = 0;
+  int highest = 0;  // there is none
+  static_cast<void>(sqlite3_db_status(connection_.get(), SQLITE_DBSTATUS_CACHE_USED, &now, &highest, 0));
+  // SQLite counts in 32 bits. Between two calls less than half of that comes or goes.
+  page_bytes_ += static_cast<int32_t>(static_cast<uint32_t>(now) - static_cast<uint32_t>(page_bytes_));
+  return page_bytes_;
+}
+
 Status Database::Error(int code) const {
   std::string message = "'" + name_ + "': " + sqlite3_errstr(code);
   if (connection_ != nullptr) {
@@ -197,17 +213,18 @@ Status Database::Error(int code) const {
 }
 
 Result<Transaction> Transaction::Begin(Database& database, Kind kind) {
-  EVERLONG_RETURN_IF_ERROR(database.Execute(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
+  EVERLONG_RETURN_IF_ERROR(database.Prepare(kRollback).status());  // so that the destructor allocates nothing
+  EVERLONG_RETURN_IF_ERROR(database.Run(kind == Kind::kWrite ? "BEGIN IMMEDIATE" : "BEGIN"));
   return Transaction(&database);
 }
 
 Transaction::~Transaction() {
   // A failed rollback needs no handling: the transaction ends in any case when the connection closes.
-  if (database_ != nullptr) static_cast<void>(database_->Execute("ROLLBACK"));
+  if (database_ != nullptr) static_cast<void>(database_->Run(kRollback));
 }
 
 Status Transaction::Commit() {
-  EVERLONG_RETURN_IF_ERROR(database_->Execute("COMMIT"));
+  EVERLONG_RETURN_IF_ERROR(database_->Run("COMMIT"));
   database_ = nullptr;
   return OkStatus();
 }

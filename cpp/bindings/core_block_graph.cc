@@ -59,7 +59,9 @@ void BindBlockGraph(py::module_& module) {
   BindNodes(module);
   const graph::GardenerOptions defaults;
   py::class_<GraphHandle>(module, "BlockGraph",
-                          "The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h.")
+                          R"(The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h.
+
+Thread-safe: tend runs beside searches and appends, and takes turns with grow and with forgetting.)")
       .def("grow", &Grow, py::kw_only(), py::arg("levels") = defaults.levels, py::arg("radius") = 0.0,
            py::arg("share") = defaults.share, py::arg("growth") = defaults.growth,
            py::arg("most_members") = defaults.most_members, py::arg("looked_at") = defaults.looked_at,

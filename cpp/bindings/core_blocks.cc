@@ -16,7 +16,7 @@
 #include "core_memory.h"
 #include "core_names.h"
 #include "core_tensors.h"
-#include "everlong/kv/transfer_engine.h"
+#include "core_transfer.h"
 
 namespace everlong::bindings {
 namespace {
@@ -26,22 +26,15 @@ using store::BlockInfo;
 using BlocksHandle = ObjectHandle<os::Blocks>;
 using Shape = py::typing::Tuple<py::int_, py::ellipsis>;
 
-// Reads under way. They keep the memory alive, and Python keeps the buffers that they fill. Destroyed without the GIL.
-class PendingReadsHandle {
- public:
-  PendingReadsHandle(std::shared_ptr<os::Memory> memory, std::unique_ptr<store::PendingReads> reads)
-      : memory_(std::move(memory)), reads_(std::move(reads)) {}
-  void Wait() {
-    RaiseIfError(Unlocked([this] { return reads_->Wait(); }));
-  }
-
- private:
-  std::shared_ptr<os::Memory> memory_;
-  std::unique_ptr<store::PendingReads> reads_;  // destroyed first: its destructor waits
+// Reads under way. They keep the memory alive, and Python keeps the buffers that they fill.
+struct ReadsOfMemory {
+  std::shared_ptr<os::Memory> memory;
+  std::unique_ptr<store::PendingReads> reads;  // destroyed first: its destructor waits
 };
+using PendingReadsHandle = Held<ReadsOfMemory>;
 
 // The bytes of a block. Append asks which of the two it is.
-using Payload = py::typing::Union<ArrayOf<uint8_t>, kv::StagingBuffer>;
+using Payload = py::typing::Union<ArrayOf<uint8_t>, BufferHandle>;
 
 int64_t Append(const BlocksHandle& self, int64_t stream, int64_t begin, int64_t end, int32_t sink_tokens,
                std::string source, double created_at, std::vector<std::string> tags, const ArrayOf<int32_t>& token_ids,
@@ -55,8 +48,8 @@ int64_t Append(const BlocksHandle& self, int64_t stream, int64_t begin, int64_t 
   draft.tags = std::move(tags);
   draft.role = ParseRole(role);
   draft.token_ids = View<int32_t>(token_ids, "token_ids");
-  if (py::isinstance<kv::StagingBuffer>(payload)) {
-    const auto staged = payload.cast<std::shared_ptr<kv::StagingBuffer>>();
+  if (py::isinstance<BufferHandle>(payload)) {
+    const std::shared_ptr<kv::StagingBuffer> staged = payload.cast<const BufferHandle&>().Share();
     draft.payload = staged->bytes();
     draft.payload_owner = staged;
   } else {
@@ -115,10 +108,12 @@ std::unique_ptr<PendingReadsHandle> StartReadPages(const BlocksHandle& self, con
     if (!started.ok()) memory.reset();
     return started;
   });
-  return std::make_unique<PendingReadsHandle>(std::move(memory), ValueOrRaise(std::move(reads)));
+  auto under_way = std::make_shared<ReadsOfMemory>(std::move(memory), ValueOrRaise(std::move(reads)));
+  return std::make_unique<PendingReadsHandle>(std::move(under_way), "the reads");
 }
 
-py::array_t<float> ReadKeys(const BlocksHandle& self, const PageRef& page, int32_t layer) {
+// A copy of the page: another thread may change the object meanwhile.
+py::array_t<float> ReadKeys(const BlocksHandle& self, PageRef page, int32_t layer) {
   const kv::PayloadLayout layout = self.memory().Call([](os::Memory& memory) { return memory.layout(); });
   if (page.span.empty() || page.span.size() > layout.page_tokens) throw py::value_error("page: not a page's span");
   const py::ssize_t tokens = page.span.size();
@@ -173,9 +168,14 @@ void BindInfo(py::module_& module) {
       .def_readonly("id", &BlockInfo::id)
       .def_readonly("stream", &BlockInfo::stream)
       .def_readonly("sink_tokens", &BlockInfo::sink_tokens)
-      .def_readonly("source", &BlockInfo::source)
+      .def_property_readonly("source", [](const BlockInfo& self) { return TextOf(self.source); })
       .def_readonly("created_at", &BlockInfo::created_at)
-      .def_readonly("tags", &BlockInfo::tags)
+      .def_property_readonly("tags",
+                             [](const BlockInfo& self) {
+                               py::typing::List<py::str> tags;
+                               for (const std::string& tag : self.tags) tags.append(TextOf(tag));
+                               return tags;
+                             })
       .def_readonly("pages", &BlockInfo::pages)
       .def_readonly("payload_bytes", &BlockInfo::payload_bytes)
       .def_property_readonly(
@@ -204,7 +204,14 @@ A tag that it has is not added. MemoryNotFoundError for a block that is not here
 
 What the index takes of them is found from then on. MemoryNotFoundError for a block that is not here (any more).
 ValueError where one does not fit, and then none is stored.)")
-      .def("forget", Method(&os::Blocks::Forget), py::arg("blocks"));
+      .def(
+          "forget",
+          [](const BlocksHandle& self, const std::vector<int64_t>& blocks) {
+            int64_t freed = 0;
+            RaiseIfError(self.Call([&](os::Blocks& of) { return of.Forget(blocks, &freed); }));
+            return freed;
+          },
+          py::arg("blocks"), "Forget blocks. Return the bytes that were given back at once: 0 but on a full disk.");
 }
 
 // Bind what reads them.
@@ -248,10 +255,18 @@ void BindReads(py::class_<BlocksHandle>& blocks) {
 void BindBlocks(py::module_& module) {
   BindPage(module);
   BindInfo(module);
-  const py::release_gil_before_calling_cpp_dtor without_gil;
-  py::class_<PendingReadsHandle>(module, "PendingReads", without_gil)
-      .def("wait", &PendingReadsHandle::Wait, "Wait until every byte is there. Raise the first failure.");
-  py::class_<BlocksHandle> blocks(module, "Blocks", "The blocks of a memory: cpp/os/include/everlong/os/blocks.h.");
+  py::class_<PendingReadsHandle>(module, "PendingReads",
+                                 "Reads under way. Dropping them gives up what is not read yet. Thread-safe.")
+      .def(
+          "wait",
+          [](const PendingReadsHandle& self) {
+            RaiseIfError(self.Call([](const ReadsOfMemory& of) { return of.reads->Wait(); }));
+          },
+          "Wait until every byte is there. Raise the first failure.");
+  py::class_<BlocksHandle> blocks(module, "Blocks", R"(The blocks of a memory: cpp/os/include/everlong/os/blocks.h.
+
+Thread-safe: reads run beside each other and beside searches. Changes take turns with every other change of the memory,
+and keep reads out only while they put the outcome in place.)");
   BindChanges(blocks);
   BindReads(blocks);
 }

@@ -1,7 +1,5 @@
 #include "core_errors.h"
 
-#include <pybind11/pybind11.h>
-
 #include "everlong/base/check.h"
 
 namespace everlong::bindings {
@@ -38,14 +36,23 @@ const char* ErrorClass(StatusCode code) {
 
 }  // namespace
 
+py::str TextOf(std::string_view bytes) {
+  PyObject* const text = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+  if (text == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(text);
+}
+
 void RaiseNamed(const char* name, const std::string& message) {
   const py::object type = py::module_::import("everlong.errors").attr(name);
-  py::set_error(type, message.c_str());
+  PyErr_SetObject(type.ptr(), TextOf(message).ptr());
   throw py::error_already_set();
 }
 
 void Raise(const Status& status) {
-  if (status.code() == StatusCode::kInvalidArgument) throw py::value_error(status.message());
+  if (status.code() == StatusCode::kInvalidArgument) {
+    PyErr_SetObject(PyExc_ValueError, TextOf(status.message()).ptr());
+    throw py::error_already_set();
+  }
   RaiseNamed(ErrorClass(status.code()), status.message());
 }
 

@@ -1,13 +1,19 @@
 // Raise Status values as the exceptions of everlong.errors. Everything here needs the GIL.
 #pragma once
 
+#include <pybind11/pybind11.h>
+
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "everlong/base/status.h"
 
 namespace everlong::bindings {
+
+// Return bytes as a text. What is no UTF-8, as in a path, shows as \xff.
+pybind11::str TextOf(std::string_view bytes);
 
 // Raise the class `name` of everlong.errors.
 [[noreturn]] void RaiseNamed(const char* name, const std::string& message);

@@ -18,7 +18,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_errors.h"
-#include "core_gil.h"
+#include "core_held.h"
 #include "everlong/graph/gardener.h"
 
 namespace everlong::bindings {
@@ -29,16 +29,16 @@ using graph::Centre;
 using graph::GardenerOptions;
 
 // Thread-safe: one thread at a time adds, forgets or asks.
-class GardenerHandle {
+class LockedGardener {
  public:
-  explicit GardenerHandle(const GardenerOptions& options)
+  explicit LockedGardener(const GardenerOptions& options)
       : dimension_(options.dimension), gardener_(options, [this](int64_t block) -> Result<std::vector<float>> {
           const auto found = vectors_.find(block);
           if (found == vectors_.end()) return NotFoundError("no vector of block " + std::to_string(block));
           return found->second;
         }) {}
-  GardenerHandle(const GardenerHandle&) = delete;
-  GardenerHandle& operator=(const GardenerHandle&) = delete;
+  LockedGardener(const LockedGardener&) = delete;
+  LockedGardener& operator=(const LockedGardener&) = delete;
 
   Status Add(std::span<const int64_t> blocks, std::span<const float> vectors) {
     const std::scoped_lock lock(mutex_);
@@ -62,28 +62,38 @@ class GardenerHandle {
   // Return what `ask` says of the Gardener, while nobody changes it.
   template <class Ask>
   [[nodiscard]] auto Asked(const Ask& ask) const {
-    return Unlocked([&] {
-      const std::scoped_lock lock(mutex_);
-      return ask(gardener_);
-    });
+    const std::scoped_lock lock(mutex_);
+    return ask(gardener_);
   }
   [[nodiscard]] int32_t dimension() const { return dimension_; }
 
  private:
   int32_t dimension_;
-  mutable std::mutex mutex_;  // guards the rest; taken without the GIL
+  mutable std::mutex mutex_;  // guards the rest
   std::unordered_map<int64_t, std::vector<float>> vectors_;
   graph::Gardener gardener_;
 };
 
-void Add(GardenerHandle& self, const ArrayOf<int64_t>& blocks, const ArrayOf<float>& vectors) {
+using GardenerHandle = Held<LockedGardener>;
+
+// Bind what `ask` says of the Gardener to arguments of Python's.
+template <class Return, class... Arguments>
+auto Asking(Return (graph::Gardener::*ask)(Arguments...) const) {
+  return [ask](const GardenerHandle& self, Arguments... arguments) {
+    return self.Call([&](const LockedGardener& locked) {
+      return locked.Asked([&](const graph::Gardener& gardener) { return (gardener.*ask)(arguments...); });
+    });
+  };
+}
+
+void Add(const GardenerHandle& self, const ArrayOf<int64_t>& blocks, const ArrayOf<float>& vectors) {
   const auto ids = View<int64_t>(blocks, "blocks");
   const auto rows = View<float>(vectors, "vectors", 2);
-  if (rows.size() != ids.size() * static_cast<size_t>(self.dimension())) {
-    throw py::value_error("vectors: expected [" + std::to_string(ids.size()) + ", " + std::to_string(self.dimension()) +
-                          "]");
+  const int32_t dimension = self.Share()->dimension();
+  if (rows.size() != ids.size() * static_cast<size_t>(dimension)) {
+    throw py::value_error("vectors: expected [" + std::to_string(ids.size()) + ", " + std::to_string(dimension) + "]");
   }
-  RaiseIfError(Unlocked([&] { return self.Add(ids, rows); }));
+  RaiseIfError(self.Call([&](LockedGardener& gardener) { return gardener.Add(ids, rows); }));
 }
 
 void BindCentre(py::module_& module) {
@@ -123,11 +133,14 @@ void BindGraph(py::module_& module) {
   BindCentre(module);
   py::class_<GardenerHandle>(
       module, "Gardener",
-      "cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks.")
+      R"(cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks.
+
+Thread-safe: calls take turns. One call of add is one turn.)")
       .def(py::init([](int32_t dimension, int32_t levels, double radius, double share, double growth,
                        int64_t most_members, int64_t looked_at, uint64_t seed) {
-             return std::make_unique<GardenerHandle>(
+             auto gardener = std::make_shared<LockedGardener>(
                  GardenerOptionsOf(dimension, levels, radius, share, growth, most_members, looked_at, seed));
+             return std::make_unique<GardenerHandle>(std::move(gardener), "the Gardener");
            }),
            py::arg("dimension"), py::kw_only(), py::arg("levels") = defaults.levels, py::arg("radius") = 0.0,
            py::arg("share") = defaults.share, py::arg("growth") = defaults.growth,
@@ -137,35 +150,15 @@ void BindGraph(py::module_& module) {
            "Add blocks one after the other. Those before one that is refused stay.")
       .def(
           "forget",
-          [](GardenerHandle& self, int64_t block) { RaiseIfError(Unlocked([&] { return self.Forget(block); })); },
-          py::arg("block"))
-      .def(
-          "centre_of",
           [](const GardenerHandle& self, int64_t block) {
-            return self.Asked([&](const graph::Gardener& gardener) { return gardener.CentreOf(block); });
+            RaiseIfError(self.Call([&](LockedGardener& gardener) { return gardener.Forget(block); }));
           },
           py::arg("block"))
-      .def(
-          "centres",
-          [](const GardenerHandle& self) {
-            return self.Asked([](const graph::Gardener& gardener) { return gardener.Centres(); });
-          },
-          "Return the centres by level, then id.")
-      .def(
-          "size",
-          [](const GardenerHandle& self, int32_t level) {
-            return self.Asked([&](const graph::Gardener& gardener) { return gardener.centres(level); });
-          },
-          py::arg("level") = 0)
-      .def(
-          "radius",
-          [](const GardenerHandle& self, int32_t level) {
-            return self.Asked([&](const graph::Gardener& gardener) { return gardener.Radius(level); });
-          },
-          py::arg("level") = 0)
-      .def_property_readonly("nbytes", [](const GardenerHandle& self) {
-        return self.Asked([](const graph::Gardener& gardener) { return gardener.bytes(); });
-      });
+      .def("centre_of", Asking(&graph::Gardener::CentreOf), py::arg("block"))
+      .def("centres", Asking(&graph::Gardener::Centres), "Return the centres by level, then id.")
+      .def("size", Asking(&graph::Gardener::centres), py::arg("level") = 0)
+      .def("radius", Asking(&graph::Gardener::Radius), py::arg("level") = 0)
+      .def_property_readonly("nbytes", Asking(&graph::Gardener::bytes));
 }
 
 }  // namespace everlong::bindings

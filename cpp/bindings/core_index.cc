@@ -1,7 +1,10 @@
 // Vector indexes on their own (everlong/index/vector_index.h).
+#include "core_index.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
 #include <array>
@@ -17,10 +20,7 @@
 #include "core_arrays.h"
 #include "core_bindings.h"
 #include "core_errors.h"
-#include "core_gil.h"
 #include "core_names.h"
-#include "everlong/index/neural_inverted_index.h"
-#include "everlong/index/vector_index.h"
 
 namespace everlong::bindings {
 namespace {
@@ -56,35 +56,36 @@ void AtMost(const char* name, int64_t value, int64_t most) {
                         std::to_string(most));
 }
 
-std::shared_ptr<VectorIndex> Flat(int32_t dimension, const std::string& metric, const std::string& storage) {
+std::unique_ptr<IndexHandle> Flat(int32_t dimension, const std::string& metric, const std::string& storage) {
   AtLeast("dimension", dimension, 1);
-  return index::MakeFlatIndex({dimension, ParseMetric(metric), ParseStorage(storage)});
+  return std::make_unique<IndexHandle>(index::MakeFlatIndex({dimension, ParseMetric(metric), ParseStorage(storage)}));
 }
 
-std::shared_ptr<VectorIndex> Hnsw(int32_t dimension, const std::string& metric, int32_t links, int32_t ef_construction,
+std::unique_ptr<IndexHandle> Hnsw(int32_t dimension, const std::string& metric, int32_t links, int32_t ef_construction,
                                   int32_t ef, int32_t exact_below) {
   AtLeast("dimension", dimension, 1);
   AtLeast("links", links, 2);
   AtMost("links", links, index::kMostHnswLinks);
   AtLeast("ef_construction", ef_construction, 1);
   AtLeast("ef", ef, 1);
-  return index::MakeHnswIndex({dimension, ParseMetric(metric), links, ef_construction, ef, exact_below});
+  return std::make_unique<IndexHandle>(
+      index::MakeHnswIndex({dimension, ParseMetric(metric), links, ef_construction, ef, exact_below}));
 }
 
-std::shared_ptr<NeuralInvertedIndex> Dnii(int32_t dimension, const std::string& metric, int32_t list_vectors,
-                                          int32_t probes, int32_t rescored, int32_t exact_below) {
+std::unique_ptr<ListsHandle> Dnii(int32_t dimension, const std::string& metric, int32_t list_vectors, int32_t probes,
+                                  int32_t rescored, int32_t exact_below) {
   AtLeast("dimension", dimension, 1);
   AtLeast("list_vectors", list_vectors, index::kLeastListVectors);
   AtMost("list_vectors", list_vectors, index::kMostListVectors);
   AtLeast("probes", probes, 1);
   AtLeast("rescored", rescored, 1);
-  return index::MakeNeuralInvertedIndex({dimension, ParseMetric(metric), list_vectors, probes, rescored, exact_below});
+  return std::make_unique<ListsHandle>(
+      index::MakeNeuralInvertedIndex({dimension, ParseMetric(metric), list_vectors, probes, rescored, exact_below}));
 }
 
-// pybind11 treats what a function returns as the class's own holder, which is the shared pointer here.
-template <class Index>
-std::shared_ptr<Index> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::string& file) {
-  return ValueOrRaise(Unlocked([&] { return load(std::filesystem::path(file)); }));
+template <class Handle, class Index>
+std::unique_ptr<Handle> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::filesystem::path& file) {
+  return std::make_unique<Handle>(ValueOrRaise(Unlocked([&] { return load(file); })));
 }
 
 // Return [values.size() / dimension, dimension].
@@ -129,53 +130,57 @@ IdFilter Allowed(const std::optional<ArrayOf<uint8_t>>& allowed) {
   return allowed ? IdFilter::Bitmap(View<uint8_t>(*allowed, "allowed")) : IdFilter();
 }
 
-Found Search(const VectorIndex& self, const ArrayOf<float>& queries, int32_t k,
+Found Search(const IndexHandle& self, const ArrayOf<float>& queries, int32_t k,
              const std::optional<ArrayOf<uint8_t>>& allowed) {
   const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
   const IdFilter filter = Allowed(allowed);
-  return AsArrays(ValueOrRaise(Unlocked([&] { return self.Search(vectors, k, filter); })), k);
+  return AsArrays(ValueOrRaise(self.Call([&](VectorIndex& index) { return index.Search(vectors, k, filter); })), k);
 }
 
-Found Probe(const NeuralInvertedIndex& self, const ArrayOf<float>& queries, int32_t k,
+Found Probe(const ListsHandle& self, const ArrayOf<float>& queries, int32_t k,
             const std::optional<ArrayOf<uint8_t>>& allowed, int32_t probes, std::vector<std::vector<int32_t>> terms) {
   const std::span<const float> vectors = Rows(queries, "queries", self.dimension());
   const IdFilter filter = Allowed(allowed);
   const index::InvertedQuery query{probes, std::move(terms)};
-  return AsArrays(ValueOrRaise(Unlocked([&] { return self.Probe(vectors, k, filter, query); })), k);
+  return AsArrays(
+      ValueOrRaise(self.CallLists([&](NeuralInvertedIndex& of) { return of.Probe(vectors, k, filter, query); })), k);
 }
 
-void SetRouter(NeuralInvertedIndex& self, const ArrayOf<int64_t>& lists, const ArrayOf<float>& vectors,
+void SetRouter(const ListsHandle& self, const ArrayOf<int64_t>& lists, const ArrayOf<float>& vectors,
                const ArrayOf<float>& biases) {
   const NeuralInvertedIndex::Router router = RouterOf(lists, vectors, biases);
-  RaiseIfError(Unlocked([&] { return self.SetRouter(router); }));
+  RaiseIfError(self.CallLists([&](NeuralInvertedIndex& of) { return of.SetRouter(router); }));
 }
 
 void BindDnii(py::module_& module) {
-  py::class_<NeuralInvertedIndex, VectorIndex, std::shared_ptr<NeuralInvertedIndex>>(
-      module, "NeuralInvertedIndex", "cpp/index/include/everlong/index/neural_inverted_index.h.")
+  py::class_<ListsHandle, IndexHandle>(module, "NeuralInvertedIndex",
+                                       R"(cpp/index/include/everlong/index/neural_inverted_index.h.
+
+Thread-safe as every VectorIndex. set_router and set_terms count as writers.)")
       .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
            py::arg("rescored"), py::arg("exact_below"))
       .def_static(
-          "load", [](const std::string& file) { return Loaded(index::LoadNeuralInvertedIndex, file); }, py::arg("file"))
+          "load", [](const std::filesystem::path& file) { return Loaded<ListsHandle>(index::LoadNeuralInvertedIndex, file); },
+          py::arg("file"))
       .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
       .def(
           "lists",
-          [](const NeuralInvertedIndex& self) {
-            const auto lists = Unlocked([&] { return self.lists(); });
+          [](const ListsHandle& self) {
+            const auto lists = self.CallLists([](NeuralInvertedIndex& of) { return of.lists(); });
             return py::make_tuple(ToArray(lists.ids), Matrix(lists.centroids, self.dimension()), ToArray(lists.sizes));
           },
           "Return ids, centroids [lists, dimension] and sizes.")
       .def(
           "lists_of",
-          [](const NeuralInvertedIndex& self, const ArrayOf<int64_t>& ids) {
+          [](const ListsHandle& self, const ArrayOf<int64_t>& ids) {
             const auto view = View<int64_t>(ids, "ids");
-            return ToArray(Unlocked([&] { return self.ListsOf(view); }));
+            return ToArray(self.CallLists([&](NeuralInvertedIndex& of) { return of.ListsOf(view); }));
           },
           py::arg("ids"))
       .def(
           "router",
-          [](const NeuralInvertedIndex& self) {
-            const auto router = Unlocked([&] { return self.router(); });
+          [](const ListsHandle& self) {
+            const auto router = self.CallLists([](NeuralInvertedIndex& of) { return of.router(); });
             return py::make_tuple(ToArray(router.lists), Matrix(router.vectors, self.dimension()),
                                   ToArray(router.biases));
           },
@@ -183,8 +188,8 @@ void BindDnii(py::module_& module) {
       .def("set_router", &SetRouter, py::arg("lists"), py::arg("vectors"), py::arg("biases"))
       .def(
           "set_terms",
-          [](NeuralInvertedIndex& self, int64_t id, const std::vector<int32_t>& terms) {
-            RaiseIfError(Unlocked([&] { return self.SetTerms(id, terms); }));
+          [](const ListsHandle& self, int64_t id, const std::vector<int32_t>& terms) {
+            RaiseIfError(self.CallLists([&](NeuralInvertedIndex& of) { return of.SetTerms(id, terms); }));
           },
           py::arg("id"), py::arg("terms"));
 }
@@ -199,42 +204,49 @@ NeuralInvertedIndex::Router RouterOf(const py::object& lists, const py::object& 
 }
 
 void BindIndex(py::module_& module) {
-  py::class_<VectorIndex, std::shared_ptr<VectorIndex>>(
+  py::class_<IndexHandle>(
       module, "VectorIndex",
-      "cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API.")
+      R"(cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API.
+
+Thread-safe: searches run beside each other and beside one writer. add and remove take turns.)")
       .def_static("flat", &Flat, py::arg("dimension"), py::arg("metric"), py::arg("storage"))
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
       .def_static(
-          "load_flat", [](const std::string& file) { return Loaded(index::LoadFlatIndex, file); }, py::arg("file"))
+          "load_flat", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadFlatIndex, file); },
+          py::arg("file"))
       .def_static(
-          "load_hnsw", [](const std::string& file) { return Loaded(index::LoadHnswIndex, file); }, py::arg("file"))
+          "load_hnsw", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadHnswIndex, file); },
+          py::arg("file"))
       .def(
           "add",
-          [](VectorIndex& self, const ArrayOf<int64_t>& ids, const ArrayOf<float>& vectors) {
+          [](const IndexHandle& self, const ArrayOf<int64_t>& ids, const ArrayOf<float>& vectors) {
             const auto id_view = View<int64_t>(ids, "ids");
             const auto vector_view = Rows(vectors, "vectors", self.dimension());
-            RaiseIfError(Unlocked([&] { return self.Add(id_view, vector_view); }));
+            RaiseIfError(self.Call([&](VectorIndex& index) { return index.Add(id_view, vector_view); }));
           },
           py::arg("ids"), py::arg("vectors"))
       .def(
           "remove",
-          [](VectorIndex& self, const ArrayOf<int64_t>& ids) {
+          [](const IndexHandle& self, const ArrayOf<int64_t>& ids) {
             const auto id_view = View<int64_t>(ids, "ids");
-            return Unlocked([&] { return self.Remove(id_view); });
+            return self.Call([&](VectorIndex& index) { return index.Remove(id_view); });
           },
           py::arg("ids"))
       .def("search", &Search, py::arg("queries"), py::arg("k"), py::arg("allowed") = py::none(),
            "Return ids and scores [n, k]; where there are fewer hits, -1 and minus infinity.")
       .def(
           "save",
-          [](const VectorIndex& self, const std::string& file) {
-            RaiseIfError(Unlocked([&] { return self.Save(std::filesystem::path(file)); }));
+          [](const IndexHandle& self, const std::filesystem::path& file) {
+            RaiseIfError(self.Call([&](VectorIndex& index) { return index.Save(file); }));
           },
           py::arg("file"))
-      .def_property_readonly("dimension", &VectorIndex::dimension)
-      .def_property_readonly("size", &VectorIndex::size)
-      .def_property_readonly("nbytes", &VectorIndex::bytes);
+      .def_property_readonly("dimension", &IndexHandle::dimension)
+      .def_property_readonly(
+          "size", [](const IndexHandle& self) { return self.Call([](VectorIndex& index) { return index.size(); }); })
+      .def_property_readonly("nbytes", [](const IndexHandle& self) {
+        return self.Call([](VectorIndex& index) { return index.bytes(); });
+      });
   BindDnii(module);
 }
 

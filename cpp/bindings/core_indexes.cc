@@ -11,6 +11,7 @@
 
 #include "core_arrays.h"
 #include "core_bindings.h"
+#include "core_index.h"
 #include "core_memory.h"
 #include "core_names.h"
 
@@ -91,9 +92,9 @@ std::pair<int64_t, int64_t> DeviceUse(const IndexesHandle& self, const std::stri
   return {use.bytes, use.scans};
 }
 
-std::optional<std::shared_ptr<index::NeuralInvertedIndex>> PageLists(const IndexesHandle& self) {
+std::optional<std::unique_ptr<ListsHandle>> PageLists(const IndexesHandle& self) {
   auto lists = self.Call([](os::Indexes& indexes) { return indexes.page_lists(); });
-  return lists == nullptr ? std::nullopt : std::optional(std::move(lists));
+  return lists == nullptr ? std::nullopt : std::optional(std::make_unique<ListsHandle>(std::move(lists)));
 }
 
 void SetPageRouter(const IndexesHandle& self, const ArrayOf<int64_t>& lists, const ArrayOf<float>& vectors,
@@ -105,7 +106,10 @@ void SetPageRouter(const IndexesHandle& self, const ArrayOf<int64_t>& lists, con
 }  // namespace
 
 void BindIndexes(py::module_& module) {
-  py::class_<IndexesHandle>(module, "Indexes", "The index of a memory: cpp/os/include/everlong/os/index.h.")
+  py::class_<IndexesHandle>(module, "Indexes", R"(The index of a memory: cpp/os/include/everlong/os/index.h.
+
+Thread-safe: changes take turns with every other change of the memory, and keep searches out only while they put the
+outcome in place.)")
       .def("set_retrieval_heads", &SetRetrievalHeads, py::arg("heads"), py::arg("coarse_from") = index::kCoarseFrom,
            py::arg("keys") = "bf16", py::arg("device") = py::none(), py::arg("device_bytes") = 0,
            R"(Set heads as (layer, query_head, kv_head), layers counted among the archived ones.

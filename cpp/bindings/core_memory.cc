@@ -2,6 +2,7 @@
 #include "core_memory.h"
 
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <cstddef>
 #include <span>
@@ -21,29 +22,28 @@ store::StoreOptions Options(std::optional<int64_t> host_bytes) {
   return options;
 }
 
-std::optional<std::filesystem::path> AsPath(const std::optional<std::string>& folder) {
-  return folder.has_value() ? std::optional<std::filesystem::path>(*folder) : std::nullopt;
-}
+using std::filesystem::path;
 
-std::unique_ptr<MemoryHandle> Create(const std::optional<std::string>& folder, const store::Manifest& manifest,
+// A copy of the manifest: another thread may change the object meanwhile.
+std::unique_ptr<MemoryHandle> Create(const std::optional<path>& folder, store::Manifest manifest,
                                      std::optional<int64_t> host_bytes) {
-  auto memory = Unlocked([&] { return os::Memory::Create(AsPath(folder), manifest, Options(host_bytes)); });
+  auto memory = Unlocked([&] { return os::Memory::Create(folder, manifest, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
 }
 
-std::unique_ptr<MemoryHandle> Open(const std::string& folder, bool read_only, std::optional<int64_t> host_bytes) {
+std::unique_ptr<MemoryHandle> Open(const path& folder, bool read_only, std::optional<int64_t> host_bytes) {
   auto memory = Unlocked([&] { return os::Memory::Open(folder, read_only, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
 }
 
-std::unique_ptr<MemoryHandle> ImportFile(const std::string& file, const std::optional<std::string>& folder,
+std::unique_ptr<MemoryHandle> ImportFile(const path& file, const std::optional<path>& folder,
                                          std::optional<int64_t> host_bytes) {
-  auto memory = Unlocked([&] { return os::Memory::Import(file, AsPath(folder), Options(host_bytes)); });
+  auto memory = Unlocked([&] { return os::Memory::Import(file, folder, Options(host_bytes)); });
   return std::make_unique<MemoryHandle>(ValueOrRaise(std::move(memory)));
 }
 
 // It opens only the store, because damaged payload may not give its indexes.
-store::VerifyReport Repair(const std::string& folder) {
+store::VerifyReport Repair(const path& folder) {
   return ValueOrRaise(Unlocked([&]() -> Result<store::VerifyReport> {
     EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::MemoryStore> opened,
                               store::MemoryStore::Open(folder, false, Options(0)));
@@ -80,8 +80,9 @@ void BindMemory(py::module_& module) {
   module.def(
       "free_memory_bytes", [] { return store::FreeRamBytes(); },
       "Return the RAM that this process may still take, control groups counted; 0 when the system does not say.");
-  py::class_<MemoryHandle>(module, "Memory", py::release_gil_before_calling_cpp_dtor(),
-                           "One memory: cpp/os/include/everlong/os/memory.h.")
+  py::class_<MemoryHandle>(module, "Memory", R"(One memory: cpp/os/include/everlong/os/memory.h.
+
+Thread-safe, as its objects say. A call that runs while another thread closes the memory ends on it.)")
       .def_static("create", &Create, py::arg("folder"), py::arg("manifest"), py::arg("host_bytes") = py::none())
       .def_static("open", &Open, py::arg("folder"), py::arg("read_only") = false, py::arg("host_bytes") = py::none())
       .def_static("import_file", &ImportFile, py::arg("file"), py::arg("folder"), py::arg("host_bytes") = py::none())
@@ -106,6 +107,10 @@ void BindMemory(py::module_& module) {
       .def_property_readonly(
           "read_only",
           [](const MemoryHandle& self) { return self.Call([](os::Memory& memory) { return memory.read_only(); }); })
+      .def_property_readonly(
+          "is_gone",
+          [](const MemoryHandle& self) { return self.Call([](os::Memory& memory) { return memory.is_gone(); }); },
+          "Whether its folder was removed or replaced since it was opened for writing.")
       .def("close", &MemoryHandle::Close,
            "Release lock and files. Every later call raises ClosedError. Closing twice does nothing.");
 }

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "core_errors.h"
-#include "core_gil.h"
-#include "everlong/base/process.h"
+#include "core_held.h"
 #include "everlong/os/memory.h"
 
 namespace everlong::bindings {
@@ -40,45 +39,16 @@ class ObjectHandle {
 };
 
 // The Python object: a memory until it is closed. A call that runs in another thread during close() finishes on the
-// memory it began with. The last such call releases lock and files. It is destroyed without the GIL.
-class MemoryHandle {
+// memory it began with. The last such call releases lock and files.
+class MemoryHandle : public Held<os::Memory> {
  public:
-  explicit MemoryHandle(std::unique_ptr<os::Memory> memory) : memory_(OwnedByThisProcess(std::move(memory))) {}
-  MemoryHandle(const MemoryHandle&) = delete;
-  MemoryHandle& operator=(const MemoryHandle&) = delete;
-
-  // Run work(memory) without the GIL. ClosedError after Close, and in a fork of the process.
-  template <class Work>
-  auto Call(const Work& work) const {
-    std::shared_ptr<os::Memory> memory = Share();
-    return Unlocked([&] {
-      const std::shared_ptr<os::Memory> held = std::move(memory);  // this call may be the last owner, and it has no GIL
-      return work(*held);
-    });
-  }
-  // Return the memory for an object that outlives the call.
-  [[nodiscard]] std::shared_ptr<os::Memory> Share() const {
-    if (memory_ == nullptr) RaiseNamed("ClosedError", "the memory is closed");
-    if (!process_.IsThis()) {
-      RaiseNamed("ClosedError", "the memory was opened by process " + std::to_string(process_.pid()) +
-                                    ", of which this one is a fork: open it here");
-    }
-    return memory_;
-  }
-  void Close() {
-    std::shared_ptr<os::Memory> closing = std::exchange(memory_, nullptr);
-    Unlocked([&closing] { closing.reset(); });
-  }
+  explicit MemoryHandle(std::unique_ptr<os::Memory> memory) : Held(std::move(memory), "the memory") {}
 
   const ObjectHandle<os::Blocks> blocks{*this, &os::Memory::blocks};
   const ObjectHandle<os::Searcher> search{*this, &os::Memory::search};
   const ObjectHandle<os::Indexes> index{*this, &os::Memory::index};
   const ObjectHandle<os::BlockGraph> graph{*this, &os::Memory::graph};
   const ObjectHandle<os::Upkeep> upkeep{*this, &os::Memory::upkeep};
-
- private:
-  std::shared_ptr<os::Memory> memory_;  // the GIL guards it
-  OwnProcess process_;
 };
 
 template <class Object>
@@ -95,10 +65,6 @@ struct FromPython {
 template <class T>
 struct FromPython<std::span<const T>> {
   using Type = std::vector<T>;
-};
-template <>
-struct FromPython<const std::filesystem::path&> {
-  using Type = std::string;
 };
 
 // Return a method of an object for Python. It runs without the GIL, and raises its error.

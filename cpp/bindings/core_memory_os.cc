@@ -129,7 +129,7 @@ std::vector<os::Action> Observe(MemoryOs& self, int64_t tokens, const std::strin
                       {probabilities.data(), static_cast<size_t>(probabilities.size())}, tombstone_scores);
 }
 
-AnyDict RecallCountsDict(const os::RecallCounts& counts) {
+AnyDict RecallCountsDict(os::RecallCounts counts) {
   AnyDict out;
   out["since_recent"] = counts.since_recent;
   out["since_periodic"] = counts.since_periodic;
@@ -158,7 +158,6 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<Pa
                               const std::optional<ZoneDict>& anchor_zone, const std::optional<AnyDict>& kept,
                               const OptionalDict& recall_counts, const Integer& cooldown_until,
                               std::optional<int64_t> archived_until) {
-  Decided(self);
   if (stream_end < 0) throw py::value_error("stream_end: " + std::to_string(stream_end) + ", expected at least 0");
   if (archived_until && *archived_until < stream_end) {
     throw py::value_error("archived_until: " + std::to_string(*archived_until) + ", expected at least stream_end, " +
@@ -184,7 +183,7 @@ std::vector<Placement> Resume(MemoryOs& self, int64_t stream_end, std::vector<Pa
     from.cooldown_until = cooldown_until.cast<int64_t>();
   } catch (const py::cast_error&) {  // no frame could have had such a value
   }
-  return self.Resume(from);
+  return Decided(self).Resume(from);  // here, because what is cast above may run Python, and with it other threads
 }
 
 const char* BlockEndName(os::BlockEnd end) {
@@ -227,9 +226,11 @@ py::list RestoredList(const std::vector<os::RestoredRun>& restored) {
   return runs;
 }
 
+// A new dict may run Python's garbage collector, and with it other threads: what they change is not looked at.
 py::typing::List<AnyDict> Trace(const MemoryOs& self) {
   py::typing::List<AnyDict> events;
-  for (const os::Event& event : self.trace()) {
+  const std::vector<os::Event> trace = self.trace();
+  for (const os::Event& event : trace) {
     py::dict entry;
     entry["stream"] = event.stream;
     entry["stream_position"] = event.stream_position;
@@ -351,7 +352,9 @@ void BindMemoryOs(py::module_& module) {
   BindOffers(module);
   py::class_<MemoryOs> type(
       module, "MemoryOs",
-      "The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError.");
+      R"(The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError.
+
+Thread-safe: a call keeps the GIL, so calls take turns. What one thread decides another one sees.)");
   type.def(py::init([](const MemoryOsConfig& config) {
              RaiseIfError(Validate(config));
              return MemoryOs(config);

@@ -18,10 +18,11 @@ using os::MemoryOs;
 // Return plain numbers, as JSON keeps them. Checkpoints have tombstones and anchors as one zone.
 ZoneDict AnchorZoneDict(const os::Residency& frame) {
   const os::ZoneRows anchors = frame.zone("anchors").Save();
+  const os::ZoneRows stones = frame.zone("tombstones").Save();  // before a new list runs Python, and other threads
   py::list spans;
   for (size_t i = 1; i < anchors.size(); ++i) spans.append(py::make_tuple(anchors[i][0], anchors[i][1]));
   py::list tombstones;
-  for (const auto& row : frame.zone("tombstones").Save()) tombstones.append(py::make_tuple(row[0], row[1], row[2]));
+  for (const auto& row : stones) tombstones.append(py::make_tuple(row[0], row[1], row[2]));
   ZoneDict out;
   out["tombstones"] = tombstones;
   out["anchors"] = spans;

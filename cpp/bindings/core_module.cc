@@ -7,7 +7,11 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = R"(The native core: memories (store + index), the Memory OS and vector indexes.
 
 Arrays are numpy, C-contiguous. Nothing here knows torch. Failures are the exceptions of `everlong.errors`. Long calls
-release the GIL.)";
+release the GIL.
+
+Threads: any thread may use any object. What else runs beside a call is said at the object; an object that says nothing
+is a value, whose calls keep the GIL. Nobody may write to an array while a call has it. Objects whose calls release the
+GIL belong to the process that made them: in a fork of it they raise ClosedError. Values go on there.)";
   module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
   // A class comes before those whose signatures name it: only then do they name it as Python does.
   everlong::bindings::BindManifest(module);
@@ -23,4 +27,5 @@ release the GIL.)";
   everlong::bindings::BindUpkeep(module);
   everlong::bindings::BindMemory(module);
   everlong::bindings::BindMemoryOs(module);
+  everlong::bindings::BindFiles(module);
 }

@@ -214,7 +214,9 @@ Such a group stands at its middle page.)")
 void BindSearch(py::module_& module) {
   BindResults(module);
   py::class_<SearchHandle> searcher(module, "Searcher",
-                                    "The searches of a memory: cpp/os/include/everlong/os/search.h.");
+                                    R"(The searches of a memory: cpp/os/include/everlong/os/search.h.
+
+Thread-safe: searches run beside each other and beside changes.)");
   const auto by_request = [&searcher](const char* name, const auto& method, const char* doc, const auto&... first) {
     searcher.def(
         name, method, first..., py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),

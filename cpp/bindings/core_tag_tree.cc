@@ -48,7 +48,9 @@ void BindTagTree(py::module_& module) {
   using Times = std::vector<std::pair<double, double>>;
   const int32_t most = graph::TagQuery{}.most;
   py::class_<TagTree>(module, "TagTree",
-                      "Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h). One thread at a time.")
+                      R"(Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h).
+
+Thread-safe: a call keeps the GIL, so calls take turns.)")
       .def(py::init())
       .def(
           "add",

@@ -1,3 +1,5 @@
+#include "core_transfer.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -11,9 +13,7 @@
 
 #include "core_bindings.h"
 #include "core_errors.h"
-#include "core_gil.h"
 #include "everlong/kv/copy_queue.h"
-#include "everlong/kv/transfer_engine.h"
 
 #ifdef EVERLONG_GPU
 #include "core_gpu_queue.h"
@@ -28,6 +28,7 @@ using kv::StagingBuffer;
 using kv::StreamPoint;
 using kv::Transfer;
 using kv::TransferEngine;
+using EngineHandle = Held<TransferEngine>;
 
 Result<std::shared_ptr<CopyQueue>> MakeQueue([[maybe_unused]] int32_t device) {
 #ifdef EVERLONG_GPU
@@ -38,32 +39,32 @@ Result<std::shared_ptr<CopyQueue>> MakeQueue([[maybe_unused]] int32_t device) {
 #endif
 }
 
-std::unique_ptr<TransferEngine> MakeEngine(std::optional<int32_t> device, int64_t pool_bytes) {
+std::unique_ptr<EngineHandle> MakeEngine(std::optional<int32_t> device, int64_t pool_bytes) {
   if (pool_bytes < 1) {
     throw py::value_error("pool_bytes is " + std::to_string(pool_bytes) + "; expected at least 1");
   }
-  if (!device.has_value()) {
-    const std::shared_ptr<CopyQueue> worker = kv::MakeWorkerCopyQueue();
-    return std::make_unique<TransferEngine>(worker, worker, pool_bytes);
-  }
-  const std::shared_ptr<CopyQueue> to_device = ValueOrRaise(MakeQueue(*device));
-  const std::shared_ptr<CopyQueue> to_host = ValueOrRaise(MakeQueue(*device));
-  return std::make_unique<TransferEngine>(to_device, to_host, pool_bytes);
+  const std::shared_ptr<CopyQueue> to_device = device ? ValueOrRaise(MakeQueue(*device)) : kv::MakeWorkerCopyQueue();
+  const std::shared_ptr<CopyQueue> to_host = device ? ValueOrRaise(MakeQueue(*device)) : to_device;
+  auto engine = std::make_shared<TransferEngine>(to_device, to_host, pool_bytes);
+  return std::make_unique<EngineHandle>(std::move(engine), "the TransferEngine");
 }
 
-std::shared_ptr<StagingBuffer> Acquire(TransferEngine& self, int64_t bytes) {
-  return ValueOrRaise(Unlocked([&] { return self.Acquire(bytes); }));
+std::unique_ptr<BufferHandle> Handle(std::shared_ptr<StagingBuffer> buffer) {
+  return std::make_unique<BufferHandle>(std::move(buffer), "the StagingBuffer");
 }
 
-std::optional<std::shared_ptr<StagingBuffer>> TryAcquire(TransferEngine& self, int64_t bytes, int64_t keep_free) {
-  auto buffer = ValueOrRaise(Unlocked([&] { return self.TryAcquire(bytes, keep_free); }));
-  return buffer == nullptr ? std::nullopt : std::optional(std::move(buffer));
+std::unique_ptr<BufferHandle> Acquire(const EngineHandle& self, int64_t bytes) {
+  return Handle(ValueOrRaise(self.Call([&](TransferEngine& engine) { return engine.Acquire(bytes); })));
+}
+
+std::optional<std::unique_ptr<BufferHandle>> TryAcquire(const EngineHandle& self, int64_t bytes, int64_t keep_free) {
+  auto buffer = ValueOrRaise(self.Call([&](TransferEngine& engine) { return engine.TryAcquire(bytes, keep_free); }));
+  return buffer == nullptr ? std::nullopt : std::optional(Handle(std::move(buffer)));
 }
 
 // Return the buffer's bytes as a numpy array. The array keeps the buffer alive.
 py::array_t<uint8_t> ArrayOfBytes(const py::object& self) {
-  const auto& buffer = self.cast<const StagingBuffer&>();
-  const auto bytes = buffer.bytes();
+  const auto bytes = self.cast<const BufferHandle&>().Share()->bytes();
   return py::array_t<uint8_t>({static_cast<py::ssize_t>(bytes.size())}, {py::ssize_t{1}},
                               reinterpret_cast<const uint8_t*>(bytes.data()), self);
 }
@@ -73,39 +74,44 @@ struct HeldPoint {
   StreamPoint point;
 };
 
-HeldPoint PointOf(TransferEngine& self, uintptr_t stream) {
-  return {ValueOrRaise(Unlocked([&] { return self.PointOf(reinterpret_cast<void*>(stream)); }))};
+HeldPoint PointOf(const EngineHandle& self, uintptr_t stream) {
+  void* const consumer = reinterpret_cast<void*>(stream);
+  return {ValueOrRaise(self.Call([&](TransferEngine& engine) { return engine.PointOf(consumer); }))};
 }
 
 using HandOver = Result<Transfer> (TransferEngine::*)(std::shared_ptr<const StagingBuffer>,
                                                       std::span<const kv::TransferSegment>, const StreamPoint&);
 
 template <HandOver kHandOver>
-Transfer HandOverWhole(TransferEngine& self, const std::shared_ptr<StagingBuffer>& buffer, uintptr_t device_address,
+Transfer HandOverWhole(const EngineHandle& self, const BufferHandle& held, uintptr_t device_address,
                        const std::optional<HeldPoint>& after) {
+  const std::shared_ptr<StagingBuffer> buffer = held.Share();
   const kv::TransferSegment whole{0, static_cast<int64_t>(buffer->bytes().size()),
                                   reinterpret_cast<std::byte*>(device_address)};
   const StreamPoint point = after.has_value() ? after->point : nullptr;
-  return ValueOrRaise(Unlocked([&] { return (self.*kHandOver)(buffer, {&whole, 1}, point); }));
+  return ValueOrRaise(
+      self.Call([&](TransferEngine& engine) { return (engine.*kHandOver)(buffer, {&whole, 1}, point); }));
 }
 
-void OrderAfter(TransferEngine& self, const Transfer& transfer, uintptr_t stream) {
-  RaiseIfError(Unlocked([&] { return self.OrderAfter(transfer, reinterpret_cast<void*>(stream)); }));
+void OrderAfter(const EngineHandle& self, const Transfer& transfer, uintptr_t stream) {
+  void* const consumer = reinterpret_cast<void*>(stream);
+  RaiseIfError(self.Call([&](TransferEngine& engine) { return engine.OrderAfter(transfer, consumer); }));
 }
 
 }  // namespace
 
 void BindTransfer(py::module_& module) {
-  py::class_<StagingBuffer, std::shared_ptr<StagingBuffer>>(
+  py::class_<BufferHandle>(
       module, "StagingBuffer",
       R"(Host memory of a TransferEngine's pool, pinned where there is a GPU. It goes back when nobody holds it.
 
-It must not be touched from a hand-over to the end of its transfer.)")
+It must not be touched from a hand-over to the end of its transfer. Thread-safe, but for its bytes: they are as an
+array's.)")
       .def_property_readonly("array", &ArrayOfBytes, "The memory itself, [bytes]. It keeps the buffer alive.");
-  py::class_<Transfer>(module, "Transfer", "A batch of copies that was handed over.");
+  py::class_<Transfer>(module, "Transfer", "A batch of copies that was handed over. Immutable.");
   py::class_<HeldPoint>(module, "StreamPoint",
-                        "A place in a GPU stream: what had been enqueued there when it was made.");
-  py::class_<TransferEngine>(
+                        "A place in a GPU stream: what had been enqueued there when it was made. Immutable.");
+  py::class_<EngineHandle>(
       module, "TransferEngine",
       R"(Moves bytes between host and device through staging buffers, beside what computes. Thread-safe.
 
@@ -131,8 +137,8 @@ CapacityError when the pool cannot hold it, or what is held was never handed ove
            "Start what is enqueued on the stream from now on after the transfer.")
       .def(
           "wait",
-          [](TransferEngine& self, const Transfer& transfer) {
-            RaiseIfError(Unlocked([&] { return self.Wait(transfer); }));
+          [](const EngineHandle& self, const Transfer& transfer) {
+            RaiseIfError(self.Call([&](TransferEngine& engine) { return engine.Wait(transfer); }));
           },
           py::arg("transfer"));
 }

@@ -1,5 +1,6 @@
 // memory.upkeep: what keeps a memory whole, small and safe elsewhere (everlong/os/upkeep.h).
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include "core_bindings.h"
 #include "core_memory.h"
@@ -24,6 +25,7 @@ void BindUpkeep(py::module_& module) {
       .def_readonly("disk_bytes", &StoreStats::disk_bytes)
       .def_readonly("dead_bytes", &StoreStats::dead_bytes)
       .def_readonly("host_bytes", &StoreStats::host_bytes)
+      .def_readonly("catalog_bytes", &StoreStats::catalog_bytes)
       .def_readonly("index_bytes", &StoreStats::index_bytes);
 
   py::class_<Damage>(module, "Damage").def_readonly("block", &Damage::block).def_readonly("what", &Damage::what);
@@ -35,7 +37,10 @@ void BindUpkeep(py::module_& module) {
       .def_readonly("damage", &VerifyReport::damage)
       .def_readonly("dropped", &VerifyReport::dropped);
 
-  py::class_<UpkeepHandle>(module, "Upkeep", "The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.")
+  py::class_<UpkeepHandle>(module, "Upkeep", R"(The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.
+
+Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what compact and verify index
+anew.)")
       .def("flush", Method(&os::Upkeep::Flush))
       .def("compact", Method(&os::Upkeep::Compact))
       .def("verify", Method(&os::Upkeep::Verify), py::arg("repair") = false)

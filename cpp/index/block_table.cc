@@ -12,8 +12,11 @@ namespace everlong::index {
 int32_t BlockTable::Names::Number(std::string_view name) {
   const auto [at, is_new] = numbers.try_emplace(std::string(name), static_cast<int32_t>(names.size()));
   if (is_new) {
+    constexpr size_t kNodeBytes = 64;  // of `numbers`, as it is allocated
     names.push_back(&at->first);
     postings.emplace_back();
+    bytes +=
+        static_cast<int64_t>(kNodeBytes + sizeof(std::string*) + sizeof(std::vector<int32_t>) + at->first.capacity());
   }
   return at->second;
 }
@@ -23,12 +26,13 @@ int32_t BlockTable::Names::Find(const std::string& name) const {
   return found == numbers.end() ? -1 : found->second;
 }
 
-int64_t BlockTable::Names::bytes() const {
-  constexpr size_t kNodeBytes = 64;  // of `numbers`, as it is allocated
-  size_t bytes = names.size() * (kNodeBytes + sizeof(std::string*) + sizeof(std::vector<int32_t>));
-  for (const std::string* name : names) bytes += name->capacity();
-  for (const std::vector<int32_t>& of_name : postings) bytes += of_name.capacity() * sizeof(int32_t);
-  return static_cast<int64_t>(bytes);
+void BlockTable::Names::Put(int32_t name, int32_t number) {
+  std::vector<int32_t>& of_name = postings[static_cast<size_t>(name)];
+  const auto at = std::ranges::lower_bound(of_name, number);
+  if (at != of_name.end() && *at == number) return;
+  const size_t before = of_name.capacity();
+  of_name.insert(at, number);
+  bytes += static_cast<int64_t>((of_name.capacity() - before) * sizeof(int32_t));
 }
 
 BlockTable::BlockTable(int32_t page_tokens) : page_tokens_(page_tokens) { EVERLONG_CHECK(page_tokens >= 1); }
@@ -52,13 +56,12 @@ int32_t BlockTable::Append(const NewBlock& block) {
   entry.page_count = static_cast<int32_t>(page_count);
   entry.role = block.role;
   entry.token_crc = block.token_crc;
-  sources_.postings[static_cast<size_t>(entry.source)].push_back(number);
+  sources_.Put(entry.source, number);
   OfRole& of_role = roles_[static_cast<size_t>(entry.role)];
   of_role.postings.push_back(number);
   for (const std::string& tag : block.tags) {
     const int32_t name = tags_.Number(tag);
-    std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
-    if (postings.empty() || postings.back() != number) postings.push_back(number);
+    tags_.Put(name, number);
     tags_of_blocks_.push_back(name);
   }
   blocks_.push_back(entry);
@@ -100,8 +103,7 @@ void BlockTable::AddTags(int64_t id, std::span<const std::string> tags) {
     const int32_t name = tags_.Number(tag);
     if (std::ranges::find(names, name) != names.end()) continue;
     names.push_back(name);
-    std::vector<int32_t>& postings = tags_.postings[static_cast<size_t>(name)];
-    postings.insert(std::ranges::lower_bound(postings, number), number);
+    tags_.Put(name, number);
   }
   // A block's tags lie in a row, so all of them are written again behind those of all blocks.
   entry.first_tag = tags_of_blocks_.size();
@@ -212,19 +214,22 @@ int32_t BlockTable::PageAt(int64_t stream, int64_t token) const {
 int32_t BlockTable::Previous(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal > block.first_page && !block.forgotten) return ordinal - 1;
-  const int64_t begin = page(ordinal).span.begin;
+  const int64_t begin = block.span.begin + int64_t{ordinal - block.first_page} * page_tokens_;
   const int32_t before = PageAt(block.stream, begin - 1);
-  if (before < 0 || page(before).span.end != begin) return -1;
-  return BlockOfPage(before).source == block.source ? before : -1;
+  if (before < 0) return -1;
+  const PageEntry other = page(before);
+  return other.span.end == begin && other.source == block.source ? before : -1;
 }
 
 int32_t BlockTable::Next(int32_t ordinal) const {
   const BlockEntry& block = BlockOfPage(ordinal);
   if (ordinal + 1 < block.pages().last && !block.forgotten) return ordinal + 1;
-  const int64_t end = page(ordinal).span.end;
+  const int64_t behind = block.span.begin + int64_t{ordinal - block.first_page + 1} * page_tokens_;
+  const int64_t end = std::min(block.span.end, behind);
   const int32_t after = PageAt(block.stream, end);
-  if (after < 0 || page(after).span.begin != end) return -1;
-  return BlockOfPage(after).source == block.source ? after : -1;
+  if (after < 0) return -1;
+  const PageEntry other = page(after);
+  return other.span.begin == end && other.source == block.source ? after : -1;
 }
 
 PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const SearchFilter& filter) const {
@@ -248,7 +253,7 @@ PageFilter BlockTable::Recallable(int64_t stream, int64_t resident_from, const S
 
 int64_t BlockTable::bytes() const {
   constexpr int64_t kNodeBytes = 64;  // of streams_, by_time_ and the runs of roles, as they are allocated
-  int64_t bytes = blocks_.bytes() + tags_of_blocks_.bytes() + sources_.bytes() + tags_.bytes() +
+  int64_t bytes = blocks_.bytes() + tags_of_blocks_.bytes() + sources_.bytes + tags_.bytes +
                   kNodeBytes * (2 * int64_t{live_blocks_} + std::ssize(streams_));
   for (const OfRole& role : roles_) {
     bytes += static_cast<int64_t>(role.postings.capacity() * sizeof(int32_t)) + kNodeBytes * std::ssize(role.scored);

@@ -43,7 +43,7 @@ constexpr std::string_view kMagic = "everlong hnsw 2\n";
 constexpr size_t kFirstCapacity = 1024;
 constexpr size_t kFirstBytes = size_t{64} << 20;  // of fewer rows, where these are so large
 // Searches wait for a writer no longer than adding these takes.
-constexpr size_t kAddedAtOnce = 1024;
+constexpr size_t kAddedAtOnce = 128;
 constexpr unsigned kSeed = 20090117;
 
 // hnswlib's distances by our kernels. Its own are chosen at compile time, ours at run time.
@@ -306,7 +306,7 @@ class HnswIndex final : public VectorIndex {
       AdviseRows();
     }
     std::atomic<bool> failed = false;
-    ForEachTaken(static_cast<int64_t>(more), 8, [&](int64_t added) {
+    ForEachTaken(static_cast<int64_t>(more), 2, [&](int64_t added) {
       const size_t i = reused + static_cast<size_t>(added);
       try {
         graph_.addPoint(vectors + i * static_cast<size_t>(width_), static_cast<hnswlib::labeltype>(ids[i]));

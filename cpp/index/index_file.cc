@@ -79,6 +79,7 @@ Result<uint32_t> ChecksumOf(const FilePath& file) {
 Result<std::optional<Appendix>> ReadAppendix(const FilePath& file) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, file));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(opened, file, 0, size));
   Tail tail;
   const int64_t at = size - static_cast<int64_t>(sizeof tail);
   if (at < 0) return std::optional<Appendix>();
@@ -157,6 +158,7 @@ Result<IndexFileReader> IndexFileReader::Open(const FilePath& file, std::string_
   IndexFileReader reader(file);
   EVERLONG_ASSIGN_OR_RETURN(reader.file_, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(reader.file_, file));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(reader.file_, file, 0, size));
   uint32_t stored = 0;
   const auto least = static_cast<int64_t>(magic.size() + sizeof stored);
   if (size < least) {

@@ -29,6 +29,7 @@ Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<cons
                                             int32_t page_tokens) {
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(file, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(int64_t left, FileSize(opened, file));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(opened, file, 0, left));
   std::vector<SavedPage> saved;
   saved.reserve(blocks.size());
   for (const SavedBlock& block : blocks) {

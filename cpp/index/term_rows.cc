@@ -22,6 +22,7 @@ void TermRows::Name(VectorRow row, std::vector<int32_t> terms) {
   SortDistinct(terms);
   if (terms.empty()) return;
   for (const int32_t term : terms) rows_of_term_[term].push_back(row);
+  numbers_ += 2 * terms.capacity();
   terms_of_[row] = std::move(terms);
 }
 
@@ -33,6 +34,7 @@ void TermRows::Forget(VectorRow row) {
     std::erase(posting->second, row);
     if (posting->second.empty()) rows_of_term_.erase(posting);
   }
+  numbers_ -= 2 * found->second.capacity();
   terms_of_.erase(found);
 }
 
@@ -54,9 +56,7 @@ std::vector<VectorRow> TermRows::Named(std::span<const int32_t> terms) const {
 
 size_t TermRows::bytes() const {
   constexpr size_t kMapEntry = 4 * sizeof(int64_t);  // about, in the usual libraries
-  size_t bytes = rows_of_term_.size() * kMapEntry;
-  for (const auto& [row, terms] : terms_of_) bytes += kMapEntry + 2 * terms.capacity() * sizeof(int32_t);
-  return bytes;
+  return (rows_of_term_.size() + terms_of_.size()) * kMapEntry + numbers_ * sizeof(int32_t);
 }
 
 int64_t TermRows::words() const {

@@ -28,6 +28,7 @@ class TermRows {
  private:
   std::unordered_map<int32_t, std::vector<VectorRow>> rows_of_term_;
   std::unordered_map<VectorRow, std::vector<int32_t>> terms_of_;
+  size_t numbers_ = 0;  // that both have room for, about
 };
 
 }  // namespace everlong::index

@@ -94,7 +94,9 @@ float StoredNumber(const ScannedRows& rows, int64_t row, int64_t i) {
   return NumberAt(rows, rows.stored.bytes + row * rows.stored.stride, i);
 }
 
-RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter) {
+RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter,
+                    const std::function<bool(int64_t allowed)>& enough) {
+  constexpr int64_t kAskedAfter = 256;  // rows
   RowRuns allowed;
   const auto count = static_cast<int32_t>(rows.stored.count);
   for (int32_t row = 0; row < count; ++row) {
@@ -106,6 +108,10 @@ RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter) {
       runs.back().second = row + 1;
     } else {
       runs.emplace_back(row, row + 1);
+    }
+    if (enough && allowed.rows % kAskedAfter == 0 && enough(allowed.rows)) {
+      allowed.whole = false;
+      break;
     }
   }
   return allowed;
@@ -209,20 +215,19 @@ Result<std::vector<VectorHits>> SearchOrScan(const ApproximateRows& rows, const 
                                              const std::function<bool(int64_t allowed)>& scan_is_cheaper,
                                              const std::function<Status(std::span<VectorHits> hits)>& search) {
   RowRuns runs;
-  int64_t allowed = rows.live;
-  const bool known = !filter.all() || allowed <= rows.exact_below;
-  if (known) {
-    runs = AllowedRuns(rows.scanned, filter);
-    allowed = runs.rows;
-    if (scan_is_cheaper(allowed)) return ScanRows(rows.scanned, runs, queries, k);
+  bool known = false;  // which rows are allowed
+  if (!filter.all() || rows.live <= rows.exact_below) {
+    runs = AllowedRuns(rows.scanned, filter, [&](int64_t allowed) { return !scan_is_cheaper(allowed); });
+    known = runs.whole;
+    if (known && scan_is_cheaper(runs.rows)) return ScanRows(rows.scanned, runs, queries, k);
   }
   const auto width = static_cast<size_t>(rows.scanned.stored.width);
   std::vector<VectorHits> hits(queries.size() / width);
   EVERLONG_RETURN_IF_ERROR(search(hits));
-  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, allowed));
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(k, known ? runs.rows : rows.live));
   for (size_t query = 0; query < hits.size(); ++query) {
     if (hits[query].size() >= wanted) continue;
-    if (!known && runs.rows == 0) runs = AllowedRuns(rows.scanned, filter);
+    if (!std::exchange(known, true)) runs = AllowedRuns(rows.scanned, filter);
     hits[query] = std::move(ScanRows(rows.scanned, runs, queries.subspan(query * width, width), k)[0]);
   }
   return hits;

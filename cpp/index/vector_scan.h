@@ -48,8 +48,11 @@ float StoredNumber(const ScannedRows& rows, int64_t row, int64_t i);
 struct RowRuns {
   std::vector<std::pair<int32_t, int32_t>> runs;
   int64_t rows = 0;
+  bool whole = true;  // all of them are in it
 };
-RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter);
+// With `enough` they end soon after it returns true for so many rows; it then does for more, too.
+RowRuns AllowedRuns(const ScannedRows& rows, const IdFilter& filter,
+                    const std::function<bool(int64_t allowed)>& enough = {});
 
 // Scan for padded queries [n, width].
 std::vector<VectorHits> ScanRows(const ScannedRows& rows, const RowRuns& runs, std::span<const float> queries,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,35 @@
 
 namespace everlong::os {
 namespace {
+
+// Forget blocks on a full disk: in halves where all at once take too much. Add to `freed` the bytes that were given
+// back.
+Status ForgetInParts(MemoryState& state, std::span<const int64_t> blocks, int64_t& freed) {
+  const Status forgotten = state.growth.Forget(blocks);
+  if (forgotten.ok()) {
+    EVERLONG_ASSIGN_OR_RETURN(const int64_t given_back, state.store->MakeRoom());
+    freed += given_back;
+    return OkStatus();
+  }
+  if (forgotten.code() != StatusCode::kIoError || blocks.size() < 2) return forgotten;
+  const size_t half = blocks.size() / 2;
+  EVERLONG_RETURN_IF_ERROR(ForgetInParts(state, blocks.first(half), freed));
+  return ForgetInParts(state, blocks.subspan(half), freed);
+}
+
+// Forget blocks. Where the system refuses to write, give back what takes room, and try again.
+Status ForgetMakingRoom(MemoryState& state, std::span<const int64_t> blocks, int64_t& freed) {
+  const Status forgotten = state.growth.Forget(blocks);
+  const auto is_there = [&state](int64_t id) { return state.store->Block(id).ok(); };
+  if (forgotten.code() != StatusCode::kIoError || !std::ranges::all_of(blocks, is_there)) return forgotten;
+  const Result<int64_t> given_back = state.store->MakeRoom();
+  if (!given_back.ok()) return forgotten;
+  freed = *given_back;
+  const std::set<int64_t> once(blocks.begin(), blocks.end());
+  const Status in_parts = ForgetInParts(state, std::vector(once.begin(), once.end()), freed);
+  state.store->KeepReserve();
+  return in_parts;
+}
 
 Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layout) {
   EVERLONG_RETURN_IF_ERROR(store::ValidateBlock(draft));
@@ -88,9 +118,11 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
-  auto note = noted.extract(0);
-  note.key() = id;
-  state_.submitted.insert(std::move(note));
+  if (state_.store->folder()) {  // in RAM it is stored by now
+    auto note = noted.extract(0);
+    note.key() = id;
+    state_.submitted.insert(std::move(note));
+  }
   EVERLONG_RETURN_IF_ERROR(
       state_.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
                            draft.role, Crc32c(std::as_bytes(draft.token_ids))},
@@ -230,7 +262,7 @@ std::vector<PageRef> Blocks::Pages() const {
   return pages;
 }
 
-Status Blocks::Forget(std::span<const int64_t> blocks) {
+Status Blocks::Forget(std::span<const int64_t> blocks, int64_t* freed) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.Flush());
   std::map<int64_t, std::vector<int32_t>> token_ids;
@@ -238,7 +270,9 @@ Status Blocks::Forget(std::span<const int64_t> blocks) {
     EVERLONG_ASSIGN_OR_RETURN(token_ids[id], state_.store->TokenIds(id));
   }
   const auto growing = state_.growth.Hold();
-  const Status forgotten = state_.growth.Forget(blocks);
+  int64_t given_back = 0;
+  const Status forgotten = ForgetMakingRoom(state_, blocks, given_back);
+  if (freed != nullptr) *freed = given_back;
   // An error after the commit, as of giving room back, leaves them forgotten.
   std::erase_if(token_ids, [&](const auto& of) {
     return !forgotten.ok() && state_.store->Block(of.first).status().code() != StatusCode::kNotFound;

@@ -122,6 +122,7 @@ std::vector<int64_t> Indexes::BlocksWithout(index::IndexPart part) const {
 
 Status Indexes::Save() {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  if (!state_.store->read_only()) EVERLONG_RETURN_IF_ERROR(state_.store->CheckWritable());
   EVERLONG_RETURN_IF_ERROR(state_.Flush());
   // Nothing changes during this turn, and searches go on.
   return state_.index.Save();

@@ -27,12 +27,13 @@ class BlockRecords final : private AppendSource {
   // Add all of its tensors: a safetensors file.
   void AddTensors(std::span<const std::byte> file);
 
+  // Return the bytes that the records take in a segment.
+  [[nodiscard]] size_t bytes() const override;
   // Append the records in the order in which they were added, in one piece, with the checksum of each part. They are
   // durable after segments.Sync(). Return the place of each.
   Result<std::vector<PageRow>> Write(int64_t block, SegmentSet& segments);
 
  private:
-  [[nodiscard]] size_t bytes() const override;
   std::vector<std::span<const std::byte>> Pieces() override;
   void CopyTo(std::span<std::byte> out) override;
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,13 +63,20 @@ struct RecordRow {
   PageRow row;
 };
 
+// The part of a memory's RAM that its catalog may take beside the payload: one in so many, half of it for rows that are
+// known and half for SQLite's cache, up to kMostKnownBytes and SQLite's own bound.
+inline constexpr int64_t kCatalogShare = 8;
+int64_t CatalogShareOf(int64_t host_bytes);
+
 // Thread-safe. The connection is held for a lookup or a commit, never during payload I/O. Rows that were read lately
 // are kept in RAM. A reader drops them when another process has committed. Every change is all or none, durable on
 // return.
 class Catalog {
  public:
-  // The catalog of an opened file, or why there is none.
-  static Result<std::unique_ptr<Catalog>> Over(Result<std::unique_ptr<CatalogFile>> file);
+  // The catalog of an opened file, or why there is none. It keeps to its share of `host_bytes`, but at least 64 KiB of
+  // SQLite's cache and as much of known rows.
+  static Result<std::unique_ptr<Catalog>> Over(Result<std::unique_ptr<CatalogFile>> file,
+                                               int64_t host_bytes = std::numeric_limits<int64_t>::max());
   [[nodiscard]] CatalogFile& file() { return *file_; }
   [[nodiscard]] CatalogGraph graph() { return CatalogGraph(*file_); }
 
@@ -117,11 +125,13 @@ class Catalog {
   Status DropForgotten();
   // Remove the rows of these blocks, and return where their records lay.
   Result<std::vector<PageRow>> TakeOut(std::span<const int64_t> ids);
+  // Return the RAM that it takes: all of a catalog in RAM, else SQLite's cache; and the rows that are known.
+  [[nodiscard]] int64_t RamBytes() { return file_->RamBytes() + known_.bytes(); }
   // Rows that are kept in RAM.
   [[nodiscard]] KnownRows& known() { return known_; }
 
  private:
-  explicit Catalog(std::unique_ptr<CatalogFile> file) : file_(std::move(file)) {}
+  Catalog(std::unique_ptr<CatalogFile> file, int64_t most_known) : file_(std::move(file)), known_(most_known) {}
   Result<KnownRows::Rows> LoadRows(Database& database, int64_t id);
 
   std::unique_ptr<CatalogFile> file_;

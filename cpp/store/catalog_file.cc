@@ -3,9 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,20 +105,26 @@ Status MakeTables(Database& database) {
   return database.Execute(kSecondSchema);
 }
 
-using Declared = std::set<std::vector<std::string>>;
+// The tables and indexes of a catalog as they were declared: type, name, table and text of each.
+using Declared = std::vector<std::array<std::string, 4>>;
 
-// Read the tables and indexes of a catalog as they were declared: type, name, table, text without runs of whitespace.
 Result<Declared> DeclaredIn(Database& database) {
   Declared schema;
   EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare("SELECT type, name, tbl_name, sql FROM sqlite_master"));
-  EVERLONG_RETURN_IF_ERROR(query.ForEach([&] {
-    std::vector<std::string> object = {query.Text(0), query.Text(1), query.Text(2), query.Text(3)};
+  EVERLONG_RETURN_IF_ERROR(
+      query.ForEach([&] { schema.push_back({query.Text(0), query.Text(1), query.Text(2), query.Text(3)}); }));
+  return schema;
+}
+
+// The same in order, with texts without runs of whitespace.
+Declared InOrder(Declared schema) {
+  for (auto& object : schema) {
     std::string& text = object.back();
     std::ranges::replace_if(text, [](char c) { return c == '\n' || c == '\t' || c == '\r'; }, ' ');
     const auto both_blank = [](char a, char b) { return a == ' ' && b == ' '; };
     text.erase(std::unique(text.begin(), text.end(), both_blank), text.end());
-    schema.insert(std::move(object));
-  }));
+  }
+  std::ranges::sort(schema);
   return schema;
 }
 
@@ -133,22 +139,28 @@ Result<std::vector<Declared>> DeclaredAs(int64_t version) {
   for (const std::string& sql : version < 2 ? std::vector{oldest} : std::vector{newest, migrated}) {
     EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("a new catalog"));
     EVERLONG_RETURN_IF_ERROR(database.Execute(sql.c_str()));
-    EVERLONG_ASSIGN_OR_RETURN(schemas.emplace_back(), DeclaredIn(database));
+    EVERLONG_ASSIGN_OR_RETURN(Declared made, DeclaredIn(database));
+    schemas.push_back(InOrder(std::move(made)));
   }
   return schemas;
 }
 
-// Return whether a catalog of this version is declared so. What it is compared with is made once a process.
+// Return whether a catalog of this version is declared so. What it is compared with is made once a process. Most
+// catalogs are declared to the letter as the last one was.
 Result<bool> IsOurs(const Declared& schema, int64_t version) {
   static std::mutex mutex;
   static std::map<int64_t, std::vector<Declared>> known;
+  static std::map<int64_t, Declared> last;
   const std::scoped_lock lock(mutex);
+  if (const auto same = last.find(version); same != last.end() && same->second == schema) return true;
   auto ours = known.find(version);
   if (ours == known.end()) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<Declared> made, DeclaredAs(version));
     ours = known.emplace(version, std::move(made)).first;
   }
-  return std::ranges::find(ours->second, schema) != ours->second.end();
+  if (std::ranges::find(ours->second, InOrder(schema)) == ours->second.end()) return false;
+  last.insert_or_assign(version, schema);
+  return true;
 }
 
 constexpr std::string_view kCountTables = "SELECT count(*) FROM sqlite_master";
@@ -169,6 +181,8 @@ Status ConfigureWriter(Database& database) {
 
 Result<std::unique_ptr<CatalogFile>> CatalogFile::CreateInRam() {
   EVERLONG_ASSIGN_OR_RETURN(Database database, Database::OpenInRam("catalog in RAM"));
+  // What is deleted gives its pages back with the commit.
+  EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA auto_vacuum = FULL"));
   EVERLONG_RETURN_IF_ERROR(ConfigureWriter(database));
   // Deleted data is gone at once, without a rewrite of the file.
   EVERLONG_RETURN_IF_ERROR(database.Execute("PRAGMA secure_delete = ON"));
@@ -190,9 +204,17 @@ Result<std::unique_ptr<CatalogFile>> CatalogFile::Create(const FilePath& file) {
 Result<std::unique_ptr<CatalogFile>> CatalogFile::Open(const FilePath& file, bool read_only) {
   EVERLONG_ASSIGN_OR_RETURN(const FileKind kind, KindOf(file));
   if (kind != FileKind::kFile) return CorruptError("catalog '" + file.string() + "' is missing");
+  // SQLite would take the log of an empty file away, and with it what the file has lost.
+  const int64_t size = StampOf(file).size;
+  if (size == 0) return CorruptError("catalog '" + file.string() + "' is empty");
+  // A check of it takes RAM for each of its pages.
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t on_disk, AllocatedBytes(file));
+  if (size > kBelievedBytes && on_disk < size / kMostCompressed) {
+    return CorruptError("catalog '" + file.string() + "' is nearly all holes");
+  }
   // Whoever closes it last takes its log away: one that is there was not closed, or is open elsewhere. The check of the
   // whole file costs what the file holds; without it, what is damaged shows when it is read, and in CheckIntegrity.
-  const bool closed = !Look(file).has_wal;
+  const bool closed = !Exists(file + "-wal");
   if (read_only) {
     std::unique_ptr<CatalogFile> catalog(new CatalogFile(Database(), file, true));
     EVERLONG_RETURN_IF_ERROR(catalog->OpenForReading());
@@ -268,7 +290,7 @@ Status CatalogFile::OpenForReading() {
   }
   database_ = std::move(database);
   ++openings_;
-  return OkStatus();
+  return cache_bytes_ ? database_.SetCacheBytes(*cache_bytes_) : OkStatus();
 }
 
 Status CatalogFile::Refresh() {
@@ -277,6 +299,7 @@ Status CatalogFile::Refresh() {
 }
 
 Status CatalogFile::Verify(bool whole_file) {
+  EVERLONG_ASSIGN_OR_RETURN(Transaction reading, Transaction::Begin(database_, Transaction::Kind::kRead));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
   if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
@@ -294,7 +317,8 @@ Status CatalogFile::Verify(bool whole_file) {
     return CorruptError("catalog '" + database_.name() + "' has a foreign schema");
   }
   EVERLONG_RETURN_IF_ERROR(CheckStructure(whole_file));
-  return CheckIds();
+  EVERLONG_RETURN_IF_ERROR(CheckIds());
+  return reading.Commit();
 }
 
 Status CatalogFile::CheckStructure(bool whole_file) {
@@ -336,9 +360,34 @@ Result<std::vector<std::string>> CatalogFile::CheckIntegrity() {
   return complaints;
 }
 
+Status CatalogFile::SetCacheBytes(int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  cache_bytes_ = bytes;
+  return database_.SetCacheBytes(bytes);
+}
+
+int64_t CatalogFile::RamBytes() {
+  const std::scoped_lock lock(mutex_);
+  return database_.RamBytes();
+}
+
 Status CatalogFile::Rewrite() {
   const std::scoped_lock lock(mutex_);
-  EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  if (file_.path().empty()) return OkStatus();
+  if (Status rewritten = database_.Execute("VACUUM"); !rewritten.ok()) {
+    // A full disk may have room for it once the log is empty.
+    if (rewritten.code() != StatusCode::kIoError || !EmptyLogLocked().ok()) return rewritten;
+    EVERLONG_RETURN_IF_ERROR(database_.Execute("VACUUM"));
+  }
+  return EmptyLogLocked();
+}
+
+Status CatalogFile::EmptyLog() {
+  const std::scoped_lock lock(mutex_);
+  return EmptyLogLocked();
+}
+
+Status CatalogFile::EmptyLogLocked() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t busy, SelectNumber(database_, "PRAGMA wal_checkpoint(TRUNCATE)"));
   if (busy == 0) return OkStatus();
   return BusyError("'" + database_.name() + "': a reader kept the log in use, forgotten rows are still in it: again");

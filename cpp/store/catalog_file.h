@@ -43,8 +43,15 @@ class CatalogFile {
 
   // Return the result of SQLite's own check of the whole file; empty when it is whole.
   [[nodiscard]] Result<std::vector<std::string>> CheckIntegrity();
-  // Write the file and its log anew, without the remains of deleted rows. kBusy while a reader uses the log.
+  // Write the file and its log anew, without the remains of deleted rows. kBusy while a reader uses the log. A catalog
+  // in RAM has no remains.
   Status Rewrite();
+  // Bound the pages of the file that stay in RAM.
+  Status SetCacheBytes(int64_t bytes);
+  // Return the RAM that it takes: all pages of a catalog in RAM, else SQLite's cache.
+  [[nodiscard]] int64_t RamBytes();
+  // Bring the log's changes into the file, and empty it. kBusy while a reader uses it.
+  Status EmptyLog();
   // Copy this catalog, as it is now, to `file`, which must not exist. Durable on return.
   Status Snapshot(const FilePath& file);
 
@@ -65,6 +72,7 @@ class CatalogFile {
   explicit CatalogFile(Database database, FilePath file = {}, bool read_only = false)
       : database_(std::move(database)), file_(std::move(file)), read_only_(read_only) {}
   static State Look(const FilePath& file);
+  Status EmptyLogLocked();
   Status OpenForReading();
   Status Refresh();
   // Check that it is a catalog, with SQLite's check of its structure.
@@ -76,7 +84,8 @@ class CatalogFile {
   Database database_;
   FilePath file_;  // none in RAM
   bool read_only_ = false;
-  std::optional<State> immutable_as_;  // set while the file is read as one that never changes
+  std::optional<int64_t> cache_bytes_;  // SQLite's own bound where it is not set
+  std::optional<State> immutable_as_;   // set while the file is read as one that never changes
   int64_t openings_ = 0;
 };
 

@@ -13,9 +13,13 @@
 namespace everlong::store {
 namespace {
 
+constexpr int64_t kMostCacheBytes = int64_t{2000} << 10;  // SQLite's own bound
+constexpr int64_t kLeastBytes = int64_t{64} << 10;
+
 constexpr std::string_view kSelectTags = "SELECT block, tag FROM tags ORDER BY block, position";
 constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
-constexpr std::string_view kCountOrphans = "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks)";
+constexpr std::string_view kCountOrphans =
+    "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks) OR NOT " EVERLONG_HAS_PAGE_KEY;
 constexpr std::string_view kCountLooseTensors =
     "SELECT count(*) FROM tensors WHERE NOT EXISTS "
     "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)";
@@ -77,9 +81,15 @@ Result<std::shared_ptr<const PageRow>> RowOf(const std::string& catalog, const P
 
 }  // namespace
 
-Result<std::unique_ptr<Catalog>> Catalog::Over(Result<std::unique_ptr<CatalogFile>> file) {
+int64_t CatalogShareOf(int64_t host_bytes) {
+  return std::min(host_bytes / kCatalogShare, kMostKnownBytes + kMostCacheBytes);
+}
+
+Result<std::unique_ptr<Catalog>> Catalog::Over(Result<std::unique_ptr<CatalogFile>> file, int64_t host_bytes) {
   EVERLONG_RETURN_IF_ERROR(file.status());
-  return std::unique_ptr<Catalog>(new Catalog(std::move(file).value()));
+  const int64_t half = std::max(kLeastBytes, host_bytes / kCatalogShare / 2);
+  if (half < kMostCacheBytes) EVERLONG_RETURN_IF_ERROR((*file)->SetCacheBytes(half));
+  return std::unique_ptr<Catalog>(new Catalog(std::move(file).value(), std::min(kMostKnownBytes, half)));
 }
 
 Result<int64_t> Catalog::NextBlockId() {
@@ -229,7 +239,8 @@ Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage, std
     }
   }
   EVERLONG_ASSIGN_OR_RETURN(const int64_t orphans, SelectNumber(turn.database, kCountOrphans));
-  if (orphans > 0) EVERLONG_RETURN_IF_ERROR(complain(0, std::to_string(orphans) + " page rows belong to no block"));
+  if (orphans > 0)
+    EVERLONG_RETURN_IF_ERROR(complain(0, std::to_string(orphans) + " page rows belong to no record of a block"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(turn.database));
   if (schema < 2) return records;
   EVERLONG_ASSIGN_OR_RETURN(const int64_t loose, SelectNumber(turn.database, kCountLooseTensors));

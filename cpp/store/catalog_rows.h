@@ -57,10 +57,15 @@ struct BlockRow {
 Result<std::optional<BlockRow>> FindBlock(Database& database, int64_t id);
 Result<BlockRow> LiveBlock(Database& database, int64_t id);
 
+// In SQL, whether a row of `pages` has the key of a record. Another key, 2^32 more or a text, would be read as a
+// record's, and neither found nor removed by it.
+#define EVERLONG_HAS_PAGE_KEY                                                                                    \
+  "(typeof(kind) = 'integer' AND kind BETWEEN 0 AND 4294967295 AND typeof(page) = 'integer' AND page BETWEEN 0 " \
+  "AND 2147483647)"
 // The records of a block. A row has what PageOf takes, and kind and page.
 inline constexpr std::string_view kSelectPages =
-    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages WHERE block = ? "
-    "ORDER BY kind, page";
+    "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages "
+    "WHERE block = ? AND " EVERLONG_HAS_PAGE_KEY " ORDER BY kind, page";
 inline constexpr int kKindColumn = 6;
 inline constexpr int kPageColumn = 7;
 // Return the record that a row describes; none when the row does not match its checksum.

@@ -117,7 +117,7 @@ Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) 
 Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost) {
   // Rows that belong to nothing that is there.
   constexpr std::array kSweeps = {
-      "DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks)",
+      "DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks) OR NOT " EVERLONG_HAS_PAGE_KEY,
       "DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)",
       "DELETE FROM tensors WHERE NOT EXISTS "
       "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)",

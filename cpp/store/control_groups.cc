@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <limits>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "everlong/base/file.h"
 
 namespace everlong::store {
 namespace {
@@ -39,7 +41,7 @@ bool ListHas(const std::string& list, std::string_view name) {
 
 // A line is "id:controllers:path". Version 2 has no controllers.
 std::optional<std::string> GroupOfThisProcess(const std::filesystem::path& root, const Version& version) {
-  std::ifstream file(root / "proc/self/cgroup");
+  std::istringstream file = SystemText(root / "proc/self/cgroup");
   for (std::string id, controllers, path;
        std::getline(file, id, ':') && std::getline(file, controllers, ':') && std::getline(file, path);) {
     if (version.controller.empty() ? controllers.empty() : ListHas(controllers, version.controller)) return path;
@@ -49,7 +51,7 @@ std::optional<std::string> GroupOfThisProcess(const std::filesystem::path& root,
 
 // A line is "id parent device root point options [more ...] - file_system source options".
 std::optional<Mount> MountOf(const std::filesystem::path& root, const Version& version) {
-  std::ifstream file(root / "proc/self/mountinfo");
+  std::istringstream file = SystemText(root / "proc/self/mountinfo");
   for (std::string line; std::getline(file, line);) {
     const size_t dash = line.find(" - ");
     if (dash == std::string::npos) continue;
@@ -75,12 +77,12 @@ std::filesystem::path Below(const Mount& mount, const std::string& group) {
 
 std::optional<int64_t> ReadNumber(const std::filesystem::path& path) {
   int64_t number = 0;
-  if (std::ifstream(path) >> number) return number;
+  if (SystemText(path) >> number) return number;
   return std::nullopt;  // "max" is no number
 }
 
 std::optional<int64_t> ReadStatistic(const std::filesystem::path& path, std::string_view name) {
-  std::ifstream file(path);
+  std::istringstream file = SystemText(path);
   int64_t value = 0;
   for (std::string each; file >> each >> value;) {
     if (each == name) return value;
@@ -97,6 +99,13 @@ std::optional<int64_t> LeftIn(const std::filesystem::path& group, const Version&
 }
 
 }  // namespace
+
+std::istringstream SystemText(const std::filesystem::path& path) {
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  const Result<std::vector<std::byte>> bytes = ReadWhole(path, kMostBytes);
+  if (!bytes.ok()) return {};
+  return std::istringstream(std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
+}
 
 std::optional<int64_t> GroupRamBytes(const std::filesystem::path& root) {
   std::optional<int64_t> least;

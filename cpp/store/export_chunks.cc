@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstring>
-#include <system_error>
 
 #include "everlong/base/crc32c.h"
 
@@ -29,10 +28,6 @@ uint32_t ChunkChecksum(Chunk type, std::span<const std::byte> body) {
 
 Result<ExportWriter> ExportWriter::Create(const std::filesystem::path& path) {
   Result<UniqueFd> file = OpenFile(path, O_RDWR | O_CREAT | O_EXCL);
-  std::error_code error;
-  if (!file.ok() && std::filesystem::exists(path, error)) {
-    return AlreadyExistsError("there is a file '" + path.string() + "' already");
-  }
   EVERLONG_RETURN_IF_ERROR(file.status());
   ExportWriter writer(std::move(file).value(), path);
   std::array<std::byte, kPreambleBytes> preamble = {};
@@ -68,6 +63,7 @@ Status ExportWriter::Finish() {
 Result<ExportReader> ExportReader::Begin(const std::filesystem::path& path) {
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd file, OpenFile(path, O_RDONLY));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
+  EVERLONG_RETURN_IF_ERROR(RequireOnDisk(file, path, 0, size));
   ExportReader reader(std::move(file), path, size);
   std::array<std::byte, kPreambleBytes> preamble = {};
   EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(reader.file_, path, 0, preamble));

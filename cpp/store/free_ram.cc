@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "control_groups.h"
@@ -16,7 +16,7 @@ namespace {
 // Return what the system says is free; none where it does not say it, as where /proc is hidden.
 std::optional<int64_t> AvailableBytes(const std::filesystem::path& root) {
   constexpr int64_t kKibibyte = 1024;
-  std::ifstream file(root / "proc/meminfo");
+  std::istringstream file = SystemText(root / "proc/meminfo");
   std::string name;
   while (file >> name) {
     int64_t kibibytes = 0;

@@ -29,7 +29,7 @@ void KnownRows::Put(int64_t block, const Rows& rows) {
   order_.push_back(block);
   rows_.emplace(block, rows);
   bytes_ += bytes;
-  while (bytes_ > kMostKnownBytes && order_.size() > 1) {
+  while (bytes_ > most_bytes_ && order_.size() > 1) {
     DropOne(order_.front());
     order_.pop_front();
   }

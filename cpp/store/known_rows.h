@@ -20,6 +20,7 @@ struct PageRow {
   bool operator==(const PageRow&) const = default;
 };
 
+// However much RAM there is.
 inline constexpr int64_t kMostKnownBytes = int64_t{8} << 20;
 
 // Thread-safe.
@@ -27,6 +28,8 @@ class KnownRows {
  public:
   // The rows of a block's kv; null where one is missing or damaged.
   using Rows = std::shared_ptr<const std::vector<std::shared_ptr<const PageRow>>>;
+
+  explicit KnownRows(int64_t most_bytes) : most_bytes_(most_bytes) {}
 
   // Return a block's rows; null where they are not known.
   [[nodiscard]] Rows Find(int64_t block) const;
@@ -40,6 +43,7 @@ class KnownRows {
   // Call it under mutex_.
   void DropOne(int64_t block);
 
+  const int64_t most_bytes_;
   mutable std::mutex mutex_;
   std::unordered_map<int64_t, Rows> rows_;
   std::deque<int64_t> order_;  // blocks of rows_, oldest first, and some that have left it

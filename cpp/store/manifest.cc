@@ -1,7 +1,5 @@
 #include "everlong/store/manifest.h"
 
-#include <fcntl.h>
-
 #include <array>
 #include <charconv>
 #include <initializer_list>
@@ -127,18 +125,6 @@ class Fields {
   std::string prefix_;
   std::string problem_;
 };
-
-Result<std::string> ReadText(const FilePath& path) {
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
-  if (size > kMaxManifestBytes) {
-    return CorruptError("the manifest '" + path.string() + "' is too large: " + std::to_string(size) + " bytes");
-  }
-  std::string text(static_cast<size_t>(size), '\0');
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, std::as_writable_bytes(std::span(text))));
-  text.resize(static_cast<size_t>(count));
-  return text;
-}
 
 std::string Problem(const Manifest& manifest) {
   const Geometry& geometry = manifest.geometry;
@@ -284,12 +270,12 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
 
 Result<Manifest> ReadManifest(const FilePath& folder) {
   const FilePath path = folder / kManifestFile;
-  Result<std::string> read = ReadText(path);
+  const Result<std::vector<std::byte>> read = ReadWhole(path, kMaxManifestBytes);
   if (read.status().code() == StatusCode::kNotFound) {
     return NotFoundError("no memory in '" + folder.string() + "' (there is no " + kManifestFile + ")");
   }
-  EVERLONG_ASSIGN_OR_RETURN(const std::string text, std::move(read));
-  return ParseManifest(text, path.string());
+  EVERLONG_RETURN_IF_ERROR(read.status());
+  return ParseManifest({reinterpret_cast<const char*>(read->data()), read->size()}, path.string());
 }
 
 Result<std::string> ManifestText(const Manifest& manifest) {

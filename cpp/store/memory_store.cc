@@ -8,6 +8,7 @@
 #include "everlong/base/out_of_memory.h"
 #include "everlong/store/free_ram.h"
 #include "manifest_file.h"
+#include "reserve.h"
 #include "store.h"
 
 namespace everlong::store {
@@ -36,6 +37,7 @@ Status RequireFree(const FilePath& folder, bool may_open_catalog) {
     if (IsTaken(folder / ours)) return taken(ours);
   }
   if (WriterLock::IsForeign(folder)) return taken(kLockFile);
+  if (IsReserveForeign(folder)) return taken(kReserveFile);
   const FilePath catalog = folder / kCatalogFile;
   if (!may_open_catalog || !Exists(catalog) || CatalogFile::HoldsNothing(catalog)) {
     return OkStatus();
@@ -83,7 +85,7 @@ Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const S
   EVERLONG_RETURN_IF_ERROR(CatalogFile::Remove(folder / kCatalogFile));
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Catalog> catalog,
-                            Catalog::Over(CatalogFile::Create(folder / kCatalogFile)));
+                            Catalog::Over(CatalogFile::Create(folder / kCatalogFile), *options.host_bytes));
   EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<SegmentFiles> segments,
                             SegmentFiles::OpenForWriting(folder / kSegmentFolder, 0, options.segment_bytes));
   EVERLONG_RETURN_IF_ERROR(SyncFolder(folder));
@@ -99,9 +101,10 @@ Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const S
 }  // namespace
 
 Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::filesystem::path>& folder,
-                                                     const Manifest& manifest, const StoreOptions& options) {
+                                                     const Manifest& manifest, const StoreOptions& given) {
   EVERLONG_RETURN_IF_ERROR(ValidateManifest(manifest));
-  EVERLONG_RETURN_IF_ERROR(ValidateOptions(options));
+  EVERLONG_RETURN_IF_ERROR(ValidateOptions(given));
+  const StoreOptions options = WithHostBytes(given);
   if (manifest.format_version != kFormatVersion) {
     return InvalidArgumentError("manifest: format_version is " + std::to_string(manifest.format_version) +
                                 ", expected " + std::to_string(kFormatVersion));
@@ -110,11 +113,11 @@ Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::fi
   if (folder) {
     EVERLONG_ASSIGN_OR_RETURN(rooms, MakeFolderRooms(*folder, options));
   } else {
-    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::CreateInRam()));
+    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::CreateInRam(), *options.host_bytes));
+    rooms.segments = MakeRamSegments();
   }
   rooms.manifest = manifest;
-  rooms.options = WithHostBytes(options);
-  if (!folder) rooms.segments = MakeRamSegments(*rooms.options.host_bytes);
+  rooms.options = options;
   return std::make_unique<Store>(std::move(rooms));
 }
 
@@ -122,6 +125,7 @@ Status Store::FinishMaking() {
   // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
+  KeepReserve();
   return OkStatus();
 }
 
@@ -155,6 +159,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   Result<FilePath> opened = FilePath::Open(path);
   if (opened.status().code() == StatusCode::kNotFound) return ReadManifest(path).status();
   EVERLONG_ASSIGN_OR_RETURN(const FilePath folder, std::move(opened));
+  const FileStamp seen = StampOf(folder / kManifestFile);
   Result<Manifest> read = ReadManifest(folder);
   if (read.status().code() == StatusCode::kNotFound && IsTaken(folder / kSegmentFolder)) {
     return CorruptError("memory '" + folder.string() + "' has segments but its " + kManifestFile + " is missing");
@@ -163,9 +168,10 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   rooms.folder = folder;
   rooms.read_only = read_only;
   rooms.options = WithHostBytes(options);
+  const int64_t host = *rooms.options.host_bytes;
   EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, std::move(read));
   if (read_only) {
-    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, true)));
+    EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, true), host));
     EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
     auto segments = std::make_unique<SegmentFiles>(folder / kSegmentFolder);
     rooms.files = segments.get();
@@ -173,10 +179,17 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
     return std::unique_ptr<MemoryStore>(new Store(std::move(rooms)));
   }
   EVERLONG_ASSIGN_OR_RETURN(rooms.lock, WriterLock::Acquire(folder));
-  // Read it once more under the lock: the last writer may have replaced it since.
-  EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
+  // The last writer may have replaced it before this one had the lock.
+  if (StampOf(folder / kManifestFile) != seen) {
+    EVERLONG_ASSIGN_OR_RETURN(rooms.manifest, ReadManifest(folder));
+  }
   EVERLONG_RETURN_IF_ERROR(RemoveFile(folder / kManifestTemporary));
-  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false)));
+  Result<std::unique_ptr<Catalog>> catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), host);
+  if (catalog.status().code() == StatusCode::kIoError) {  // SQLite's own files need room, too
+    ReleaseReserve(folder);
+    catalog = Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), host);
+  }
+  EVERLONG_ASSIGN_OR_RETURN(rooms.catalog, std::move(catalog));
   EVERLONG_RETURN_IF_ERROR(RequireSchema(*rooms.catalog, rooms.manifest, folder));
   EVERLONG_ASSIGN_OR_RETURN(const int32_t newest, rooms.catalog->NewestSegment());
   EVERLONG_RETURN_IF_ERROR(MakeFolder(folder / kSegmentFolder));
@@ -188,6 +201,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   auto store = std::make_unique<Store>(std::move(rooms));
   EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
   EVERLONG_RETURN_IF_ERROR(store->Migrate());
+  store->KeepReserve();
   return std::unique_ptr<MemoryStore>(std::move(store));
 }
 

@@ -1,8 +1,7 @@
 #include "own_files.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -54,13 +53,7 @@ Result<std::vector<std::byte>> OwnFiles::Get(std::string_view name) const {
     if (found == in_ram_.end()) return NotFoundError("no file \"" + std::string(name) + "\" in this memory");
     return found->second;
   }
-  const FilePath path = Path(name);
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDONLY));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(file, path));
-  std::vector<std::byte> bytes(static_cast<size_t>(size));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t count, ReadAt(file, path, 0, bytes));
-  bytes.resize(static_cast<size_t>(count));
-  return bytes;
+  return ReadWhole(Path(name), std::numeric_limits<int64_t>::max());
 }
 
 Result<std::vector<std::string>> OwnFiles::Names() const {
@@ -78,6 +71,13 @@ Result<std::vector<std::string>> OwnFiles::Names() const {
   });
   std::ranges::sort(names);
   return names;
+}
+
+int64_t OwnFiles::RamBytes() const {
+  const std::scoped_lock lock(mutex_);
+  int64_t bytes = 0;
+  for (const auto& [name, file] : in_ram_) bytes += std::ssize(name) + std::ssize(file);
+  return bytes;
 }
 
 Status OwnFiles::CopyInto(OwnFiles& target) const {

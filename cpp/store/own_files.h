@@ -31,6 +31,7 @@ class OwnFiles {
   [[nodiscard]] Result<std::vector<std::byte>> Get(std::string_view name) const;
   [[nodiscard]] Result<std::vector<std::string>> Names() const;  // ascending
   Status CopyInto(OwnFiles& target) const;
+  [[nodiscard]] int64_t RamBytes() const;  // of files in RAM
 
  private:
   [[nodiscard]] FilePath Path(std::string_view name) const { return *folder_ / name; }

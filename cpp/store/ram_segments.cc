@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -21,17 +20,8 @@ int64_t SizeOf(const RamBuffer& chunk) { return static_cast<int64_t>(chunk.size(
 // One segment without end. Every append is a chunk, so nothing ever moves and a reader copies without a lock.
 class RamSegments final : public SegmentSet {
  public:
-  explicit RamSegments(int64_t budget) : budget_(budget) {}
-
   Result<SegmentSpot> Append(AppendSource& source) override {
     const auto bytes = static_cast<int64_t>(source.bytes());
-    const int64_t budget = budget_;
-    if (bytes_ + bytes > budget) {
-      return CapacityError("a memory in RAM holds " + std::to_string(bytes_) + " bytes and may hold " +
-                           std::to_string(budget) +
-                           " (host_bytes, less what its indexes take): " + std::to_string(bytes) +
-                           " more do not fit. What is there stays; forget something, or give the memory a folder");
-    }
     auto chunk = std::make_shared<RamBuffer>(source.bytes());
     source.CopyTo(chunk->bytes());
     const std::unique_lock lock(mutex_);
@@ -41,8 +31,6 @@ class RamSegments final : public SegmentSet {
     bytes_ += bytes;
     return SegmentSpot{kOnlySegment, offset};
   }
-
-  void SetBudget(int64_t budget) override { budget_ = budget; }
 
   Status Sync() override { return OkStatus(); }
 
@@ -116,7 +104,6 @@ class RamSegments final : public SegmentSet {
     return CorruptError(Name(spot.segment) + " has no such bytes at offset " + std::to_string(spot.offset));
   }
 
-  std::atomic<int64_t> budget_;
   mutable std::shared_mutex mutex_;
   std::map<int64_t, std::shared_ptr<const RamBuffer>> chunks_;  // by offset
   int64_t end_ = 0;
@@ -125,6 +112,6 @@ class RamSegments final : public SegmentSet {
 
 }  // namespace
 
-std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget) { return std::make_unique<RamSegments>(budget); }
+std::unique_ptr<SegmentSet> MakeRamSegments() { return std::make_unique<RamSegments>(); }
 
 }  // namespace everlong::store

@@ -158,7 +158,8 @@ Status SegmentFiles::StartSegment() {
 Status SegmentFiles::Require(SegmentSpot spot, int64_t bytes) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, FileOf(spot.segment));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(*file, Path(spot.segment)));
-  return size >= spot.offset + bytes ? OkStatus() : Ends(spot, size, bytes);
+  if (size < spot.offset + bytes) return Ends(spot, size, bytes);
+  return RequireOnDisk(*file, Path(spot.segment), spot.offset, spot.offset + bytes);
 }
 
 Status SegmentFiles::Ends(SegmentSpot spot, int64_t size, int64_t bytes) const {
@@ -208,8 +209,11 @@ Result<int64_t> SegmentFiles::Bytes() const {
 }
 
 Result<UniqueFd> SegmentFiles::HoldRemovals() const {
-  EVERLONG_ASSIGN_OR_RETURN(UniqueFd handle, OpenFile(folder_, O_RDONLY | O_DIRECTORY));
-  EVERLONG_RETURN_IF_ERROR(LockFile(handle, folder_, LockKind::kShared));
+  // A reader may meet a memory without the folder: one without payload, whose empty folder an archive left out.
+  Result<UniqueFd> handle = OpenFile(folder_, O_RDONLY | O_DIRECTORY);
+  if (handle.status().code() == StatusCode::kNotFound) return UniqueFd();
+  EVERLONG_RETURN_IF_ERROR(handle.status());
+  EVERLONG_RETURN_IF_ERROR(LockFile(*handle, folder_, LockKind::kShared));
   return handle;
 }
 
@@ -220,13 +224,16 @@ Result<int64_t> SegmentFiles::KeepOnly(const LiveRanges& live) {
   EVERLONG_RETURN_IF_ERROR(RemoveLeftovers());  // they hold bytes that counted once
   EVERLONG_ASSIGN_OR_RETURN(const int64_t before, Bytes());
   EVERLONG_ASSIGN_OR_RETURN(const auto files, Files());
+  Status failed;  // the first; the other files give back theirs all the same
   for (const auto& [number, path] : files) {
     EVERLONG_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, O_RDWR, Names::kAny));
     EVERLONG_ASSIGN_OR_RETURN(const int64_t links, LinkCount(file, path));
     const auto ranges = live.find(number);
-    EVERLONG_RETURN_IF_ERROR(ranges == live.end() ? Remove(number, file, links > 1)
-                                                  : EraseOutside(number, file, links > 1, ranges->second));
+    const Status erased =
+        ranges == live.end() ? Remove(number, file, links > 1) : EraseOutside(number, file, links > 1, ranges->second);
+    if (failed.ok()) failed = erased;
   }
+  EVERLONG_RETURN_IF_ERROR(failed);
   EVERLONG_RETURN_IF_ERROR(SyncFolder(folder_));
   Reopen();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t after, Bytes());

@@ -48,7 +48,7 @@ class SegmentSet {
   virtual ~SegmentSet() = default;
   // Write the source's pieces behind all that was written before, in one segment. Return where the first begins (a
   // multiple of 4096). Durable after Sync. After an error nothing that was written before has changed, but only Sync
-  // says whether it is durable. kCapacity when it does not fit the budget of a memory in RAM.
+  // says whether it is durable.
   virtual Result<SegmentSpot> Append(AppendSource& source) = 0;
   // Make all that was appended since the last call durable. After an error none of it may be relied on.
   virtual Status Sync() = 0;
@@ -60,16 +60,13 @@ class SegmentSet {
   virtual Result<int64_t> KeepOnly(const LiveRanges& live) = 0;
   // In RAM: give back the append that `spot` lies in, beside readers of it.
   virtual void Free([[maybe_unused]] SegmentSpot spot) {}
-  // In RAM: set the budget from now on. What is there stays.
-  virtual void SetBudget([[maybe_unused]] int64_t budget) {}
   // Return the bytes that the segments take, on disk or in RAM.
   [[nodiscard]] virtual Result<int64_t> Bytes() const = 0;
   // Return the name of a segment for messages: its path, or "segment N in RAM".
   [[nodiscard]] virtual std::string Name(int32_t segment) const = 0;
 };
 
-// Make segments in RAM. Appends beyond `budget` bytes are kCapacity.
-std::unique_ptr<SegmentSet> MakeRamSegments(int64_t budget);
+std::unique_ptr<SegmentSet> MakeRamSegments();
 
 // Segments as files `folder`/NNNNNN.kvseg.
 class SegmentFiles final : public SegmentSet {

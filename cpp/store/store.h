@@ -81,10 +81,13 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<StoreStats> Stats() const override;
   [[nodiscard]] std::optional<FilePath> folder() const override { return rooms_.folder; }
   [[nodiscard]] bool read_only() const override { return rooms_.read_only; }
+  [[nodiscard]] Status CheckWritable() const override;
 
   using MemoryStore::Forget;
   Status Forget(std::span<const int64_t> blocks, const GraphChange& change) override;
   Result<int64_t> Compact() override;
+  Result<int64_t> MakeRoom() override;
+  void KeepReserve() override;
   Result<VerifyReport> Verify(bool repair) override;
   Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) override;
   Status Export(const std::filesystem::path& file) override;
@@ -125,13 +128,18 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<PlacedTensor> PlaceOf(int64_t block, const std::string& name) const;
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
-  [[nodiscard]] Status CheckWritable() const;
+  // Check that a memory in RAM may hold `more` bytes beside all that it holds. kCapacity.
+  [[nodiscard]] Status CheckRoom(int64_t more) const;
+  // Return what a memory holds in RAM besides its indexes.
+  [[nodiscard]] Result<int64_t> HostBytes() const;
   size_t Commit(std::span<const OwnedDraft> blocks, Status& failure);
   // Write the block's records and note where they lie. Call it under write_mutex_.
   Status WriteRecords(NewBlock& block);
   // Store blocks and return how many: a prefix. Call it under write_mutex_.
   size_t StoreBlocks(std::span<NewBlock> blocks, Status& failure);
   Result<int64_t> CompactLocked();
+  // Remove all bytes of segments that no block has which is there. Call it under write_mutex_.
+  Result<int64_t> KeepLivePayload();
   Status CopyInto(Store& target) const;
   Status CloneInto(Store& target);
   [[nodiscard]] Status WriteManifestNow() const;

@@ -4,6 +4,7 @@
 
 #include "everlong/base/file.h"
 #include "record.h"
+#include "reserve.h"
 #include "store.h"
 
 namespace everlong::store {
@@ -41,14 +42,42 @@ Result<int64_t> Store::Compact() {
   return CompactLocked();
 }
 
+Result<int64_t> Store::KeepLivePayload() {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
+  return rooms_.segments->KeepOnly(LiveRangesOf(records));
+}
+
+Result<int64_t> Store::MakeRoom() {
+  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  if (!rooms_.folder) return 0;
+  queue_->Wait();
+  const std::scoped_lock lock(write_mutex_);
+  ReleaseReserve(*rooms_.folder);
+  const Result<int64_t> freed = KeepLivePayload();
+  // The log holds some pages several times. A reader may keep it.
+  static_cast<void>(rooms_.catalog->file().EmptyLog());
+  // A segment that a fork shares is copied, which a full disk refuses. The rest was given back.
+  return freed.status().code() == StatusCode::kIoError ? 0 : freed;
+}
+
+void Store::KeepReserve() {
+  if (rooms_.folder && CheckWritable().ok()) store::KeepReserve(*rooms_.folder);
+}
+
 Result<int64_t> Store::CompactLocked() {
-  // Rows go first. Bytes that no row names mean nothing, so a crash in between loses nothing.
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->DropForgotten());
-  // That is committed. Whatever fails from here on, the bytes of those rows go too.
+  // Payload goes first: its room lets a full disk take the change of the catalog. A forgotten block is never read, so a
+  // crash in between, which leaves its rows, loses nothing.
+  const Result<int64_t> freed = KeepLivePayload();
+  if (!freed.ok() && freed.status().code() != StatusCode::kIoError) return freed;
+  Status dropped = rooms_.catalog->DropForgotten();
+  if (dropped.code() == StatusCode::kIoError && rooms_.folder) {
+    ReleaseReserve(*rooms_.folder);
+    dropped = rooms_.catalog->DropForgotten();
+  }
+  EVERLONG_RETURN_IF_ERROR(dropped);
   const Status rewritten = rooms_.catalog->file().Rewrite();
   const Status cleaned = own_files_.RemoveLeftovers();
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, rooms_.segments->KeepOnly(LiveRangesOf(records)));
+  KeepReserve();
   EVERLONG_RETURN_IF_ERROR(rewritten);
   EVERLONG_RETURN_IF_ERROR(cleaned);
   return freed;
@@ -75,7 +104,8 @@ Status Store::CloneInto(Store& target) {
   const std::scoped_lock lock(write_mutex_);
   EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, rooms_.files->HoldRemovals());
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->file().Snapshot(folder / kCatalogFile));
-  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false)));
+  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false),
+                                                                 *target.rooms_.options.host_bytes));
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
   if (!rooms_.read_only) rooms_.files->Seal();
   EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));

@@ -296,11 +296,9 @@ Result<StoreStats> Store::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), rooms_.catalog->graph().Size());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
   stats.index_bytes = index_bytes_;
-  if (!rooms_.folder) {
-    stats.host_bytes = segment_bytes;
-    return stats;
-  }
-  if (tier_) stats.host_bytes = tier_->bytes();
+  stats.catalog_bytes = rooms_.catalog->RamBytes();
+  EVERLONG_ASSIGN_OR_RETURN(stats.host_bytes, HostBytes());
+  if (!rooms_.folder) return stats;
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
   int64_t live = 0;
   for (const RecordRow& record : records) {

@@ -117,6 +117,7 @@ Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
     records.AddTensors(file);
     TensorRecord record;
     EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));
+    EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes())));
     EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
     record.row = std::move(written[0]);
     EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());

@@ -16,11 +16,28 @@ std::optional<FilePath> OwnFileFolder(const std::optional<FilePath>& folder) {
   return *folder / kOwnFileFolder;
 }
 
+// Return about what a block takes in the catalog.
+int64_t RowBytes(const BlockDraft& draft) {
+  auto bytes = static_cast<int64_t>(draft.token_ids.size_bytes() + draft.source.size());
+  for (const std::string& tag : draft.tags) bytes += std::ssize(tag);
+  for (const GraphNode& node : draft.graph.put_nodes) {
+    bytes += std::ssize(std::as_bytes(std::span(node.vector))) + std::ssize(std::as_bytes(std::span(node.linear_sum)));
+  }
+  return bytes;
+}
+
+// Return what payload may take of `host_bytes` beside indexes and the catalog of a folder.
+int64_t PayloadShare(int64_t host_bytes, int64_t index_bytes) {
+  return std::max(host_bytes / kLeastPayloadShare, host_bytes - index_bytes - CatalogShareOf(host_bytes));
+}
+
 }  // namespace
 
 Store::Store(Rooms rooms)
     : rooms_(std::move(rooms)), geometry_(rooms_.manifest.geometry), own_files_(OwnFileFolder(rooms_.folder)) {
-  if (rooms_.files != nullptr && *rooms_.options.host_bytes > 0) tier_.emplace(*rooms_.options.host_bytes);
+  if (rooms_.files != nullptr && *rooms_.options.host_bytes > 0) {
+    tier_.emplace(PayloadShare(*rooms_.options.host_bytes, 0));
+  }
   if (rooms_.read_only) return;
   queue_.emplace(rooms_.options.queue_bytes, rooms_.next_id,
                  [this](std::span<const OwnedDraft> blocks, Status& failure) { return Commit(blocks, failure); });
@@ -35,6 +52,23 @@ Status Store::CheckWritable() const {
   return OkStatus();
 }
 
+Result<int64_t> Store::HostBytes() const {
+  const int64_t catalog = rooms_.catalog->RamBytes();
+  if (rooms_.folder) return catalog + (tier_ ? tier_->bytes() : 0);
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t payload, rooms_.segments->Bytes());
+  return payload + catalog + own_files_.RamBytes();
+}
+
+Status Store::CheckRoom(int64_t more) const {
+  if (rooms_.folder) return OkStatus();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t held, HostBytes());
+  const int64_t most = *rooms_.options.host_bytes - index_bytes_;
+  if (held + more <= most) return OkStatus();
+  return CapacityError("a memory in RAM holds " + std::to_string(held) + " bytes and may hold " + std::to_string(most) +
+                       " (host_bytes, less what its indexes take): " + std::to_string(more) +
+                       " more do not fit. What is there stays; forget something, or give the memory a folder");
+}
+
 Status Store::WriteRecords(NewBlock& block) {
   const BlockDraft& draft = *block.draft;
   BlockRecords records(draft.span, *threads_);
@@ -46,6 +80,7 @@ Status Store::WriteRecords(NewBlock& block) {
     EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> tensors, TensorRowsOf(PayloadKind::kTensors, file));
     block.tensors = TensorRecord{{}, std::move(tensors)};
   }
+  EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes()) + RowBytes(draft)));
   EVERLONG_ASSIGN_OR_RETURN(block.rows, records.Write(block.id, *rooms_.segments));
   if (!block.tensors) return OkStatus();
   block.tensors->row = std::move(block.rows.back());
@@ -142,6 +177,9 @@ Status Store::AddTags(int64_t block, std::span<const std::string> tags) {
   return OrOutOfMemory([&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(CheckWritable());
     if (queue_) queue_->WaitFor(block);
+    int64_t bytes = 0;
+    for (const std::string& tag : tags) bytes += std::ssize(tag);
+    EVERLONG_RETURN_IF_ERROR(CheckRoom(bytes));
     return rooms_.catalog->AddTags(block, tags);
   });
 }
@@ -160,15 +198,13 @@ Status Store::SetAttribute(const std::string& key, const std::string& value) {
 
 Status Store::PutFile(const std::string& name, std::span<const std::byte> bytes) {
   EVERLONG_RETURN_IF_ERROR(CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(CheckRoom(std::ssize(bytes)));
   return own_files_.Put(name, bytes);
 }
 
 void Store::SetIndexBytes(int64_t bytes) {
   index_bytes_ = bytes;
-  const int64_t all = *rooms_.options.host_bytes;
-  const int64_t left = std::max(all / kLeastPayloadShare, all - bytes);
-  if (tier_) tier_->SetBudget(left);
-  if (!rooms_.folder) rooms_.segments->SetBudget(left);
+  if (tier_) tier_->SetBudget(PayloadShare(*rooms_.options.host_bytes, bytes));
 }
 
 Status Store::WriteManifestNow() const {

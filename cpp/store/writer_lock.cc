@@ -119,7 +119,8 @@ bool WriterLock::IsStillIn(const FilePath& folder) const {
 bool WriterLock::IsForeign(const FilePath& folder) {
   const FilePath path = folder / kLockFile;
   const Result<UniqueFd> file = OpenFile(path, O_RDONLY);
-  if (!file.ok()) return false;  // there is none, or one that Acquire cannot open either
+  // There is none, or one that Acquire cannot open either. What is no plain file is nobody's lock.
+  if (!file.ok()) return file.status().code() == StatusCode::kCorrupt;
   std::string text(std::strlen(kOwnerBegins), '\0');
   const Result<int64_t> size = ReadAt(*file, path, 0, std::as_writable_bytes(std::span(text)));
   return !size.ok() || (*size > 0 && text != kOwnerBegins);  // empty if a crash came in between

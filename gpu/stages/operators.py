@@ -37,7 +37,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 # (head_dim, rotary_dim): whole vectors and odd rows, partial and no rotation.
 SHAPES = ((64, 64), (128, 128), (256, 256), (96, 96), (48, 48), (128, 64), (64, 32), (21, 14), (48, 0), (256, 64))
 FEW_SHAPES = ((64, 64), (21, 14), (48, 0))
-GPU_TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py")
+GPU_TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py", "test_gpu_captured_step.py")
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of the largest of its group.
 HALF_STEP = {"fp32": (0.0, 0.0), "bf16": (2.0**-8, 0.0), "e4m3": (2.0**-4, 2.0**-18), "e5m2": (2.0**-3, 2.0**-32)}

@@ -1,62 +1,81 @@
 """everlong: a memory of a million tokens and more for HuggingFace causal LMs."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
-from everlong import _native, ops
-from everlong.config import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
-from everlong.errors import (
-    BrokenFrameError,
-    CapacityError,
-    ClosedError,
-    CorruptMemoryError,
-    DeviceMemoryError,
-    EverlongError,
-    MemoryBusyError,
-    MemoryExistsError,
-    MemoryIOError,
-    MemoryNotFoundError,
-    ModelMismatchError,
-    NewerFormatError,
-    ReadOnlyMemoryError,
-    UnsupportedModelError,
-)
-from everlong.memory import Block, Memory, MemoryStats
-from everlong.memory.where import Where
-from everlong.retrieval import index
-from everlong.retrieval.profile import IndexProfile
+from everlong import _native
 
 if TYPE_CHECKING:
+    from everlong import ops as ops
+    from everlong.config import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
+    from everlong.errors import (
+        BrokenFrameError,
+        CapacityError,
+        ClosedError,
+        ControlTokenError,
+        CorruptMemoryError,
+        DeviceMemoryError,
+        EverlongError,
+        MemoryBusyError,
+        MemoryExistsError,
+        MemoryGoneWarning,
+        MemoryIOError,
+        MemoryNotFoundError,
+        ModelMismatchError,
+        NewerFormatError,
+        NotFiniteError,
+        ReadOnlyMemoryError,
+        UnsupportedModelError,
+    )
     from everlong.frame import part as part
     from everlong.generation import pipeline as pipeline
     from everlong.generation.answer import Answer
     from everlong.generation.memory_model import MemoryModel
     from everlong.generation.perplexity import Perplexity
     from everlong.generation.reading import ReadReport
+    from everlong.memory import Block, Memory, MemoryStats
+    from everlong.memory.where import Where
     from everlong.models import rope as rope
     from everlong.retrieval import embedding as embedding
+    from everlong.retrieval import index
+    from everlong.retrieval.profile import IndexProfile
     from everlong.retrieval.recall import Recall
     from everlong.text import control as control
 else:
-    # Modules that import transformers, which takes as long as all the rest, load when first asked for (PEP 562). A
-    # memory without a model and most of the command line do without them.
+    # Every name loads when it is first asked for (PEP 562): torch and transformers take seconds. Most of the command
+    # line, and a memory without a model, do without them.
     _LATER = {
-        "Answer": "generation.answer",
-        "MemoryModel": "generation.memory_model",
-        "Perplexity": "generation.perplexity",
-        "ReadReport": "generation.reading",
-        "Recall": "retrieval.recall",
+        "config": ["AnswerConfig", "ArchiveConfig", "FrameConfig", "MemoryConfig", "SearchConfig"],
+        "errors": [
+            *("BrokenFrameError", "CapacityError", "ClosedError", "ControlTokenError", "CorruptMemoryError"),
+            *("DeviceMemoryError", "EverlongError", "MemoryBusyError", "MemoryExistsError", "MemoryGoneWarning"),
+            *("MemoryIOError", "MemoryNotFoundError", "ModelMismatchError", "NewerFormatError", "NotFiniteError"),
+            *("ReadOnlyMemoryError", "UnsupportedModelError"),
+        ],
+        "generation.answer": ["Answer"],
+        "generation.memory_model": ["MemoryModel"],
+        "generation.perplexity": ["Perplexity"],
+        "generation.reading": ["ReadReport"],
+        "memory": ["Block", "Memory", "MemoryStats"],
+        "memory.where": ["Where"],
+        "retrieval.profile": ["IndexProfile"],
+        "retrieval.recall": ["Recall"],
     }
+    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names}
 
-    # The other modules with a page of their own in docs/api, for `import everlong` alone, and where they stand.
+    # Modules with a page of their own in docs/api, for `import everlong` alone, and where they stand.
     _MODULES = {
         "control": "text.control",
         "corpora": "corpora",
         "data": "data",
         "doctor": "doctor",
         "embedding": "retrieval.embedding",
+        "errors": "errors",
         "eval": "eval",
+        "index": "retrieval.index",
         "models": "models",
+        "ops": "ops",
         "part": "frame.part",
         "pictures": "pictures",
         "pipeline": "generation.pipeline",
@@ -64,16 +83,20 @@ else:
     }
 
     def __getattr__(name: str) -> object:
+        if name not in _MODULES and name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _native.check_core(_native.PACKAGE)
         if name in _MODULES:
             return importlib.import_module(f"{__name__}.{_MODULES[name]}")
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        found = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
         globals()[name] = found  # so that it is there the next time
         return found
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
+
+    if "torch" in sys.modules:  # what torch knows of everlong, it knows from the import on
+        _native.load_ops(_native.check_core(_native.PACKAGE))
 
 
 __version__ = _native.VERSION
@@ -86,6 +109,7 @@ __all__ = [
     "BrokenFrameError",
     "CapacityError",
     "ClosedError",
+    "ControlTokenError",
     "CorruptMemoryError",
     "DeviceMemoryError",
     "EverlongError",
@@ -95,12 +119,14 @@ __all__ = [
     "MemoryBusyError",
     "MemoryConfig",
     "MemoryExistsError",
+    "MemoryGoneWarning",
     "MemoryIOError",
     "MemoryModel",
     "MemoryNotFoundError",
     "MemoryStats",
     "ModelMismatchError",
     "NewerFormatError",
+    "NotFiniteError",
     "Perplexity",
     "ReadOnlyMemoryError",
     "ReadReport",

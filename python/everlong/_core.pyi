@@ -3,6 +3,10 @@
 
 Arrays are numpy, C-contiguous. Nothing here knows torch. Failures are the exceptions of `everlong.errors`. Long calls
 release the GIL.
+
+Threads: any thread may use any object. What else runs beside a call is said at the object; an object that says nothing
+is a value, whose calls keep the GIL. Nobody may write to an array while a call has it. Objects whose calls release the
+GIL belong to the process that made them: in a fork of it they raise ClosedError. Values go on there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +48,8 @@ class Manifest:
 class StagingBuffer:
     """Host memory of a TransferEngine's pool, pinned where there is a GPU. It goes back when nobody holds it.
 
-    It must not be touched from a hand-over to the end of its transfer.
+    It must not be touched from a hand-over to the end of its transfer. Thread-safe, but for its bytes: they are as an
+    array's.
     """
 
     @property
@@ -52,10 +57,10 @@ class StagingBuffer:
         """The memory itself, [bytes]. It keeps the buffer alive."""
 
 class Transfer:
-    """A batch of copies that was handed over."""
+    """A batch of copies that was handed over. Immutable."""
 
 class StreamPoint:
-    """A place in a GPU stream: what had been enqueued there when it was made."""
+    """A place in a GPU stream: what had been enqueued there when it was made. Immutable."""
 
 class TransferEngine:
     """Moves bytes between host and device through staging buffers, beside what computes. Thread-safe.
@@ -129,11 +134,17 @@ class BlockInfo:
         """One of "read", "asked" and "said"."""
 
 class PendingReads:
+    """Reads under way. Dropping them gives up what is not read yet. Thread-safe."""
+
     def wait(self) -> None:
         """Wait until every byte is there. Raise the first failure."""
 
 class Blocks:
-    """The blocks of a memory: cpp/os/include/everlong/os/blocks.h."""
+    """The blocks of a memory: cpp/os/include/everlong/os/blocks.h.
+
+    Thread-safe: reads run beside each other and beside searches. Changes take turns with every other change of the memory,
+    and keep reads out only while they put the outcome in place.
+    """
 
     def append(
         self,
@@ -171,7 +182,9 @@ class Blocks:
         ValueError where one does not fit, and then none is stored.
         """
 
-    def forget(self, blocks: Sequence[int]) -> None: ...
+    def forget(self, blocks: Sequence[int]) -> int:
+        """Forget blocks. Return the bytes that were given back at once: 0 but on a full disk."""
+
     def tensors(self, block: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8."""
 
@@ -224,7 +237,10 @@ class Centre:
     def linear(self) -> npt.NDArray[np.float64]: ...
 
 class Gardener:
-    """cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks."""
+    """cpp/graph/include/everlong/graph/gardener.h, with the vectors of its blocks in RAM: for tests and benchmarks.
+
+    Thread-safe: calls take turns. One call of add is one turn.
+    """
 
     def __init__(
         self,
@@ -325,7 +341,10 @@ class WalkReport:
     def steps(self) -> list[WalkStep]: ...
 
 class TagTree:
-    """Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h). One thread at a time."""
+    """Blocks by time and tag (cpp/graph/include/everlong/graph/tag_tree.h).
+
+    Thread-safe: a call keeps the GIL, so calls take turns.
+    """
 
     def __init__(self) -> None: ...
     def add(self, block: int, time: float, session: int, tags: Sequence[str]) -> None:
@@ -364,7 +383,10 @@ class Narrow:
     ) -> None: ...
 
 class VectorIndex:
-    """cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API."""
+    """cpp/index/include/everlong/index/vector_index.h; python/everlong/retrieval/index.py is its Python API.
+
+    Thread-safe: searches run beside each other and beside one writer. add and remove take turns.
+    """
 
     @staticmethod
     def flat(dimension: int, metric: str, storage: str) -> VectorIndex: ...
@@ -392,7 +414,10 @@ class VectorIndex:
     def nbytes(self) -> int: ...
 
 class NeuralInvertedIndex(VectorIndex):
-    """cpp/index/include/everlong/index/neural_inverted_index.h."""
+    """cpp/index/include/everlong/index/neural_inverted_index.h.
+
+    Thread-safe as every VectorIndex. set_router and set_terms count as writers.
+    """
 
     def __init__(
         self, dimension: int, metric: str, list_vectors: int, probes: int, rescored: int, exact_below: int
@@ -509,7 +534,10 @@ class PageRanking:
         """The most that a page which is not among these scores."""
 
 class Searcher:
-    """The searches of a memory: cpp/os/include/everlong/os/search.h."""
+    """The searches of a memory: cpp/os/include/everlong/os/search.h.
+
+    Thread-safe: searches run beside each other and beside changes.
+    """
 
     def find(
         self,
@@ -603,7 +631,11 @@ class Searcher:
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
 
 class Indexes:
-    """The index of a memory: cpp/os/include/everlong/os/index.h."""
+    """The index of a memory: cpp/os/include/everlong/os/index.h.
+
+    Thread-safe: changes take turns with every other change of the memory, and keep searches out only while they put the
+    outcome in place.
+    """
 
     def set_retrieval_heads(
         self,
@@ -705,7 +737,10 @@ class GraphEdge:
     def time(self) -> float: ...
 
 class BlockGraph:
-    """The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h."""
+    """The graph over the blocks of a memory: cpp/os/include/everlong/os/graph.h.
+
+    Thread-safe: tend runs beside searches and appends, and takes turns with grow and with forgetting.
+    """
 
     def grow(
         self,
@@ -757,6 +792,8 @@ class StoreStats:
     @property
     def host_bytes(self) -> int: ...
     @property
+    def catalog_bytes(self) -> int: ...
+    @property
     def index_bytes(self) -> int: ...
 
 class Damage:
@@ -778,7 +815,11 @@ class VerifyReport:
     def dropped(self) -> list[int]: ...
 
 class Upkeep:
-    """The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h."""
+    """The upkeep of a memory: cpp/os/include/everlong/os/upkeep.h.
+
+    Thread-safe: each takes a turn with every change of the memory. Searches go on, but for what compact and verify index
+    anew.
+    """
 
     def flush(self) -> None: ...
     def compact(self) -> int: ...
@@ -788,7 +829,10 @@ class Upkeep:
     def stats(self) -> StoreStats: ...
 
 class Memory:
-    """One memory: cpp/os/include/everlong/os/memory.h."""
+    """One memory: cpp/os/include/everlong/os/memory.h.
+
+    Thread-safe, as its objects say. A call that runs while another thread closes the memory ends on it.
+    """
 
     @staticmethod
     def create(folder: str | None, manifest: Manifest, host_bytes: int | None = None) -> Memory: ...
@@ -817,6 +861,10 @@ class Memory:
     def file(self, name: str) -> bytes | None: ...
     @property
     def read_only(self) -> bool: ...
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or replaced since it was opened for writing."""
+
     def close(self) -> None:
         """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 
@@ -969,7 +1017,10 @@ class Placement:
         """Whether these are slots of Detail Tokens. Then `page` is all of the block."""
 
 class MemoryOs:
-    """The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError."""
+    """The Memory OS: cpp/os/include/everlong/os/memory_os.h. An invalid config raises ValueError.
+
+    Thread-safe: a call keeps the GIL, so calls take turns. What one thread decides another one sees.
+    """
 
     def __init__(self, config: MemoryOsConfig) -> None: ...
     def room(self) -> int: ...
@@ -1115,6 +1166,15 @@ def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer:
 
 def free_memory_bytes() -> int:
     """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
+
+def has_file(folder: str, name: str) -> bool:
+    """Return whether a folder has anything of that name, a link too."""
+
+def read_file(folder: str, name: str, most: int, may_have_other_names: bool = False) -> bytes:
+    """Return a file of a folder: no link is followed. CorruptMemoryError for more than `most` bytes."""
+
+def replace_file(folder: str, name: str, data: bytes) -> None:
+    """Replace a file of a folder as a whole, durably, or leave what was there. No link is followed."""
 
 FORMAT_VERSION: int
 GRAPH_SHARE: float

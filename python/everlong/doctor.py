@@ -32,7 +32,8 @@ Verdict = Literal["exact", "approximate", "wrong"]
 
 _TAIL_TOKENS = 32  # scored after what came back
 _CHUNK_TOKENS = 64
-_AROUND_TOKENS = _TAIL_TOKENS + 2 * _CHUNK_TOKENS  # of a frame, beside the text
+# Of a frame, beside the text. All frames that move nothing are of one size, and have one longrope table.
+_AROUND_TOKENS = _TAIL_TOKENS + 2 * _CHUNK_TOKENS + FrameConfig().sink_tokens
 _MOVED_POSITIONS = 4096
 _SLACK = 3.0  # times the model's own rounding that still counts as exact
 _SMALLEST_BOUND = 1e-4  # of a logit, for fp32, whose own rounding can be zero
@@ -92,15 +93,13 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     config = model.config.get_text_config()
     page = MemoryConfig().archive.page_tokens
     default = default_config(model)
-    tokens = min(tokens, trained_window(model) // 4)
-    # A longrope table changes with the length. The frames are larger than the text, and must have the text's table.
-    tokens = min(tokens, table_tokens(config, tokens + _TAIL_TOKENS) - _AROUND_TOKENS)
-    tokens = max(page, tokens // page * page)
+    tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
     served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
     assert served is not None  # text alone was not asked for
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
-    expected = _plain(model, ids)[-_TAIL_TOKENS:]
-    rounding = compare(_plain_in_chunks(model, ids)[-_TAIL_TOKENS:], expected)
+    # A longrope table changes with the length: a short text has that of the larger frames where theirs begins.
+    expected = _plain(model, ids, served.first_position)[-_TAIL_TOKENS:]
+    rounding = compare(_plain_in_chunks(model, ids, served.first_position)[-_TAIL_TOKENS:], expected)
     bound = _SLACK * rounding.logit + _SMALLEST_BOUND
 
     def judge(part: str, logits: torch.Tensor, *, lossy: bool = False) -> Check:
@@ -114,7 +113,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     for codec in CODECS:
         logits = _restored(model, tokenizer, ids, codec, moved=0)
         checks.append(judge(f"archive {codec}", logits, lossy=codec not in lossless))
-    # Moving takes a larger frame, which must have the same table: longrope changes it with the length.
+    # Moving takes a larger frame, which must have the same table.
     largest = table_tokens(config, tokens + _AROUND_TOKENS) - tokens - _AROUND_TOKENS
     moved = min(served.window // 2, _MOVED_POSITIONS, largest)
     checks.append(judge(f"moved by {moved:,}", _restored(model, tokenizer, ids, "fp32", moved=moved)))
@@ -167,17 +166,25 @@ def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def _plain(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    logits: torch.Tensor = model(input_ids=ids[None].to(model.device), use_cache=False).logits[0]
+def _plain(model: Any, ids: torch.Tensor, first_position: int) -> torch.Tensor:
+    given = {"input_ids": ids[None].to(model.device), **_positions(model, first_position, len(ids))}
+    logits: torch.Tensor = model(**given, use_cache=False).logits[0]
     return logits
 
 
+def _positions(model: Any, first: int, count: int) -> dict[str, torch.Tensor]:
+    """Return positions from a first one on, as a model's forward takes them; none where it counts from 0 by itself."""
+    return {"position_ids": torch.arange(first, first + count, device=model.device)[None]} if first > 0 else {}
+
+
 @torch.no_grad()
-def _plain_in_chunks(model: Any, ids: torch.Tensor) -> torch.Tensor:
+def _plain_in_chunks(model: Any, ids: torch.Tensor, first_position: int) -> torch.Tensor:
     cache = transformers.DynamicCache(config=model.config)
     rows = []
-    for chunk in torch.split(ids, _CHUNK_TOKENS):
-        out = model(input_ids=chunk[None].to(model.device), **{cache_argument(model): cache}, use_cache=True)
+    for number, chunk in enumerate(torch.split(ids, _CHUNK_TOKENS)):
+        first = first_position + number * _CHUNK_TOKENS if first_position > 0 else 0
+        given = {"input_ids": chunk[None].to(model.device), **_positions(model, first, len(chunk))}
+        out = model(**given, **{cache_argument(model): cache}, use_cache=True)
         rows.append(out.logits[0])
     return torch.cat(rows)
 
@@ -222,7 +229,7 @@ def _whole(tokens: int, codec: str, sink_tokens: int = FrameConfig().sink_tokens
     """Return a config whose frame holds `tokens` tokens, so that nothing ever leaves it."""
     return MemoryConfig(
         frame=FrameConfig(
-            tokens=sink_tokens + tokens + 2 * _CHUNK_TOKENS,
+            tokens=tokens - _TAIL_TOKENS + _AROUND_TOKENS,
             sink_tokens=sink_tokens,
             recalled_tokens=0,
             rolling_tokens=tokens,

@@ -24,7 +24,9 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch.library import register_fake
 
-from everlong import _native  # noqa: F401  importing it loads the operators
+from everlong import _native
+
+_native.load_ops(_native.check_core(_native.PACKAGE))
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")

@@ -99,6 +99,27 @@ TEST(HnswIndex, IsExactWhereFewAreAllowed) {
   for (const VectorHits& hits : none) EXPECT_TRUE(hits.empty());
 }
 
+// Rows are counted no further than it takes to know that the graph is cheaper.
+TEST(HnswIndex, AFilterThatAllowsAllIsAskedAboutFewRows) {
+  constexpr int64_t kRows = 4000;
+  std::mt19937_64 random(7);
+  const auto index = MakeHnswIndex({.dimension = 4, .links = 4, .ef_construction = 8, .ef = 8, .exact_below = 10});
+  ASSERT_TRUE(index->Add(Ids(0, kRows), RandomVectors(random, kRows, 4)).ok());
+  const std::vector<float> query = RandomVectors(random, 1, 4);
+  int64_t asked = 0;
+  const auto found = index->Search(query, 5, IdFilter([&asked](int64_t id) {
+                                     ++asked;
+                                     return id != 0;
+                                   }));
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ((*found)[0].size(), 5U);
+  EXPECT_LT(asked, kRows / 2);
+  // One for which the graph finds too few gets all that are allowed.
+  const auto few = index->Search(query, kRows, IdFilter([](int64_t id) { return id >= kRows / 2; }));
+  ASSERT_TRUE(few.ok());
+  EXPECT_EQ((*few)[0].size(), static_cast<size_t>(kRows / 2));
+}
+
 TEST(HnswIndex, RefusesWhatItCannotAnswerAndStaysAsItWas) {
   const auto index = MakeHnswIndex({.dimension = 2, .metric = Metric::kL2});
   EXPECT_TRUE(index->Search(std::vector<float>{1, 1}, 5, {})->at(0).empty());

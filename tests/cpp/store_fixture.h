@@ -40,6 +40,12 @@ inline Manifest TestManifest() {
   return manifest;
 }
 
+// Return what a store has in RAM of payload, and of its own files: all but its catalog.
+inline int64_t PayloadInRam(const MemoryStore& store) {
+  const StoreStats stats = store.Stats().value();
+  return stats.host_bytes - stats.catalog_bytes;
+}
+
 // Odd on purpose: no part and no page ends at a round address.
 inline int64_t TestPartBytes(int64_t tokens) { return 37 * tokens + 11; }
 

@@ -129,15 +129,15 @@ TEST_F(StoreLarge, ASpentBudgetLeavesAMemoryInRamAsItWas) {
   const auto submit = [&](uint64_t seed) { return store->Submit(LargeBlock(seed, 6).Draft()); };
   EXPECT_EQ(submit(1).value(), 1);
   EXPECT_EQ(submit(2).value(), 2);
-  EXPECT_EQ(store->Stats().value().host_bytes, 2 * bytes);
+  EXPECT_EQ(PayloadInRam(*store), 2 * bytes);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(submit(3).status().code(), StatusCode::kCapacity);
-  EXPECT_EQ(store->Stats().value().host_bytes, 2 * bytes);
+  EXPECT_EQ(PayloadInRam(*store), 2 * bytes);
   EXPECT_EQ(store->Stats().value().blocks, 2);
   for (const int64_t id : {1, 2}) ExpectStored(*store, LargeBlock(static_cast<uint64_t>(id), 6), id);
   ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
-  EXPECT_EQ(store->Stats().value().host_bytes, bytes);
+  EXPECT_EQ(PayloadInRam(*store), bytes);
   EXPECT_EQ(submit(3).value(), 3);
-  EXPECT_EQ(store->Stats().value().host_bytes, 2 * bytes);
+  EXPECT_EQ(PayloadInRam(*store), 2 * bytes);
   for (const int64_t id : {2, 3}) ExpectStored(*store, LargeBlock(static_cast<uint64_t>(id), 6), id);
   ExpectUndamaged(*store);
 }
@@ -197,7 +197,7 @@ TEST_F(StoreLarge, ReadersBesideAWriterSeeTheBytesOfABlockOrThatItIsGone) {
     second.join();
     ExpectUndamaged(*store);
     if (in_ram) {
-      EXPECT_EQ(store->Stats().value().host_bytes, kKept * BytesInSegment(blocks[0]));
+      EXPECT_EQ(PayloadInRam(*store), kKept * BytesInSegment(blocks[0]));
     }
   }
 }

@@ -116,16 +116,16 @@ TEST_F(StoreTiers, WhatWasWrittenOrReadIsReadFromRam) {
   {
     const auto store = Create({.host_bytes = 1 << 20});
     ASSERT_OK(AppendTo(*store, block.Draft()).status());
-    EXPECT_EQ(store->Stats()->host_bytes, std::ssize(block.payload));
+    EXPECT_EQ(PayloadInRam(*store), std::ssize(block.payload));
     HideSegments();
     ExpectStored(*store, block, 1);
     std::filesystem::rename(root_ / "hidden", folder_ / "segments");
   }
   const auto store = Open(true, {.host_bytes = 1 << 20});
-  EXPECT_EQ(store->Stats()->host_bytes, 0);
+  EXPECT_EQ(PayloadInRam(*store), 0);
   std::vector<std::byte> out;
   ASSERT_OK(ReadParts(*store, block, 1, 2, 1, 2, out));  // two parts of a page come in
-  EXPECT_EQ(store->Stats()->host_bytes, std::ssize(out));
+  EXPECT_EQ(PayloadInRam(*store), std::ssize(out));
   ASSERT_OK(ReadParts(*store, block, 1, 2, 0, kLayers, out));  // the others are fetched around them
   EXPECT_TRUE(out == block.Parts(2, 0, kLayers));
   HideSegments();
@@ -137,7 +137,7 @@ TEST_F(StoreTiers, WithoutHostBytesEveryReadIsFromDisk) {
   const TestBlock block(1, 50);
   const auto store = Create({.host_bytes = 0});
   ASSERT_OK(AppendTo(*store, block.Draft()).status());
-  EXPECT_EQ(store->Stats()->host_bytes, 0);
+  EXPECT_EQ(PayloadInRam(*store), 0);
   ExpectStored(*store, block, 1);
   std::filesystem::resize_file(folder_ / "segments" / "000001.kvseg", 0);
   std::vector<std::byte> out;
@@ -161,7 +161,7 @@ TEST_F(StoreTiers, ASmallTierAnswersRightFromBothSides) {
     std::vector<std::byte> out;
     ASSERT_OK(ReadParts(*store, block, id, page, first, parts, out));
     ASSERT_TRUE(out == block.Parts(page, first, parts));
-    EXPECT_LE(store->Stats()->host_bytes, 30'000);
+    EXPECT_LE(PayloadInRam(*store), 30'000);
   }
 }
 
@@ -174,24 +174,32 @@ TEST_F(StoreTiers, PayloadHasWhatTheIndexesLeave) {
     for (int i = 0; i < 20; ++i) id = AppendTo(*store, block.Draft()).value();
   };
   fill();
-  const int64_t all = store->Stats()->host_bytes;
+  const int64_t all = PayloadInRam(*store);
   EXPECT_GT(all, kHostBytes / 2);
   for (const int64_t index_bytes : {int64_t{50'000}, int64_t{60'000}, 10 * kHostBytes, int64_t{0}}) {
     store->SetIndexBytes(index_bytes);
     const int64_t left = std::max(kHostBytes - index_bytes, kHostBytes / kLeastPayloadShare);
-    EXPECT_LE(store->Stats()->host_bytes, left);
+    EXPECT_LE(PayloadInRam(*store), left);
     EXPECT_EQ(store->Stats()->index_bytes, index_bytes);
     fill();
-    EXPECT_LE(store->Stats()->host_bytes, left);
+    EXPECT_LE(PayloadInRam(*store), left);
     ExpectStored(*store, block, 1);
     ExpectStored(*store, block, id);
   }
-  EXPECT_GT(store->Stats()->host_bytes, all * 9 / 10);
+  EXPECT_GT(PayloadInRam(*store), all * 9 / 10);
+}
+
+// Return what a memory in RAM holds in all with so many blocks: payload, and the catalog that names it.
+int64_t HeldInRam(const TestBlock& block, int64_t blocks) {
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest()).value();
+  for (int64_t i = 0; i < blocks; ++i) EXPECT_OK(store->Submit(block.Draft()).status());
+  return store->Stats()->host_bytes;
 }
 
 TEST_F(StoreTiers, AMemoryInRamCountsItsIndexes) {
   const TestBlock block(1, 40);  // about 9 KB of payload in 24 KiB of records
-  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = 100'000}).value();
+  const auto store =
+      MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = HeldInRam(block, 1) + 80'000}).value();
   ASSERT_OK(store->Submit(block.Draft()).status());
   store->SetIndexBytes(80'000);
   EXPECT_EQ(store->Submit(block.Draft()).status().code(), StatusCode::kCapacity);
@@ -202,17 +210,80 @@ TEST_F(StoreTiers, AMemoryInRamCountsItsIndexes) {
 
 TEST_F(StoreTiers, AMemoryInRamKeepsItsBudget) {
   const TestBlock block(1, 40);  // about 9 KB of payload in 24 KiB of records
-  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = 100'000}).value();
+  const int64_t budget = HeldInRam(block, 4) + 20'000;
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = budget}).value();
   for (int64_t id = 1; id <= 4; ++id) ASSERT_EQ(store->Submit(block.Draft()).value(), id);
   const Status refused = store->Submit(block.Draft()).status();
   EXPECT_EQ(refused.code(), StatusCode::kCapacity);
-  EXPECT_NE(refused.message().find("100000"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find(std::to_string(budget)), std::string::npos) << refused.message();
   for (int64_t id = 1; id <= 4; ++id) ExpectStored(*store, block, id);
-  EXPECT_LE(store->Stats()->host_bytes, 100'000);
+  EXPECT_LE(store->Stats()->host_bytes, budget);
   ASSERT_OK(store->Forget(std::vector<int64_t>{2}));  // makes room at once
   EXPECT_EQ(store->Submit(block.Draft()).value(), 5);
   ExpectStored(*store, block, 5);
   ExpectStored(*store, block, 4);
+}
+
+// Without payload all that a memory in RAM holds is its catalog.
+TEST_F(StoreTiers, AMemoryInRamCountsItsCatalog) {
+  constexpr int64_t kBudget = 1 << 20;
+  const auto store = MemoryStore::Create(std::nullopt, TestManifest(), {.host_bytes = kBudget}).value();
+  TestBlock block(1, 2048);
+  block.payload.clear();
+  block.page_bytes.clear();
+  const auto fill = [&] {
+    std::vector<int64_t> ids;
+    while (ids.size() < 1000) {
+      const Result<int64_t> id = store->Submit(block.Draft());
+      if (!id.ok()) {
+        EXPECT_EQ(id.status().code(), StatusCode::kCapacity);
+        break;
+      }
+      ids.push_back(*id);
+    }
+    return ids;
+  };
+  const std::vector<int64_t> ids = fill();
+  ASSERT_LT(ids.size(), kBudget / block.token_ids.size() / sizeof(int32_t));
+  EXPECT_GT(ids.size(), kBudget / block.token_ids.size() / sizeof(int32_t) / 2);
+  const StoreStats full = store->Stats().value();
+  EXPECT_GE(full.catalog_bytes, static_cast<int64_t>(ids.size() * block.token_ids.size() * sizeof(int32_t)));
+  EXPECT_LE(full.host_bytes, kBudget);
+  const std::vector<std::string> tags(100, std::string(2048, 'x'));
+  EXPECT_EQ(store->AddTags(1, tags).code(), StatusCode::kCapacity);
+  EXPECT_EQ(store->PutFile("note", std::vector<std::byte>(200'000)).code(), StatusCode::kCapacity);
+  EXPECT_EQ(store->TokenIds(1).value(), block.token_ids);
+  for (int round = 0; round < 3; ++round) {  // what is forgotten makes room at once
+    ASSERT_OK(store->Forget(std::vector<int64_t>(1, store->Blocks()->front().id)));
+    ASSERT_OK(store->Submit(block.Draft()).status());
+  }
+  std::vector<int64_t> rest;
+  const std::vector<BlockInfo> left = store->Blocks().value();
+  for (const BlockInfo& info : left) rest.push_back(info.id);
+  ASSERT_OK(store->Forget(rest));
+  EXPECT_GE(fill().size() + 1, ids.size());
+  ASSERT_OK(store->Forget(std::vector<int64_t>(1, store->Blocks()->front().id)));
+  ASSERT_OK(store->Forget(std::vector<int64_t>(1, store->Blocks()->front().id)));
+  ASSERT_OK(store->PutFile("note", std::vector<std::byte>(8192)));
+  EXPECT_GE(PayloadInRam(*store), 8192);
+}
+
+TEST_F(StoreTiers, ASmallBudgetBoundsTheCacheOfTheCatalog) {
+  {
+    const auto store = Create();
+    TestBlock block(1, 2048);
+    block.payload.clear();
+    block.page_bytes.clear();
+    for (int i = 0; i < 400; ++i) ASSERT_OK(store->Submit(block.Draft()).status());
+    ASSERT_OK(store->Flush(nullptr));
+  }
+  const auto read_all = [this](int64_t host_bytes) {
+    const auto store = Open(false, {.host_bytes = host_bytes});
+    for (int64_t id = 1; id <= 400; ++id) EXPECT_EQ(store->TokenIds(id)->size(), 2048U);
+    return store->Stats()->catalog_bytes;
+  };
+  EXPECT_GT(read_all(int64_t{1} << 30), 1'500'000);
+  EXPECT_LT(read_all(1 << 20), 500'000);
 }
 
 TEST_F(StoreTiers, BatchesAreUnderWayTogether) {
@@ -297,7 +368,7 @@ TEST_F(StoreTiers, WhatIsForgottenWhileItIsReadIsNotKeptInRam) {
   const auto pending = store->StartReadPages({&read, 1});  // one read: whoever waits does it
   ASSERT_OK(store->Forget(std::vector<int64_t>{1}));
   ASSERT_OK(pending->Wait());
-  EXPECT_EQ(store->Stats()->host_bytes, 0);
+  EXPECT_EQ(PayloadInRam(*store), 0);
 }
 
 class StoreQueue : public StoreFolderTest {};

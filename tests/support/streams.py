@@ -238,7 +238,13 @@ class Run:
             return told
         self.mm.close()
         shown = json.loads(CliRunner().invoke(app, ["inspect", str(self.folder / "memory"), "--json"]).stdout)
-        for now in ("host_bytes", "index_bytes", "disk_bytes", "dead_bytes"):  # by how much was in RAM, and when
+        for now in (
+            "host_bytes",
+            "catalog_bytes",
+            "index_bytes",
+            "disk_bytes",
+            "dead_bytes",
+        ):  # by how much was in RAM, and when
             shown["stats"].pop(now)
         with everlong.Memory.open(self.folder / "memory", read_only=True) as memory:
             told |= {"inspect": shown, "checkpoint": checkpoint(memory)}

@@ -10,6 +10,7 @@ from everlong.cli import cost, evidence, graph, health, memory, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
+    "_native",
     "bench",
     "config",
     "corpora",
@@ -21,6 +22,7 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "part_list",
+    "paths",
     "pictures",
     "retrieval",
     "settings",

@@ -2,30 +2,75 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import math
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from everlong import _native
+from everlong.cli.stopping import Commands
+from everlong.cli.version import print_version
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
+from everlong.paths import from_home
+from everlong.text.terminal import say, shown
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="A memory of a million tokens and more for HuggingFace causal LMs.",
-)
+
+class Application(typer.Typer):
+    """Commands whose paths may begin with ~, as in `--memory=~/library`, where a shell leaves it."""
+
+    def command(  # type: ignore[override]  # it hands on whatever it is given
+        self, *args: Any, **named: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        register = super().command(*args, **named)
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def call(**given: Any) -> Any:
+                return function(**{name: _from_home(value) for name, value in given.items()})
+
+            register(call)
+            return function
+
+        return add
+
+
+def _from_home(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_home(one) for one in value]
+    return from_home(value) if isinstance(value, Path) else value
+
+
+def require_there(path: Path, *, folder: bool) -> None:
+    """Refuse a file or folder of the command line that is not there."""
+    if not (path.is_dir() if folder else path.exists() and not path.is_dir()):
+        raise typer.BadParameter(f"{'folder' if folder else 'file'} '{path}' does not exist")
+
+
+app = Application(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def everlong(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show versions, device and compiler.", callback=print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """A memory of a million tokens and more for HuggingFace causal LMs."""
+
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model to use, by name or path; smollm2 is embedded.")]
 KeptModel = Annotated[
@@ -68,11 +113,6 @@ def print_json(value: Any) -> None:
 def print_json_line(value: Any) -> None:
     """Print the same on one line, at once."""
     print(json.dumps(_finite(value), default=str, allow_nan=False), flush=True)
-
-
-def line_by_line(console: Console) -> Callable[[str], None]:
-    """Return a log that prints each line as it is, without markup."""
-    return lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _finite(value: Any) -> Any:
@@ -134,9 +174,17 @@ def model_for(memory: Path, named: str) -> str:
     return named or (model_of(memory) if Memory.exists(memory) else DEFAULT_MODEL)
 
 
+def starting(model: str, *, quiet: bool) -> str:
+    """Say which model is being loaded, before the seconds that importing torch takes. Return it."""
+    if not quiet:
+        say(f"loading {model}", stderr=True)
+    return model
+
+
 def main() -> None:
     """Run the command line. Expected failures become one line on standard error."""
     _silence_dependencies()
+    _escape_messages()
     try:
         app()
     except KeyboardInterrupt:
@@ -144,7 +192,9 @@ def main() -> None:
     except Exception as error:
         if not _is_expected(error):
             raise
-        print(f"everlong: {error}", file=sys.stderr)
+        if isinstance(error, ImportError):
+            error = _native.explained(error)
+        say(f"everlong: {error}", lines=True, stderr=True)
         raise SystemExit(1) from None
 
 
@@ -159,6 +209,20 @@ def _silence_dependencies() -> None:
     warnings.filterwarnings("ignore", module=r"(?!everlong\b)")
     for deprecated in (FutureWarning, DeprecationWarning):  # they may name the line of ours that called
         warnings.simplefilter("ignore", deprecated)
+
+
+def _escape_messages() -> None:
+    """Let warnings, messages of logs and tracebacks, which quote names and texts, drive no terminal either."""
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda *given, **named: shown(formatted(*given, **named), lines=True)
+    sys.excepthook = lambda *raised: say("".join(traceback.format_exception(*raised)), lines=True, stderr=True, end="")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_EscapingFormatter())
+
+
+class _EscapingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record), lines=True)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, line_by_line, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
+from everlong.text.terminal import escaping_console, line_by_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from everlong.bench import BenchReport
 
 
@@ -37,21 +37,22 @@ def bench(
 
     By default it takes about a minute on two cores for a model of 135M parameters.
     """
+    starting(model, quiet=as_json)
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
 
     lengths = parse_lengths(sizes)  # a wrong value is reported before a model is loaded
     network, tokenizer = machine.load(model)
-    with working("reading, asking and decoding", enabled=sys.stderr.isatty()):
+    with working("reading, asking and decoding", enabled=not as_json):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
-    print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
+    print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
 
 
 def print_report(report: BenchReport, console: Console) -> None:
     made, say = report.made_with, line_by_line(console)
     say(f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}")
     read = report.reading
-    table = Table(title=f"what a memory costs with {escape(report.model)}")
+    table = Table(title=f"what a memory costs with {report.model}")
     table.add_column("")
     for heading in ("memory", "everlong", "transformers", "ratio"):
         table.add_column(heading, justify="right")

@@ -3,39 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from typer.core import TyperGroup
 
 from everlong.cli.app import (
+    DEFAULT_MODEL,
+    Application,
     ChatTemplateKwargs,
     Json,
     app,
-    line_by_line,
     on_device,
     parse_chat_template_kwargs,
     print_json,
+    starting,
 )
 from everlong.cli.options import Corpus, Evaluated, Machine, grouped
 from everlong.cli.parts import MeasuredParts
-from everlong.corpora.tasks import SUITES, TASKS
+from everlong.cli.stopping import when_stopped
+from everlong.text.terminal import escaping_console, line_by_line, say
 
 
 class _Suites(MeasuredParts):
-    """A group that lists its commands when it is asked for an unknown one."""
+    """A group with a command for every suite and task, which it lists when it is asked for an unknown one.
+
+    These commands are made when they are needed.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from everlong.corpora.tasks import SUITES
+
+        own = TyperGroup.list_commands(self, ctx)
+        return [*own, *SUITES, *(name for name in super().list_commands(ctx) if name not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is None:
-            own = [name for name in self.list_commands(ctx) if name not in TASKS]
-            raise ValueError(f"no suite or task {cmd_name!r}; suites: {', '.join(own)}; tasks: {', '.join(TASKS)}")
-        return command
+        if command is not None:
+            return command
+        from everlong.corpora.tasks import SUITES, TASKS
+
+        if cmd_name not in SUITES and cmd_name not in TASKS:
+            suites = ", ".join(self.list_commands(ctx))
+            raise ValueError(f"no suite or task {cmd_name!r}; suites: {suites}; tasks: {', '.join(TASKS)}")
+        return _suite_command(cmd_name)
 
 
-eval_app = typer.Typer(
+@functools.cache
+def _suite_command(name: str) -> Any:
+    from everlong.corpora.tasks import SUITES, TASKS
+
+    tasks = ", ".join(task.name for task in SUITES.get(name, ()))
+    only = typer.Typer(add_completion=False)
+    says = f"The tasks {tasks}." if tasks else TASKS[name].__doc__
+    only.command(name, help=says, hidden=name in TASKS)(grouped(run_and_report, name))
+    return typer.main.get_command(only)
+
+
+eval_app = Application(
     cls=_Suites, no_args_is_help=True, help="Measure a memory: suites of tasks against baselines, perplexity, parts."
 )
 app.add_typer(eval_app, name="eval")
@@ -57,6 +85,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Let a real model read books that it cannot hold, and answer from them."""
+    starting(DEFAULT_MODEL, quiet=as_json)
     from everlong.eval.demo import run_demo
 
     report = run_demo(
@@ -64,7 +93,7 @@ def demo(
         minutes=minutes,
         out=out,
         corpus=corpus,
-        console=Console(quiet=as_json),
+        console=escaping_console(quiet=as_json),
         dtype=machine.dtype or None,
         **on_device(machine.device),
     )
@@ -96,6 +125,7 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Find needles in a haystack: facts planted in books, asked with memory, window alone and gold text alone."""
+    starting(on.model, quiet=as_json)
     from everlong.cli.settings import parse_lengths
     from everlong.eval.niah import READ_AS, NiahConfig, run_niah
     from everlong.eval.tables import print_report
@@ -112,7 +142,9 @@ def eval_niah(
     )
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
-    errors = Console(stderr=True)
+    if keep is not None:
+        when_stopped(lambda: f"What was read and answered is kept in {keep}")
+    errors = escaping_console(stderr=True)
     network, memory_config = on.load_as_begun(keep, READ_AS)
     report = run_niah(
         network,
@@ -121,9 +153,9 @@ def eval_niah(
         corpus=on.corpus,
         keep=keep,
         log=line_by_line(errors),
-        progress=errors.is_terminal,
+        progress=True,
     )
-    print_json(report.to_dict()) if as_json else print_report(report, Console())
+    print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 
 
 @eval_app.command("ppl")
@@ -139,9 +171,12 @@ def eval_ppl(
     as_json: Json = False,
 ) -> None:
     """Measure the perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
+    starting(on.model, quiet=as_json)
     from everlong.eval.ppl import FILE, PplConfig, run_ppl, trimmers_for
     from everlong.eval.tables import print_report
 
+    if out is not None:
+        when_stopped(lambda: f"The results so far are kept in {out}")
     network, memory_config = on.load_as_begun(out, FILE)
     report = run_ppl(
         network,
@@ -149,9 +184,9 @@ def eval_ppl(
         corpus=on.corpus,
         memory_config=memory_config,
         out=out,
-        log=line_by_line(Console(stderr=True)),
+        log=line_by_line(escaping_console(stderr=True)),
     )
-    print_json(report.to_dict()) if as_json else print_report(report, Console())
+    print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 
 
 def run_and_report(
@@ -177,6 +212,7 @@ def run_and_report(
     as_json: Json = False,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
+    starting(on.model, quiet=as_json)
     from everlong.cli.settings import parse_lengths
     from everlong.eval.baselines import baseline_of
     from everlong.eval.report import markdown, print_suite
@@ -196,7 +232,8 @@ def run_and_report(
     if plot:
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
-    console = Console(stderr=as_json)
+    when_stopped(lambda: f"What was read and answered is kept in {folder}")
+    console = escaping_console(stderr=as_json)
     log = line_by_line(console)
     network, memory_config = on.load_as_begun(folder, FILE)
     report = run_suite(
@@ -207,7 +244,7 @@ def run_and_report(
         memory_config=memory_config,
         corpus=on.corpus,
         log=log,
-        progress=console.is_terminal,
+        progress=True,
     )
     file = folder / "report.json"
     file.write_text(json.dumps(report) + "\n", encoding="utf-8")
@@ -224,12 +261,6 @@ def run_and_report(
             log(f"picture: {picture}")
 
 
-for _name in (*SUITES, *TASKS):
-    _tasks = ", ".join(task.name for task in SUITES.get(_name, ()))
-    _help = f"The tasks {_tasks}." if _tasks else TASKS[_name].__doc__
-    eval_app.command(_name, help=_help, hidden=_name in TASKS)(grouped(run_and_report, _name))
-
-
 @app.command("plot")
 def plot_report(
     file: Annotated[Path, typer.Argument(help="JSON of an evaluation, of a trace, or of a demo.")],
@@ -241,4 +272,4 @@ def plot_report(
     require_matplotlib()
     report = json.loads(file.read_text(encoding="utf-8"))
     for picture in draw_report(report, out if out is not None else file.parent):
-        typer.echo(picture)
+        say(picture)

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from everlong.cli.app import Application
 from everlong.cli.field_comments import comments_of
 from everlong.cli.settings import parse_length
 
@@ -64,7 +65,7 @@ def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.
 
 def command_of(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
     """Return the command that calls `function` with what was given for each parameter, by name."""
-    app = typer.Typer(add_completion=False)
+    app = Application(add_completion=False)
     app.command(help=help)(with_parameters(function, parameters))
     return typer.main.get_command(app)
 

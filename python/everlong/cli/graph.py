@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from everlong.cli.app import Json, app, line_by_line, print_json
+from everlong.cli.app import Json, app, print_json
+from everlong.text.terminal import escaping_console, say, shown
 
 _SHOWN_SOURCES = 2
 
@@ -40,9 +39,9 @@ def graph(
     if as_json:
         print_json(report)
         return
-    _print(memory, report, Console())
+    _print(memory, report)
     if graphml is not None:
-        print(f"written to {graphml}")
+        say(f"written to {graphml}")
 
 
 def _report(memory: Any, listed: int) -> dict[str, Any]:
@@ -96,8 +95,7 @@ def _topic_of(belongs: dict[int, list[int]], id: int) -> int | None:
     return min(belongs.get(id, ()), default=None)
 
 
-def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
-    say = line_by_line(console)
+def _print(folder: Path, report: dict[str, Any]) -> None:
     if report["nodes"] == 0:
         say(f"{folder}: no graph; a reading with --set archive.graph=true grows one")
         return
@@ -119,6 +117,6 @@ def _print(folder: Path, report: dict[str, Any], console: Console) -> None:
     for topic in report["largest"]:
         named = [f"{name or 'conversation'} {count:,}" for name, count in topic["sources"].most_common(_SHOWN_SOURCES)]
         more = ["..."] if len(topic["sources"]) > _SHOWN_SOURCES else []
-        about, sources = Text(topic["about"]), Text(", ".join(named + more))
+        about, sources = shown(topic["about"]), shown(", ".join(named + more))
         table.add_row(str(topic["id"]), about, f"{topic['blocks']:,}", sources)
-    console.print(table)
+    escaping_console().print(table)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.generation.progress import working
+from everlong.text.terminal import escaping_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from everlong.doctor import Difference, DoctorReport
 
 
@@ -33,12 +34,13 @@ def doctor(
 
     The exit code is 1 when the model is refused, or when something that must be exact is not.
     """
+    starting(model, quiet=as_json)
     from everlong.doctor import examine
 
     network, tokenizer = machine.load(model)
-    with working(f"{tokens} tokens, computed in every way", enabled=sys.stderr.isatty()):
+    with working(f"{tokens} tokens, computed in every way", enabled=not as_json):
         report = examine(network, tokenizer, name=model, tokens=tokens)
-    print_json(dataclasses.asdict(report)) if as_json else print_report(report, Console())
+    print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
     if not report.healthy:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -10,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from everlong.cli.app import (
     ChatTemplateKwargs,
@@ -23,20 +22,22 @@ from everlong.cli.app import (
     OwnLength,
     System,
     app,
-    line_by_line,
     model_for,
     model_of,
     on_device,
     parse_chat_template_kwargs,
     print_json,
     print_json_line,
+    require_there,
     set_config,
+    starting,
 )
 from everlong.cli.options import Configured, Within, grouped
 from everlong.cli.questions import ask_all, questions_in
+from everlong.cli.stopping import when_stopped
+from everlong.cli.unfinished import kept_in, unfinished_notes, unfinished_of
 from everlong.generation.progress import working
-from everlong.memory.readings import pieces_of
-from everlong.memory.where import parse_time
+from everlong.text.terminal import escaping_console, say, shown
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
@@ -51,7 +52,7 @@ _CONVERSATION = "conversation"  # shown in place of the source "", for what was 
 @grouped
 def read(
     *,
-    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.", exists=True, dir_okay=False)],
+    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
@@ -68,21 +69,29 @@ def read(
     After an interruption, the same command goes on where the reading stopped. A file that the memory already holds is
     not read again.
     """
+    from everlong.memory.given_text import pieces_of
+    from everlong.memory.where import parse_time
+
+    for file in files:
+        require_there(file, folder=False)
     when = parse_time(happened) if happened else None
     for file in files:
         pieces_of(file)  # a file that is no text is reported before a memory is made
-    with _attached(loading, model_for(memory, model), memory) as mm:
+    named = starting(model_for(memory, model), quiet=as_json)
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm:
         reports = {}
-        show = not as_json and sys.stderr.isatty()
         for number, file in enumerate(files, 1):
             more = number < len(files)
-            report = mm.read(file, source=source, tags=tag or (), happened=when, again=again, more=more, progress=show)
+            report = mm.read(
+                file, source=source, tags=tag or (), happened=when, again=again, more=more, progress=not as_json
+            )
             reports[str(file)] = dataclasses.asdict(report)
             if not as_json:
                 rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
                 there = report.resumed_tokens + report.already
                 known = f" after {there:,} that were there" if there else ""
-                print(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+                say(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
     if as_json:
         print_json(reports)
 
@@ -91,7 +100,7 @@ def read(
 @grouped
 def rebuild(
     *,
-    old: Annotated[Path, typer.Argument(help="Folder of the old memory.", exists=True, file_okay=False)],
+    old: Annotated[Path, typer.Argument(help="Folder of the old memory.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     loading: Configured,
@@ -102,14 +111,17 @@ def rebuild(
     Every block is read again, and keeps its name, tags, role and time. After an interruption, the same command goes on
     where the rebuilding stopped.
     """
-    with _attached(loading, model_for(memory, model), memory) as mm:
-        report = mm.rebuild(old, progress=not as_json and sys.stderr.isatty())
+    require_there(old, folder=True)
+    named = starting(model_for(memory, model), quiet=as_json)
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm:
+        report = mm.rebuild(old, progress=not as_json)
     if as_json:
         print_json(dataclasses.asdict(report))
         return
     known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
     rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
-    print(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+    say(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
 
 
 @app.command()
@@ -124,8 +136,6 @@ def ask(
             help="File of many questions, asked in one load of the model. Each line is a JSON object with question "
             "and, if needed, source, tags and answer. Each printed line is one too; `right` says whether the answer is "
             "in the text. Answers are greedy, by default of at most 64 tokens.",
-            exists=True,
-            dir_okay=False,
         ),
     ] = None,
     model: KeptModel = "",
@@ -157,34 +167,40 @@ def ask(
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
+    if questions is not None:
+        require_there(questions, folder=False)
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # a question makes no memory, not even for a named model
+    named = starting(model or kept, quiet=as_json)
     host_bytes = set_config(loading.settings).archive.host_bytes
+    when_stopped(lambda: f"{memory} keeps what it had")
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
-        _attached(loading, model or kept, opened) as mm,
+        _attached(loading, named, opened) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
         if question is None:
-            with working(f"answering {len(listed)} questions", enabled=sys.stderr.isatty()):
+            with working(f"answering {len(listed)} questions", enabled=True):
                 ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
             return
-        with working("searching and answering", enabled=sys.stderr.isatty()):
+        with working("searching and answering", enabled=not as_json):
             answer = mm.generate(question, max_new_tokens, remember=remember is not False, where=where, **how)
         evicted = mm.frame.os.evicted
+        unfinished, notes = unfinished_of(opened), unfinished_notes(opened, memory)
     if as_json:
-        print_json(dataclasses.asdict(answer))
+        print_json({**dataclasses.asdict(answer), "unfinished": unfinished})
         return
-    print(answer.text.strip())
-    for recall in answer.recalled:
-        print(f"\n{citation(recall)}")
+    say(answer.text.strip(), lines=True)
+    told = [citation(recall) for recall in answer.recalled]
     if answer.unsure:
-        print(f"\n{doubt(answer.confidence)}")
+        told.append(doubt(answer.confidence))
     if not answer.recalled and not no_recall:
         why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
-        print(f"\n[nothing came back: {why}]")
+        told.append(f"[nothing came back: {why}]")
+    for note in told + notes:
+        say("\n" + shown(note), lines=True)
 
 
 def _attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
@@ -256,13 +272,15 @@ def chat(
 ) -> None:
     """Talk with a memory, line by line; questions and answers become part of it.
 
-    By default, what was read and said comes back, but not what was asked; --role chooses otherwise.
+    By default, what was read and said comes back, but not what was asked; --role chooses otherwise. --source, --tag
+    and the like hide all other text, and so earlier lines, which have no source and no tags.
 
     /sources lists what was read. /forget NAME forgets a source; where several have the name, use a path. /quit or
-    Ctrl-D ends. Ctrl-C stops an answer. --system stands before the first line and is remembered with it. Answers are
-    decoded by the model's own settings. A memory that does not exist is made, by default with the embedded model.
+    Ctrl-D ends. Ctrl-C stops an answer; at the prompt it ends, too. --system stands before the first line and is
+    remembered with it. Answers are decoded by the model's own settings. A memory that does not exist is made, by
+    default with the embedded model.
     """
-    where = within.where("read", "said")
+    where = within.where(said_as_read=True)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")
@@ -270,22 +288,26 @@ def chat(
         from everlong.pictures import require_matplotlib
 
         require_matplotlib()
-    with _attached(loading, model_for(memory, model), memory) as mm:
+    named = starting(model_for(memory, model), quiet=as_json)
+    when_stopped(lambda: kept_in(memory))
+    with _attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
+        if timeline is not None:
+            last.callback(_draw_timeline, mm, timeline)
+        for note in () if as_json else unfinished_notes(mm.memory, memory):
+            say(note, stderr=True)
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
                     break
                 said = _obey(mm, line)
-                print(json.dumps({"command": line, "text": said}) if as_json else said)
+                say(json.dumps({"command": line, "text": said}) if as_json else said, lines=True)
             elif line:
                 given, system = system, None  # only the first line has it, as it is remembered like what was said
                 streamed = mm.stream(line, max_new_tokens, system=given, chat_template_kwargs=variables, where=where)
                 try:
                     _show(mm, line, streamed, as_json=as_json)
                 except ValueError as error:  # only this line is bad; the next one may be text
-                    print(error, file=sys.stderr)
-        if timeline is not None:
-            _draw_timeline(mm, timeline)
+                    say(error, stderr=True)
 
 
 def _draw_timeline(mm: MemoryModel, file: Path) -> None:
@@ -302,7 +324,7 @@ def _next_line(*, prompt: str) -> str | None:
     """Return the next line of standard input, stripped; None at its end. Only a terminal shows the prompt."""
     try:
         return input(prompt if sys.stdin.isatty() else "").strip()
-    except (EOFError, KeyboardInterrupt):
+    except EOFError:
         return None
 
 
@@ -311,7 +333,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
 
     command, _, name = line.partition(" ")
     if command == "/sources":
-        listed = [f"{source.shown}: {source.tokens:,} tokens" for source in sources(mm.memory)]
+        listed = [f"{shown(source.shown)}: {source.tokens:,} tokens" for source in sources(mm.memory)]
         return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
         name = name.strip()
@@ -331,7 +353,7 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         for piece in answer:
             pieces.append(piece)
             if not as_json:
-                print(piece, end="", flush=True)
+                say(piece, lines=True, end="")
     except KeyboardInterrupt:
         pass  # the answer stops here; what was said stays said
     finally:
@@ -343,15 +365,16 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
             "text": "".join(pieces),
             "recalled": [dataclasses.asdict(r) for r in recalled],
             "confidence": mm.last_confidence,
+            "unfinished": unfinished_of(mm.memory),
         }
-        print(json.dumps(turn, default=str), flush=True)
+        print_json_line(turn)
         return
-    print()
+    say("")
     notes = [citation(recall) for recall in recalled]
     if is_unsure(mm.last_confidence):
         notes.append(doubt(mm.last_confidence))
     for note in notes:
-        Console(stderr=True).print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+        escaping_console(stderr=True).print(shown(note), style="dim", highlight=False, soft_wrap=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,14 +446,23 @@ def inspect(
             "stats": dataclasses.asdict(kept.stats()),
             "retrieval_heads": None if profile is None else [list(head[:2]) for head in profile.heads],
             "sources": [dataclasses.asdict(source) for source in sources(kept)],
+            "unfinished": unfinished_of(kept),
         }
+        notes = unfinished_notes(kept, memory)
         if blocks:
             report["blocks"] = [dataclasses.asdict(block) for block in kept.blocks()]
-    print_json(report) if as_json else _print_inspection(memory, report, Console())
+    if as_json:
+        print_json(report)
+        return
+    _print_inspection(memory, report)
+    for note in notes:
+        say(note)
 
 
-def _print_inspection(folder: Path, report: dict[str, Any], console: Console) -> None:
-    geometry, stats, say = report["geometry"], report["stats"], line_by_line(console)
+def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
+    from everlong.memory.origins import unreadable_in
+
+    geometry, stats = report["geometry"], report["stats"]
     text_alone = geometry["layers"] == 0
     payload, disk = (f"{stats[key] / 1e6:,.1f} MB" for key in ("payload_bytes", "disk_bytes"))
     kept = "text alone" if text_alone else f"{payload} of KV ({geometry['codec']})"
@@ -456,11 +488,12 @@ def _print_inspection(folder: Path, report: dict[str, Any], console: Console) ->
     for source in report["sources"]:
         megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
         first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
-        table.add_row(Text(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
-    console.print(table)
+        table.add_row(shown(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
+    escaping_console().print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]
         say(
             f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
+            + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))
         )

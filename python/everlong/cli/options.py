@@ -117,30 +117,33 @@ class Evaluated(Configured):
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """What may be recalled."""
+    """What a question may see."""
 
     source: Annotated[
-        list[str] | None, typer.Option(help="Recall only from this source; may be given several times.")
+        list[str] | None, typer.Option(help="Answer only from this source; may be given several times.")
     ] = None
-    tag: Annotated[list[str] | None, typer.Option(help="Recall only what has this tag, or all of several.")] = None
+    tag: Annotated[list[str] | None, typer.Option(help="Answer only from what has this tag, or all of several.")] = None
     after: Annotated[
-        str, typer.Option(help="Recall only what was read after this time: 2026-11-21, or 7d, 12h, 30m ago.")
+        str, typer.Option(help="Answer only from what was read after this time: 2026-11-21, or 7d, 12h, 30m ago.")
     ] = ""
-    before: Annotated[str, typer.Option(help="Recall only what was read before this time.")] = ""
+    before: Annotated[str, typer.Option(help="Answer only from what was read before this time.")] = ""
     role: Annotated[
-        list[str] | None, typer.Option(help="Recall only what was read, asked or said; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Answer only from what was read, asked or said; may be given several times."),
     ] = None
     origin: Annotated[
         str,
-        typer.Option(help="Recall only what was read from this path, as `inspect` lists it where names are equal."),
+        typer.Option(
+            help="Answer only from what was read from this path, as `inspect` lists it where names are equal."
+        ),
     ] = ""
     happened_after: Annotated[
-        str, typer.Option(help="Recall only text about events after this time: read --happened.")
+        str, typer.Option(help="Answer only from text about events after this time: read --happened.")
     ] = ""
-    happened_before: Annotated[str, typer.Option(help="Recall only text about events before this time.")] = ""
+    happened_before: Annotated[str, typer.Option(help="Answer only from text about events before this time.")] = ""
 
-    def where(self, *roles: Role) -> Where:
-        """Return what may be recalled; `roles` apply unless --role names some.
+    def where(self, *, said_as_read: bool = False) -> Where:
+        """Return what may be recalled.
 
         Raises ValueError for what is no time or no role.
         """
@@ -148,6 +151,6 @@ class Within:
 
         times = (self.after, self.before, self.happened_after, self.happened_before)
         after, before, happened_after, happened_before = (parse_time(time) if time else None for time in times)
-        named = cast("list[Role] | None", self.role or roles or None)
-        sources, tags = self.source or (), self.tag or ()
-        return Where(sources, tags, after, before, named, self.origin or None, happened_after, happened_before)
+        named = cast("list[Role] | None", self.role or None)
+        sources, tags, origin = self.source or (), self.tag or (), self.origin or None
+        return Where(sources, tags, after, before, named, origin, happened_after, happened_before, said_as_read)

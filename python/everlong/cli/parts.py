@@ -17,11 +17,13 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, line_by_line, print_json
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json, starting
 from everlong.cli.field_comments import docstring_in
 from everlong.cli.from_dataclass import command_of, parameter, parameters_of, settings_of
 from everlong.cli.options import Configured, Machine, parameters_in, taken
+from everlong.cli.stopping import when_stopped
 from everlong.errors import EverlongError
+from everlong.text.terminal import escaping_console, line_by_line
 
 Out = Annotated[
     Path | None, typer.Option(help="Folder for the pack; by default the one where this model's pack is looked for.")
@@ -56,6 +58,8 @@ class PartCommand(TyperCommand):
         return self._made.get_params(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if "--help" not in args:
+            starting(f"the part {self.name}", quiet="--json" in args)  # its options stand in a module that needs torch
         for word in args:
             _refuse_renamed(self._which, str(self.name), word.partition("=")[0])
         return super().parse_args(ctx, args)
@@ -147,12 +151,13 @@ def _training_of(part: str, says: str) -> Any:
         from everlong.models.pack import pack_folder_of, pack_for, pack_of
         from everlong.training.run import Run
 
-        console = Console(stderr=True)
+        console = escaping_console(stderr=True)
         training = settings_of(module.Training, given)
         if of_memory:
             made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
             _say(made, "the memory", console, as_json=as_json)
             return
+        when_stopped(lambda: f"What was trained so far is kept in {given['work']}")
         network, tokenizer = taken(Machine, given).load(given["model"])
         found = None if given["pack"] == "none" else pack_for(network, given["pack"])
         run = Run(network, tokenizer, given["work"], found, told(console), checked(console))
@@ -186,7 +191,7 @@ def _measuring_of(part: str, says: str) -> Any:
         from everlong.eval.tables import print_report
 
         measuring = settings_of(module.Measuring, given)
-        how: dict[str, Any] = {"log": line_by_line(Console(stderr=True))}
+        how: dict[str, Any] = {"log": line_by_line(escaping_console(stderr=True))}
         if "pack" in asks:
             how["pack"] = None if given["pack"] == "none" else given["pack"]
         where = taken(machine, given)
@@ -195,7 +200,7 @@ def _measuring_of(part: str, says: str) -> Any:
         else:
             loaded = where.load(given["model"])
         report = module.measure(loaded, measuring, **how)
-        print_json(report.to_dict()) if as_json else print_report(report, Console())
+        print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 
     return command_of(measure, [*parameters_of(module.Measuring), *common, parameter("as_json", Json, False)], says)
 

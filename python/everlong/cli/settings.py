@@ -20,7 +20,7 @@ def memory_settings(given: Iterable[str]) -> list[str]:
     for text in given:
         path = pathlib.Path(text)
         if "=" not in text and path.suffix in (".json", ".toml"):
-            settings += _by_group(_load(path))
+            settings += _by_group(_load(path.expanduser()))
         else:
             settings.append(text)
     return settings

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from everlong import part_list
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, app, print_json
+from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
 from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
+from everlong.cli.stopping import when_stopped
+from everlong.text.terminal import escaping_console
 
-train_app = typer.Typer(
+train_app = Application(
     cls=TrainedParts, no_args_is_help=True, help="Train a pack: the learned parts of a memory for a model."
 )
 app.add_typer(train_app, name="train")
@@ -53,11 +54,13 @@ def train_all(
     as_json: Json = False,
 ) -> None:
     """Train one part after the other. A run that was cut short goes on, and does not train a finished part again."""
+    starting(model, quiet=as_json)
+    when_stopped(lambda: f"What was trained so far is kept in {work}")
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
     from everlong.training.whole_pack import ToTrain, train_parts
 
-    console = Console(stderr=True)
+    console = escaping_console(stderr=True)
     given = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
     there, by_default = [], []
     for name in part_list.names():

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from everlong.corpora.pairs import Split
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 
@@ -25,6 +26,8 @@ KINDS: Final = {
 
 def draws(seed: int, kind: str) -> np.random.Generator:
     """Return the generator from which a maker of one of KINDS draws arrays."""
+    import numpy as np  # imported here: the command line lists the suites where it shows its help
+
     return np.random.default_rng((seed, KINDS[kind]))
 
 

@@ -10,7 +10,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-MAY_IMPORT: Final = ()
+from everlong.paths import from_home
+
+MAY_IMPORT: Final = ("paths",)
 
 # The shipped books come to about 295,000 tokens of SmolLM2's tokenizer; English prose has about 4 characters a token.
 CHARACTERS_PER_TOKEN = 4.0
@@ -52,7 +54,7 @@ def books_in(corpus: pathlib.Path, characters: int | None = None) -> list[Book]:
     """
     books: list[Book] = []
     found = 0
-    for book in _books_of(corpus):
+    for book in _books_of(from_home(corpus)):
         books.append(book)
         found += len(book.text)
         if characters is not None and found >= characters:
@@ -69,7 +71,7 @@ def all_books(corpus: pathlib.Path | None = None, characters: int | None = None)
     corpus does not exist, even if it is not needed.
     """
     books = shipped_books()
-    if corpus is not None and not corpus.exists():
+    if corpus is not None and not from_home(corpus).exists():
         raise FileNotFoundError(f"there is no corpus {corpus}")
     missing = None if characters is None else characters - sum(len(book.text) for book in books)
     if corpus is None or (missing is not None and missing <= 0):

@@ -30,6 +30,7 @@ from everlong.models.machine import processor
 from everlong.models.profiles import profiles_in
 from everlong.pictures import require_matplotlib
 from everlong.pictures.heatmap import draw_heat_map
+from everlong.text.terminal import escaping_console
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
@@ -101,7 +102,7 @@ def run_demo(
 
     require_matplotlib()
     started = time.monotonic()
-    console = console if console is not None else Console()
+    console = console if console is not None else escaping_console()
     out = pathlib.Path(out).expanduser()
     folder = pathlib.Path(memory).expanduser() if memory is not None else out / "books.everlong"
     if minutes is None and tokens is None:

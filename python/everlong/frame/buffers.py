@@ -5,12 +5,14 @@ The layers that rotate their keys and those that do not have tables of their own
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
 import everlong.ops as ops
+from everlong.errors import NotFiniteError
 from everlong.frame.kept import KeptMasters
 from everlong.models.attach import ServedModel
 from everlong.models.rope import NO_ROPE, RopeTable
@@ -56,6 +58,21 @@ class Buffers:
         """Return the bytes of the buffers, constant from construction on. `frame/budget.py` counts the rest, too."""
         return sum(t.numel() * t.element_size() for t in (self.k, self.v, self.cos, self.sin))
 
+    def not_finite(self, first: int, last: int) -> torch.Tensor | None:
+        """Return which tokens of slots [first, last) have NaN or inf, bool [L, tokens]; None: none has.
+
+        It waits for the device.
+        """
+        new = [x[:, :, first:last] for x in (self.k, self.v)]
+        if torch.stack([x.abs().amax() for x in new]).isfinite().all():  # one wait for both
+            return None
+        return ~torch.stack([x.isfinite().all(dim=3).all(dim=1) for x in new]).all(dim=0)
+
+    def empty(self, first: int, last: int) -> None:
+        """Empty slots that are not in use. NaN must not stay there: some attention reads them, too."""
+        for x in (self.k, self.v):
+            x[:, :, first:last].zero_()
+
     def archive(
         self,
         first_slot: int,
@@ -74,28 +91,40 @@ class Buffers:
         parts = self._parts()
         if refused is not None and len(parts) > 1:
             refused.fill_(0xFF)  # nothing: each part says itself what it refuses
-        payloads = [
-            ops.archive_kv(
-                part.k,
-                part.v,
-                part.cos,
-                part.sin,
-                first_slot,
-                tokens,
-                page_tokens,
-                codec,
-                part.rope.interleaved,
-                out=out if len(parts) == 1 else None,
-                refused=refused if len(parts) == 1 else None,
-            )
-            for part in parts
-        ]
+        with self._refusing():
+            payloads = [
+                ops.archive_kv(
+                    part.k,
+                    part.v,
+                    part.cos,
+                    part.sin,
+                    first_slot,
+                    tokens,
+                    page_tokens,
+                    codec,
+                    part.rope.interleaved,
+                    out=out if len(parts) == 1 else None,
+                    refused=refused if len(parts) == 1 else None,
+                )
+                for part in parts
+            ]
         if len(parts) > 1:
             torch.cat(self._page_by_page(payloads, tokens, page_tokens, codec), out=out)
 
     def require_archived(self, refused: torch.Tensor, first_slot: int, *, page_tokens: int, codec: str) -> None:
         """Raise for what `archive` refused. `refused` is a copy on the host."""
-        ops.require_archived(refused, self.k.shape, first_slot, page_tokens, codec)
+        with self._refusing():
+            ops.require_archived(refused, self.k.shape, first_slot, page_tokens, codec)
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Raise what the operator refuses, a number that no archive holds, as NotFiniteError."""
+        try:
+            yield
+        except RuntimeError as error:
+            if "expected a finite number" not in str(error):
+                raise
+            raise NotFiniteError(f"{error}; the model is in {str(self.k.dtype).removeprefix('torch.')}") from None
 
     def shift(self, first: int, to: int, tokens: int, delta: int) -> None:
         """Move tokens to earlier slots, and turn their keys by `delta` positions."""

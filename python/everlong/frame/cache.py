@@ -26,6 +26,7 @@ from everlong.frame.anchors import AnchorMasters
 from everlong.frame.buffers import Buffers, SlotSnapshot
 from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
+from everlong.frame.shown import Shows
 from everlong.models.attach import ServedModel
 
 
@@ -48,12 +49,19 @@ class ResidentLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write k, v [1, Hkv, q, D] behind the newest slot. Return all that attention sees [1, Hkv, length + q, D]."""
+        """Write k, v [1, Hkv, q, D] behind the newest slot. Return all that attention sees [1, Hkv, length + q, D].
+
+        Where the forward names a slot, the one token goes there, and all slots [1, Hkv, F, D] are returned.
+        """
         cache = self._cache
+        if cache.slot is not None:
+            self._k.index_copy_(1, cache.slot, key_states[0])
+            self._v.index_copy_(1, cache.slot, value_states[0])
+            return self._k[None], self._v[None]
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
         self._v[:, first:last] = value_states[0]
-        return self._k[None, :, cache.begin : last], self._v[None, :, cache.begin : last]
+        return cache.attended(self._k, last), cache.attended(self._v, last)
 
     def get_seq_length(self) -> int:
         return self._cache.length
@@ -77,6 +85,7 @@ class Layout:
     anchor_slots: SlotSnapshot
     kept: KeptMasters
     kept_shown: tuple[int, ...]
+    hidden: Shows | None
 
 
 _OF_A_FRAME = "this cache is a memory's frame: model.generate(..., custom_generate=mm.decode) decodes over it; "
@@ -103,6 +112,7 @@ class ResidentCache(Cache):
         self.end = self.begin
         self.recalled = 0  # slots before rolling
         self._in_forward = False
+        self.slot: torch.Tensor | None = None  # within a forward that names one: int64 [1]
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
         # zone's slots have one until they move.
@@ -113,18 +123,23 @@ class ResidentCache(Cache):
         self.kept = KeptMasters(masters, served.rope.rotary_dim, served.dtype, served.device)
         self.kept_shown: tuple[int, ...] = ()  # tokens of the stream, in order of time
         self._kept_position = 0  # of the first of them, as the model counts
+        self.hidden: Shows | None = None  # bool [slots]: slots that the model does not attend to; None: to all it does
+        self._attended = torch.zeros(0, dtype=torch.int64, device=served.device)
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
         by_index = {**self.own.layers, **resident}
         super().__init__(layers=[by_index[index] for index in sorted(by_index)])
 
     @contextlib.contextmanager
-    def forward(self) -> Iterator[None]:
-        """Context manager: within it the model's forward may write behind the newest slot."""
-        self._in_forward = True
+    def forward(self, slot: torch.Tensor | None = None) -> Iterator[None]:
+        """Context manager: within it the model's forward may write behind the newest slot, or one token to `slot` [1].
+
+        A forward that names its slot attends to all slots of the buffers. Its mask must hide those that are not in use.
+        """
+        self._in_forward, self.slot = True, slot
         try:
             yield
         finally:
-            self._in_forward = False
+            self._in_forward, self.slot = False, None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -174,8 +189,22 @@ class ResidentCache(Cache):
 
     @property
     def length(self) -> int:
-        """Slots that the model attends to."""
-        return self.end - self.begin
+        """How many slots the model attends to."""
+        hidden = 0 if self.hidden is None else int(self.hidden[self.begin : self.end].sum())
+        return self.end - self.begin - hidden
+
+    def hide(self, hidden: Shows | None) -> None:
+        """Hide these slots from the next forward, which writes behind them."""
+        self.hidden = hidden
+        if hidden is not None:
+            shown = torch.from_numpy((~hidden[self.begin : self.end]).nonzero()[0] + self.begin)
+            self._attended = shown.to(self._attended.device)
+
+    def attended(self, x: torch.Tensor, last: int) -> torch.Tensor:
+        """Return what attention sees of x [Hkv, F, D], up to slot `last`, while a forward writes: [1, Hkv, n, D]."""
+        if self.hidden is None:
+            return x[None, :, self.begin : last]
+        return torch.cat([x[:, self._attended], x[:, self.end : last]], dim=1)[None]
 
     @property
     def rolling_slots(self) -> int:
@@ -245,10 +274,16 @@ class ResidentCache(Cache):
             self._anchor_slots,
             self.kept,
             self.kept_shown,
+            self.hidden,
         )
 
     def put_back(self, layout: Layout) -> None:
         """Put a layout back. The caller puts back what was written to the buffers since."""
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
         self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
-        self.kept, self.kept_shown = layout.kept, layout.kept_shown
+        self.kept, self.kept_shown, self.hidden = layout.kept, layout.kept_shown, layout.hidden
+
+    def exchange_sinks(self, tokens: int) -> None:
+        """Note that the sinks' slots, so many, were written anew."""
+        if self._sinks is not None:
+            self._sinks = self.buffers.snapshot(self.begin, tokens)

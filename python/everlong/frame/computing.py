@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import torch
 
 from everlong.frame.cache import ResidentCache
+from everlong.frame.captured_step import CapturedStep
 from everlong.frame.phase import PhaseTap
+from everlong.frame.shown import Shows
 from everlong.models.attach import ServedModel
 from everlong.models.packing import open_mask, packs
 from everlong.models.releases import cache_argument
@@ -17,10 +20,12 @@ from everlong.models.tokens import Tokens
 class Computing:
     """Computes tokens behind a cache's newest slot. `close` takes its hook off the model."""
 
-    def __init__(self, served: ServedModel, cache: ResidentCache) -> None:
-        self._served, self._cache = served, cache
+    def __init__(self, served: ServedModel, cache: ResidentCache, hidden: Callable[[], Shows | None]) -> None:
+        """hidden: says before each forward which slots it does not attend to."""
+        self._served, self._cache, self._hidden = served, cache, hidden
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
+        self._step = CapturedStep(served, cache, self.phase)
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
 
     def close(self) -> None:
@@ -29,7 +34,11 @@ class Computing:
     def forward_at(self, position: int, chunk: Tokens, *, keep_all: bool) -> torch.Tensor:
         """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ... Return its logits."""
         served, cache = self._served, self._cache
+        cache.hide(self._hidden())
         first = position + served.first_position
+        played = self._step.token(chunk, first)
+        if played is not None:
+            return played
         positions = torch.arange(first, first + len(chunk), device=served.device)[None]
         alone = len(chunk) == 1 and not cache.own
         packed = alone and served.kv_heads < served.query_heads and packs(served.model)
@@ -54,15 +63,23 @@ class Computing:
         empty here. Their state is put back afterwards, and what was recalled does not change it.
         """
         cache = self._cache
-        own, end = cache.own.snapshot(), cache.end
+        own = cache.own.snapshot()
         cache.own.empty()
-        cache.end = first_slot
+        try:
+            self.write(tokens, position, first_slot, chunk_tokens)
+        finally:
+            cache.own.restore(own)
+
+    @torch.no_grad()
+    def write(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
+        """Compute tokens from a frame position on into slots from `first_slot` on, over what stands before these."""
+        end = self._cache.end
+        self._cache.end = first_slot
         try:
             for first in range(0, len(tokens), chunk_tokens):
                 self.forward_at(position + first, tokens[first : first + chunk_tokens], keep_all=False)
         finally:
-            cache.end = end
-            cache.own.restore(own)
+            self._cache.end = end
 
     @torch.no_grad()
     def read_again(self, tokens: Tokens, next_position: int, chunk_tokens: int) -> None:

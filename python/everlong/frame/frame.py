@@ -18,7 +18,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import CapacityError, MemoryNotFoundError
+from everlong.errors import CapacityError, EverlongError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
 from everlong.frame.executor import Actions, Asked, Executor
@@ -27,11 +27,14 @@ from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
 from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.frame.parts import Parts, needs_of
+from everlong.frame.shown import Shown
 from everlong.frame.steps import of_the_device, plain_tensors
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
 from everlong.frame.zones import Prepared, Zones
+from everlong.memory.where import Where
 from everlong.models.served import Served
+from everlong.models.tokenizer_at_work import embedding_rows, require_known
 from everlong.models.tokens import Tokens
 from everlong.text.control import RETRIEVE, control_ids
 from everlong.text.prompt import soft_id, start_ids
@@ -79,6 +82,7 @@ class Frame:
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._soft_id = soft_id(tokenizer)
+        self._rows = embedding_rows(self.served.model)
         try:
             self._resume()
         except BaseException:
@@ -110,13 +114,16 @@ class Frame:
     def close(self) -> None:
         """Archive what is not archived yet, note where the frame stands, and take its hooks off the model.
 
-        Of a broken frame nothing is kept but what was archived before.
+        Of a broken frame nothing is kept but what was archived before. In a fork of the process, and where the memory's
+        folder is gone, nothing is kept.
         """
         try:
+            if not self.steps.of_this_process:
+                return
             if self.steps.broken:
                 self.archive.let_arrive()
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
-            elif not self.memory.core.read_only:
+            elif not self.memory.core.read_only and not self.memory.is_gone:
                 self.end_of_text()
                 # Where nothing was added the old note stays: this config may have brought back less of what it names.
                 if not self._notes.up_to_date:
@@ -125,6 +132,12 @@ class Frame:
                     self.parts.keep_state(self.memory.core)
         finally:
             self.detach()
+
+    @property
+    def can_note(self) -> bool:
+        """Whether the memory takes what is not archived yet, and where the frame stands."""
+        mine = self.steps.of_this_process and not self.steps.broken
+        return mine and self.os.archiving and not self.memory.core.read_only
 
     @property
     def text_begin(self) -> int:
@@ -217,6 +230,8 @@ class Frame:
         """
         self.steps.require_whole()
         given = _tokens_of(ids, inputs_embeds, self._soft_id)
+        if given.embeds is None and origin != "generated":
+            require_known(self._rows, given.ids)
         brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         # Ids are read in one run with what stands before them. Soft tokens follow in a run of their own.
@@ -253,6 +268,7 @@ class Frame:
         self, chunk: Tokens, wanted: _Wanted, *, begins: bool, ends: bool
     ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
         """Compute a chunk and do what is decided on it. Return its logits and hidden states."""
+        self.steps.require_wanted()
         origin, recall = wanted.origin, wanted.recall
         # While a text is read nobody asks for its newest block. So the next chunk is computed while it is stored.
         beside = origin == "read" and recall is None and self.zones.stores_beside and self.config.frame.kept_tokens == 0
@@ -301,6 +317,26 @@ class Frame:
     def begin_prompt(self, recall: RecallPages | None) -> None:
         """Tell the Memory OS that a question is about to be read."""
         self._decide(lambda: self.os.begin_prompt(), recall)
+
+    def narrow(self, where: Where) -> None:
+        """Hide from what follows in this branch all of the stream that does not pass `where`. Empty the recalled zone.
+
+        No token attends to it from now on: as if it stood nowhere in the frame. What passes keeps its place. It was
+        computed over what stood before it, and stays as it was computed, except where a layer has a state of its own
+        (KvZones.narrow). Tokens in no block pass no filter. EverlongError outside of a branch, which is to undo it.
+        """
+        if not where.chooses:
+            return
+        if self.stream.branched_at is None:
+            raise EverlongError("narrow: only inside `with frame.branch():`, which shows everything again at its end")
+        end = self.os.stream_end
+        shown = Shown.of(self.memory.spans(self.os.stream, where), end)
+        with self.steps.step():
+            if self.os.recalled_tokens > 0:
+                self._empty_recalled()
+            if not shown.whole(0, end):
+                self.stream.shown = shown
+                self.zones.narrow()
 
     def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
         """Tell the Memory OS what a control token says."""
@@ -385,12 +421,13 @@ class Frame:
         try:
             yield
         finally:
-            self.steps.broken = False
-            with self.steps.step():
-                put_back()
-                branched = go_back()
-                if traced:
-                    self.os.take_trace(branched)
+            if self.steps.of_this_process:
+                self.steps.broken = False
+                with self.steps.step():
+                    put_back()
+                    branched = go_back()
+                    if traced:
+                        self.os.take_trace(branched)
 
 
 def _tokens_of(ids: torch.Tensor | None, embeds: torch.Tensor | None, soft: int) -> Tokens:

@@ -15,7 +15,7 @@ from everlong.frame.parts import Parts
 from everlong.frame.stream import Stream
 from everlong.memory import Memory
 from everlong.models.attach import ServedModel
-from everlong.text.prompt import soft_id
+from everlong.text.prompt import opening_ids, soft_id
 
 # The most turns of a 16-bit key before it leaves. Each turn rounds alike; so many add up to some 0.02 to 0.03 % of the
 # key each (Llama's shape, bf16), and the archived key keeps that error.
@@ -46,6 +46,6 @@ class KvFrame(Frame):
             )
         self.served = served
         stream = Stream(memory, config, parts)
-        zones = KvZones(served, stream, soft_id(tokenizer))
+        zones = KvZones(served, stream, soft_id(tokenizer), opening_ids(tokenizer))
         self.cache = zones.cache
         super().__init__(stream, zones, tokenizer)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,11 +12,13 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.errors import NotFiniteError
 from everlong.frame.anchor_zone import AnchorZone
 from everlong.frame.budget import FrameBytes, frame_bytes
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.computing import Computing
+from everlong.frame.hiding import hidden_slots
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers
 from everlong.frame.pages import ArchivedPages
@@ -33,7 +37,9 @@ from everlong.models.tokens import Tokens
 class KvZones(Zones):
     """Zones in the slots of a ResidentCache that the model attends to."""
 
-    def __init__(self, served: ServedModel, stream: Stream, soft_id: int) -> None:
+    def __init__(self, served: ServedModel, stream: Stream, soft_id: int, opening: Sequence[int]) -> None:
+        """opening: tokens that stand in for sinks which are hidden."""
+        self._opening = opening
         self._served, self._stream = served, stream
         config = stream.config
         self.cache = ResidentCache(
@@ -46,7 +52,7 @@ class KvZones(Zones):
         self.keeps_state = bool(self.cache.own) or config.frame.anchor_zone_tokens > 0 or config.frame.kept_tokens > 0
         self.pages = ArchivedPages(served, stream.memory.core, config)
         self.stores_beside = self.pages.transfer.copies
-        self.computing = Computing(served, self.cache)
+        self.computing = Computing(served, self.cache, functools.partial(hidden_slots, stream, self.cache))
         self._undo = Undo(self.cache)
         self.anchors = AnchorZone(stream, self.cache, served.first_position)
         self._kept = KeptZone(stream, self.cache, self.pages, served.first_position)
@@ -57,6 +63,7 @@ class KvZones(Zones):
 
     @property
     def resident_tokens(self) -> int:
+        self.cache.hide(hidden_slots(self._stream, self.cache))
         return self.cache.length
 
     @property
@@ -66,13 +73,43 @@ class KvZones(Zones):
     # --- computing
 
     def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
-        end = self.cache.end
+        cache, end = self.cache, self.cache.end
+        # A token that is generated comes alone. A copy of large states would cost more than it does.
+        own = cache.own.snapshot() if cache.own.windows_alone or len(chunk) > 1 else None
         try:
-            return self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
+            logits = self.computing.forward_at(self._stream.os.next_position(), chunk, keep_all=keep_all)
+            self._require_finite(chunk, end)
+        except NotFiniteError:
+            cache.buffers.empty(end, cache.end)
+            cache.end = end
+            if own is not None:
+                cache.own.restore(own)
+            self._stream.steps.broken = own is None
+            raise
         except BaseException:
             # What it wrote lies behind the newest slot and does not count. Only layers with own state may be half done.
-            self._stream.steps.broken = bool(self.cache.own) or self.cache.end != end
+            self._stream.steps.broken = bool(cache.own) or cache.end != end
             raise
+        return logits
+
+    def _require_finite(self, chunk: Tokens, end: int) -> None:
+        """Raise NotFiniteError for a key or value of the chunk, whose slots begin at `end`, that is NaN or infinite.
+
+        All that came behind it would be wrong as well, and no archive takes it.
+        """
+        wrong = self.cache.buffers.not_finite(end, self.cache.end)
+        if wrong is None:
+            return
+        served = self._served
+        # The first layer is where it began. From there it spreads to other tokens, to earlier ones by 0 * NaN.
+        at, token = min(wrong.nonzero().tolist(), key=lambda found: (served.archived[found[0]], found[1]))
+        dtype = str(served.dtype).removeprefix("torch.")
+        remedy = "load the model in bfloat16 or float32" if served.dtype == torch.float16 else "check its weights"
+        raise NotFiniteError(
+            f"layer {served.archived[at]} computed a key or value that is not finite, for token "
+            f"{self._stream.os.stream_end + token} of the stream (id {int(chunk.ids[token])}). The model is in "
+            f"{dtype}, where numbers may overflow: {remedy}. Nothing that was computed with it is kept"
+        )
 
     @contextlib.contextmanager
     def heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
@@ -144,6 +181,35 @@ class KvZones(Zones):
         self._recalled.place(placements, prepared)
 
     # --- between processes, and in a branch
+
+    def narrow(self) -> None:
+        """Show what the stream shows alone.
+
+        Sinks that do not pass give way to the chat template's beginning: attention needs something to rest on. Layers
+        with own state have seen all of the stream. So they begin anew, and what is shown of rolling is read again. With
+        `answer.recall_mode` "text" that is read again in any case, so that nothing of it was computed over other text.
+        """
+        stream, cache, os = self._stream, self.cache, self._stream.os
+        shown, again = stream.shown, bool(cache.own) or stream.config.answer.recall_mode == "text"
+        assert shown is not None
+        self._undo.before_change("front")
+        runs: list[tuple[torch.Tensor, int, int]] = []
+        if not shown.whole(0, os.sinks):
+            opening = list(itertools.islice(itertools.cycle(self._opening), os.sinks))
+            runs.append((torch.tensor(opening, dtype=torch.int64, device="cpu"), 0, cache.begin))
+        elif again and os.sinks > 0:
+            runs.append((stream.read(0, os.sinks), 0, cache.begin))
+        if again:
+            self._undo.before_change("rolling")
+            cache.own.empty()
+            first_position, begin = os.next_position() - os.stream_end, os.rolling[0]
+            runs += [
+                (stream.read(first, last), first_position + first, cache.slot_of(first, begin))
+                for first, last in shown.runs(*os.rolling)
+            ]
+        for ids, position, slot in runs:
+            self.computing.write(Tokens(ids), position, slot, stream.config.frame.chunk_tokens)
+        cache.exchange_sinks(os.sinks)
 
     def is_whole(self, last: Checkpoint) -> bool:
         own = last.state is not None and len(last.state.own) > 0

@@ -80,7 +80,12 @@ class Observers:
                 call()
                 continue
             self._room.acquire()
-            told = self._executor().submit(call)
+            try:
+                told = self._executor().submit(call)
+            except RuntimeError:  # the interpreter ends, and starts no thread any more
+                self._room.release()
+                call()
+                continue
             told.add_done_callback(lambda _: self._room.release())
             self._waiting = [*(future for future in self._waiting if not future.done()), told]
 

@@ -41,6 +41,11 @@ class OwnLayers:
             if layer.is_initialized:
                 layer.keys = turn_keys(layer.keys, table, delta)
 
+    @property
+    def windows_alone(self) -> bool:
+        """Whether all of them are windows, of which a snapshot copies nothing."""
+        return all(map(_is_window, self._stateful.values()))
+
     def snapshot(self) -> Snapshot:
         """Return the state, to be put back. Neither transformers nor `turn` writes a window's tensors in place."""
         return {index: self._state(layer) for index, layer in self._stateful.items()}

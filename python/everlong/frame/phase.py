@@ -52,6 +52,11 @@ class PhaseTap:
     def close(self) -> None:
         self._hook.remove()
 
+    @staticmethod
+    def hears(hook: object) -> bool:
+        """Return whether a hook of a module is that of a tap like this one."""
+        return isinstance(hook, _Hook)
+
     def _keep(
         self, module: object, args: Sequence[Any], kwargs: dict[str, Any], output: tuple[torch.Tensor, torch.Tensor]
     ) -> None:

@@ -30,7 +30,7 @@ def check_room(
     if folder is None:
         _check_ram(model, config, tokens, payload, advice)
         return
-    held = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    held = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     place = folder
     while not place.exists():
         place = place.parent

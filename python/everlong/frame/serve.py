@@ -65,6 +65,7 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
         return text_model(model, config.frame.tokens)
     try:
         served = attach(model, config.frame.tokens)
+        _require_archived_dtype(served)
         require_budget(served, config)
         require_splice(served)
     except UnsupportedModelError as error:
@@ -72,6 +73,15 @@ def serve(model: Any, config: MemoryConfig, *, text_alone: bool = False) -> Serv
             return text_model(model, config.frame.tokens)
         raise _with_what_works(error, model, config.frame.tokens) from None
     return served
+
+
+def _require_archived_dtype(served: ServedModel) -> None:
+    """Raise UnsupportedModelError for a model in a dtype from which no keys are archived."""
+    if served.dtype == torch.float64:
+        raise UnsupportedModelError(
+            f"{served.model.config.model_type}: it computes in float64, and keys are archived from float32, float16 or "
+            "bfloat16; the model loaded with dtype=torch.float32 works"
+        )
 
 
 # Modules that compute the same in training. transformers makes new ones in that mode where a vocabulary grows.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -24,6 +26,22 @@ class Steps:
     def __init__(self) -> None:
         self.broken = False  # a step was cut short, so that the frame is of no use any more
         self._under_way = False
+        self._process = os.getpid()
+        self._ends_in: threading.Thread | None = None  # the thread that ends the interpreter
+
+    @property
+    def of_this_process(self) -> bool:
+        """Whether this process made the frame, and did not get it by a fork."""
+        return os.getpid() == self._process
+
+    def end_other_threads(self) -> None:
+        """From now on no other thread computes: the interpreter ends, and would cut it short anywhere."""
+        self._ends_in = threading.current_thread()
+
+    def require_wanted(self) -> None:
+        """End this thread, without a word, where another one ends the interpreter."""
+        if self._ends_in not in (None, threading.current_thread()):
+            raise SystemExit
 
     def require_whole(self) -> None:
         """Raise BrokenFrameError in a broken frame, and MemoryBusyError in the middle of a step, as in an observer."""

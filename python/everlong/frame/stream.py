@@ -14,6 +14,7 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.part import Hidden
 from everlong.frame.parts import Parts
+from everlong.frame.shown import Shown
 from everlong.frame.steps import Steps
 from everlong.frame.taps import HiddenRows
 from everlong.memory import Memory
@@ -35,6 +36,7 @@ class Stream:
         if memory.core.read_only:
             self.os.stop_archiving()
         self.branched_at: int | None = None  # inside a branch: where the stream stood before
+        self.shown: Shown | None = None  # inside a branch: what a question may attend to; None: everything
         # Id of the newest token; None where there is none, or where it was forgotten before this frame began.
         self.last_id: int | None = None
         self._ids: list[int] = []  # of tokens that no block has: [os.open_from, os.stream_end)
@@ -69,12 +71,12 @@ class Stream:
 
     def branch(self) -> Callable[[], _core.MemoryOs]:
         """Go on with a branch of the Memory OS. Return a call that goes back, and returns that branch."""
-        saved = self.os, self.branched_at, list(self._ids), self._hidden, self.last_id
+        saved = self.os, self.branched_at, self.shown, list(self._ids), self._hidden, self.last_id
         self.os, self.branched_at = saved[0].branch(), saved[0].stream_end if saved[1] is None else saved[1]
         branched = self.os
 
         def go_back() -> _core.MemoryOs:
-            self.os, self.branched_at, self._ids, self._hidden, self.last_id = saved
+            self.os, self.branched_at, self.shown, self._ids, self._hidden, self.last_id = saved
             return branched
 
         return go_back
@@ -101,12 +103,13 @@ class Stream:
         return torch.from_numpy(np.concatenate([np.zeros(0, dtype=np.int32), *ids]).astype(np.int64))
 
     def conversation(self) -> Sequence[_core.PageRef]:
-        """Return the conversation's pages in order of time, without those that were forgotten."""
+        """Return the conversation's pages in order of time, without those that were forgotten or are hidden."""
         begin, end = self.os.conversation
         if begin >= end:
             return []
         newest = self.memory.core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
-        return [page for page in newest if page.begin >= begin]
+        pages = [page for page in newest if page.begin >= begin]
+        return [page for page in pages if self.shown is None or self.shown.whole(page.begin, page.end)]
 
     def resume(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """Go on where a frame stood. Return what the Memory OS brings back: sinks, then the newest tokens."""

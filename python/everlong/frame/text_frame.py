@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from everlong.frame.zones import Prepared, Zones
 from everlong.memory import Memory
 from everlong.models.text_model import TextModel
 from everlong.models.tokens import Tokens
+from everlong.text.prompt import start_ids
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,8 +44,9 @@ class TextZones(Zones):
     they are while they are resident. Recalled, they come back as the ids that stand for them.
     """
 
-    def __init__(self, served: TextModel, stream: Stream) -> None:
-        self._served, self._stream = served, stream
+    def __init__(self, served: TextModel, stream: Stream, start: Sequence[int]) -> None:
+        """start: what begins every text."""
+        self._served, self._stream, self._start = served, stream, start
         self._sinks: list[_Token] = []
         self._recalled: list[_Token] = []
         self._rolling: list[_Token] = []
@@ -60,8 +63,11 @@ class TextZones(Zones):
         return FrameBytes(slots=tokens * self._served.kv_token_bytes, long_lived=0, own_layers=0)
 
     def resident(self) -> list[_Token]:
-        """Return all that is resident, in order."""
-        return [*self._sinks, *self._recalled, *self._rolling]
+        """Return all that is resident, in order, and not hidden."""
+        begin, shown, rolling = self._stream.os.rolling[0], self._stream.shown, self._rolling
+        if shown is not None:
+            rolling = list(itertools.compress(rolling, shown.span(begin, begin + len(rolling))))
+        return [*self._sinks, *self._recalled, *rolling]
 
     def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
         sinks, rolling = len(self._sinks), len(self._rolling)
@@ -115,6 +121,11 @@ class TextZones(Zones):
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
         self._recalled = self._stream.ids_of(placements).tolist()
 
+    def narrow(self) -> None:
+        shown, sinks = self._stream.shown, len(self._sinks)
+        if shown is not None and not shown.whole(0, sinks):
+            self._sinks = list(self._start)
+
     def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         ids = self._stream.ids_of(self._stream.resume(stream_end, last, archived_until)).tolist()
         self._sinks, self._rolling = ids[: self._stream.os.sinks], ids[self._stream.os.sinks :]
@@ -142,7 +153,7 @@ class TextFrame(Frame):
     ) -> None:
         self.served = served
         stream = Stream(memory, config, parts)
-        super().__init__(stream, TextZones(served, stream), tokenizer)
+        super().__init__(stream, TextZones(served, stream, start_ids(tokenizer)), tokenizer)
 
     @property
     def text(self) -> list[int]:

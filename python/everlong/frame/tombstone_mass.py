@@ -51,13 +51,17 @@ class TombstoneMass:
         for places in self._rotations.values():
             rope = self._served.table(self._heads[places[0]][0])
             q[places] = _turned(rope, q[places], first_position + behind_first)
-        scores = q.new_empty(len(self._heads), tokens, cache.length)
+        slots = cache.end - cache.begin
+        scores = q.new_empty(len(self._heads), tokens, slots)
         for (layer, kv_head), places in self._keys.items():
             keys = cache.k[layer, kv_head, cache.begin : cache.end].float()  # [slots, D]
             scores[places] = q[places] @ keys.T
         if tokens > 1:
             behind = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1)
-            scores[:, :, cache.length - tokens :].masked_fill_(behind, -torch.inf)
+            scores[:, :, slots - tokens :].masked_fill_(behind, -torch.inf)
+        if cache.hidden is not None:
+            hidden = torch.from_numpy(cache.hidden[cache.begin : cache.end]).to(q.device)
+            scores.masked_fill_(hidden, -torch.inf)
         stones = cache.tombstone_slots
         mass: torch.Tensor = scores.softmax(dim=-1)[:, :, stones.start - cache.begin : stones.stop - cache.begin]
         return mass.transpose(0, 1).cpu()

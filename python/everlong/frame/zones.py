@@ -122,6 +122,10 @@ class Zones(abc.ABC):
         """Fill the recalled zone. Without placements, empty it."""
 
     @abc.abstractmethod
+    def narrow(self) -> None:
+        """Show from now on what the stream shows alone. In a branch, with nothing in the recalled zone."""
+
+    @abc.abstractmethod
     def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         """Bring sinks and the newest tokens of an archived stream back, in a new process.
 

@@ -19,6 +19,7 @@ from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Recall, Tapped
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
+from everlong.text.acting import acting_tokens
 from everlong.text.encoding import decode_text, encode
 from everlong.text.follow_up import goes_on
 from everlong.text.messages import Message
@@ -62,7 +63,7 @@ class Answering:
         prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
         prompt = dataclasses.replace(prompt, before=self._before(asked))
         first = int(prompt.ids[0])
-        ended = first == self._frame.stream.last_id and first in self._tokenizer.all_special_ids
+        ended = first == self._frame.stream.last_id and first in acting_tokens(self._tokenizer).ids.values()
         return prompt.without_first() if ended and prompt.question.start > 0 else prompt
 
     def _before(self, asked: str | Sequence[Message]) -> torch.Tensor | None:
@@ -94,9 +95,9 @@ class Answering:
             streamer.put(prompt.ids[None])
         yield from self.respond(prompt, decoding, recall, where, streamer)
 
-    def whole(self, answer: Generator[int], *, remember: bool) -> Answer:
-        """Run an answer to its end, and return it. Without `remember` nothing of it stays in the frame."""
-        with self.keeping(remember=remember), contextlib.closing(answer):
+    def whole(self, answer: Generator[int], where: Where, *, remember: bool) -> Answer:
+        """Run an answer from `where` to its end, and return it. Without `remember` nothing of it stays in the frame."""
+        with self.keeping(where, remember=remember), contextlib.closing(answer):
             ids = tuple(answer)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
@@ -115,7 +116,7 @@ class Answering:
         answers: list[Answer] = []
         for prompt, one in zip(prompts, where, strict=True):
             answer = self.answer(prompt, max_new_tokens, recall, one, None, generation)
-            answers.append(self.whole(answer, remember=False))
+            answers.append(self.whole(answer, one, remember=False))
             if on_answer is not None:
                 on_answer(len(answers) - 1, answers[-1])
         return answers
@@ -130,7 +131,7 @@ class Answering:
     ) -> Generator[int]:
         """Yield the answer's ids for a prepared prompt and decoding. The streamer gets the answer alone."""
         if not isinstance(recall, bool):
-            recall = self._named_pages(recall)
+            recall = self._searcher.passing(self._named_pages(recall), where)
         self.recalled, self.quoted, self._quotes = (), (), ()
         self.confidence = self.walk = None
 
@@ -141,9 +142,11 @@ class Answering:
             return self._pages_for(action, prompt, where, tapped)
 
         pages: RecallPages | None = answer_recall if recall is True else None
+        ended = False
         try:
             self._answering = (pages,)
             self._frame.clear_recalled()
+            self.narrow(where, searched=recall is True)
             if recall is True:
                 self._searcher.ahead(prompt.ids[prompt.question].tolist(), 0, where)
                 by_prompt = "prompt" in self._searcher.config.answer.policies
@@ -167,10 +170,21 @@ class Answering:
                 if streamer is not None:
                     streamer.put(torch.tensor([token], device="cpu"))
                 yield token
+            ended = True
         finally:
             self._answering = ()
-            if self._frame.os.archiving and not self._core.read_only and not self._frame.steps.broken:
+            # An answer that was ended asks nobody for a folder that is gone: `close` says so.
+            if self._frame.can_note and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()
+
+    def narrow(self, where: Where, *, searched: bool = True) -> None:
+        """Hide from the question to come what does not pass `where`, in a branch with an empty recalled zone.
+
+        Calibration, where it is due, sees the frame as any question's does.
+        """
+        if where.chooses and searched and self._searcher.anything_outside(where):
+            self._searcher.heads.look_if_due()
+        self._frame.narrow(where)
 
     def _wants(self, prompt: Prompt) -> bool:
         """Return whether all parts that decide on it want something back for the prompt."""
@@ -247,15 +261,15 @@ class Answering:
         return pages
 
     @contextlib.contextmanager
-    def keeping(self, *, remember: bool) -> Iterator[None]:
-        """Wrap an answer. Without `remember` only `recalled` and the Memory OS's trace keep anything of it.
+    def keeping(self, where: Where, *, remember: bool) -> Iterator[None]:
+        """Wrap an answer from `where`. Without `remember` only `recalled` and the Memory OS's trace keep some of it.
 
-        What is remembered is computed by the model alone, from question and answer. Where sentences are quoted or a
-        part helps, the answer is taken back. Then the turn is read again, with no pages before it.
+        What is remembered is computed by the model alone, from question and answer. Where sentences are quoted, a part
+        helps or text is hidden, the answer is taken back. Then the turn is read again, with no pages before it.
         """
         frame = self._frame
         helped = bool(frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
-        if remember and not (helped and self._searcher.anything_outside(EVERYWHERE)):
+        if remember and not where.chooses and not (helped and self._searcher.anything_outside(EVERYWHERE)):
             yield
             return
         before, end = self._said, frame.os.stream_end
@@ -268,7 +282,7 @@ class Answering:
                     there = frame.os.stream_end - end
                     turn = self._said[: min(there, self._asked) + max(0, there - self._put)]
         finally:
-            if remember:
+            if remember and frame.steps.of_this_process:
                 self._read_turn(turn)
             else:
                 self._said = before
@@ -280,7 +294,7 @@ class Answering:
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
             if ids:
                 frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
-        if frame.os.archiving and not self._core.read_only:
+        if frame.can_note:
             frame.checkpoint()
 
 

@@ -30,7 +30,7 @@ def prompt_and_decoding(
     model_kwargs: dict[str, Any],
 ) -> tuple[Prompt, Decoding]:
     """Turn what transformers hands over into a prompt and a decoding. ValueError for what a memory cannot do."""
-    if model is not served:
+    if all(module is not model for module in served.modules()):  # a wrapper, as of an adapter, hands on what it wraps
         raise ValueError("custom_generate=mm.decode is for mm.model.generate: this is another model")
     decoding = prepared_by(generation_config, processors, stops, tokenizer, stop_strings)
     if input_ids.shape[0] != 1:
@@ -41,6 +41,9 @@ def prompt_and_decoding(
     refused = [name for name in _REFUSED if model_kwargs.get(name) is not None]
     if mask is not None and not hides_nothing(mask):
         refused.append("attention_mask")
+    for name in ("past_key_values", "cache"):  # transformers makes an empty one, under one of these names
+        if model_kwargs.get(name) is not None and model_kwargs[name].get_seq_length() > 0:
+            refused.append(name)
     if refused:
         raise ValueError(f"{refused[0]}: a memory goes on from the token ids of one prompt, without padding")
     for name in _NOT_RETURNED:

@@ -17,7 +17,9 @@ import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
+from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
+from everlong.generation.given import require_asking
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
@@ -25,6 +27,7 @@ from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
+from everlong.models.tokenizer_at_work import TokenizerAtWork
 from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
@@ -74,7 +77,7 @@ class MemoryModel:
             opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
             self.model = opened.frame.served.model
-            weights = WeightsAtWork(self.model)
+            weights, words = WeightsAtWork(self.model), TokenizerAtWork(tokenizer)
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
@@ -82,7 +85,8 @@ class MemoryModel:
         self._answering = Answering(self.frame, self.searcher, tokenizer)
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
-        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights))
+        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
+        close_at_exit(self)
 
     @classmethod
     def from_pretrained(
@@ -122,7 +126,7 @@ class MemoryModel:
     @one_at_a_time
     def read(
         self,
-        text: str | pathlib.Path | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str],
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -147,9 +151,9 @@ class MemoryModel:
         read to its end, none of them is read again.
 
         What spells a special token of the tokenizer is ordinary text. With `special_tokens` it is that token, as in a
-        conversation that a chat template wrote. `progress=True` draws a bar on standard error. A function is called
-        after each chunk, and at the end, with the tokens read so far and the tokens in all. The latter is None until
-        all of the text was tokenized. What the function raises ends the reading, like Ctrl-C.
+        conversation that a chat template wrote. `progress=True` draws a bar on standard error, or without a terminal
+        writes a line every ten seconds. A function is called after each chunk, and at the end, with the tokens read so
+        far and those in all: None until all was tokenized. What the function raises ends the reading, like Ctrl-C.
 
         Raises TypeError and ValueError for names that are no text, before anything is read. Raises ValueError for a
         file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
@@ -204,8 +208,8 @@ class MemoryModel:
         already.
 
         `recall=False` leaves the window as it is. Pages, or what `recall` found, are put back first to last, as far as
-        there is room, whatever the policy. What comes back is from `where` alone. The newest turns of a conversation
-        since the last `read` stand before it, whatever `where` says (`answer.conversation_tokens`).
+        there is room, whatever the policy. The newest turns since the last `read` stand before what comes back
+        (`answer.conversation_tokens`). `where` hides all other text, wherever it stands, but question and system.
 
         `remember` keeps question and answer as blocks of their own. Unless `where` names roles (`Where`), questions
         never come back, and answers count less than what was read. `remember=False` keeps nothing of them but their
@@ -218,15 +222,15 @@ class MemoryModel:
         nothing, decoding is greedy, with at most 64 tokens.
 
         Raises ValueError for an empty question, for messages without a chat template, and for decoding that is neither
-        greedy search nor sampling; TypeError for what is no question. Raises CapacityError and MemoryIOError, like
-        `read`, where the memory has no room for what is to be remembered.
+        greedy search nor sampling; TypeError for what is no question or no argument. Raises CapacityError and
+        MemoryIOError, like `read`, where the memory has no room for what is to be remembered.
         """
         with told_the_end(streamer), self._turns.alone():
-            require_where(where)
+            require_asking(where, generation, max_new_tokens)
             prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
-            return self._answering.whole(answer, remember=remember)
+            return self._answering.whole(answer, where, remember=remember)
 
     def stream(
         self,
@@ -252,7 +256,7 @@ class MemoryModel:
         with contextlib.ExitStack() as refused:
             refused.enter_context(told_the_end(streamer))
             self._turns.require_open()
-            require_where(where)
+            require_asking(where, generation, max_new_tokens)
             asked = asked_of(question, messages, system)
             refused.pop_all()
 
@@ -261,7 +265,7 @@ class MemoryModel:
                 prompt = self._answering.prompt(asked, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
-                    self._answering.keeping(remember=remember),
+                    self._answering.keeping(where, remember=remember),
                     contextlib.closing(answer),
                     contextlib.closing(spoken(self.tokenizer, answer)) as said,
                 ):
@@ -301,7 +305,7 @@ class MemoryModel:
         if len(chosen) != len(asked):
             raise ValueError(f"{len(chosen)} where for {len(asked)} questions: expected one, or one for each")
         for one in chosen:
-            require_where(one)
+            require_asking(one, generation, max_new_tokens)
         prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
         return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
 
@@ -332,19 +336,11 @@ class MemoryModel:
         streamer = streamer if streamer is not None else streamer_of_generate()
         with told_the_end(streamer), self._turns.alone():
             require_where(where)
-            prompt, decoding = prompt_and_decoding(
-                self.model,
-                self.tokenizer,
-                model,
-                input_ids,
-                logits_processor,
-                stopping_criteria,
-                generation_config,
-                stop_strings,
-                model_kwargs,
-            )
+            given = (input_ids, logits_processor, stopping_criteria, generation_config, stop_strings, model_kwargs)
+            prompt, decoding = prompt_and_decoding(self.model, self.tokenizer, model, *given)
             answer = self._answering.respond(prompt, decoding, recall, where, streamer)
-            return generated(input_ids, self._answering.whole(answer, remember=remember).token_ids, generation_config)
+            whole = self._answering.whole(answer, where, remember=remember)
+            return generated(input_ids, whole.token_ids, generation_config)
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
@@ -377,11 +373,11 @@ class MemoryModel:
         prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
+            self._answering.narrow(where)
             tapped = self.searcher.tap(prompt)
             self.frame.begin_prompt(lambda action: ())
-            return self.searcher.citing.found(
-                self.searcher.find_told(prompt, where, tapped).chosen(self.config.search.decisive)
-            )
+            found = self.searcher.find_told(prompt, where, tapped).chosen(self.config.search.decisive)
+            return self.searcher.citing.found(found)
 
     def signal(self, signal: Signal) -> None:
         """Do what a control token says (text/control.py): end the open block, or recall for the newest tokens.
@@ -437,10 +433,9 @@ class MemoryModel:
         a block that does not exist or was forgotten.
         """
         self._turns.require_open()
-        block = self.memory.core.blocks.info(block_id)
-        return decode_text(
-            self.tokenizer, self.memory.core.blocks.token_ids(block.stream, block.begin, block.end).tolist()
-        )
+        blocks = self.memory.core.blocks
+        block = blocks.info(block_id)
+        return decode_text(self.tokenizer, blocks.token_ids(block.stream, block.begin, block.end).tolist())
 
     @property
     def stream_tokens(self) -> int:
@@ -476,7 +471,8 @@ class MemoryModel:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
 
         MemoryBusyError while another thread's call is at work, or streams an answer; then nothing is closed. A memory
-        in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it.
+        in RAM whose frame was broken stays open, as `memory`: another MemoryModel may go on with it. The end of the
+        interpreter closes what is open still, and ends answers under way; `os._exit` and a signal that kills do not.
         """
 
         def close_memory() -> None:

@@ -17,6 +17,8 @@ _BUSY = (
 )
 _STREAMING = "another thread streams an answer of this MemoryModel: take that to its end or close it first"
 
+_TRY_SECONDS, _TRIES = 0.1, 300  # how long the end of the interpreter waits for a call in another thread
+
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
@@ -136,6 +138,20 @@ class OneAtATime:
         with turn:
             self._closed = True
             yield True
+
+    def end_for_good(self) -> None:
+        """End the waiting answer of any thread, and wait until no call is at work. MemoryBusyError where one stays.
+
+        For the end of the interpreter, when other threads compute no more (`Steps.end_other_threads`).
+        """
+        for _ in range(_TRIES):
+            if (waiting := self._waiting()) is not None:
+                with contextlib.suppress(ValueError):  # its thread asked for the next piece meanwhile
+                    waiting.close()
+            if self._lock.acquire(timeout=_TRY_SECONDS):
+                self._lock.release()
+                return
+        raise MemoryBusyError(_BUSY)
 
     def _waiting(self) -> Generator[str] | None:
         """Return the answer that waits to be asked for its next piece."""

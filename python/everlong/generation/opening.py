@@ -17,11 +17,14 @@ from everlong.frame.open_frame import open_frame
 from everlong.frame.part import Opening
 from everlong.frame.parts import Parts, parts_there
 from everlong.frame.serve import default_config, require_plain, serve
+from everlong.generation.given import require_config
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
-from everlong.models.fingerprint import fingerprint
+from everlong.models.fingerprint import fingerprint, is_noted_as
+from everlong.models.given import require_model_and_tokenizer
 from everlong.models.pack import open_pack
 from everlong.models.served import Served
+from everlong.models.tokenizer_at_work import TokenizerAtWork, require_rows
 from everlong.models.weights import WeightsAtWork
 from everlong.retrieval.embedding import Encoder, load_encoder
 
@@ -50,6 +53,8 @@ def open_memory(
 
     `undo` takes what must be undone where something fails, here or later. Errors as in `MemoryModel`.
     """
+    require_model_and_tokenizer(model, tokenizer)
+    require_config(memory, config)
     there = memory if isinstance(memory, Memory) else _existing(memory, config)
     if there is not None:
         if there is not memory:
@@ -66,12 +71,14 @@ def open_memory(
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
     wanted = parts_there(config.parts, trained)
+    if there is not None:
+        _require_same_model(there, prints, served)
+    require_rows(served.model, tokenizer)
     if there is None:
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.archive.host_bytes)
         undo.callback(there.close)
         _hold(there, writer, undo)
-    _require_same_model(there, prints, model)
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
     opening = Opening(served.model, tokenizer, served, trained, there.core, there.path, config)
@@ -82,11 +89,15 @@ def open_memory(
     return Opened(there, frame, config, prints, encoder)
 
 
-def require_ready(frame: Frame, weights: WeightsAtWork) -> None:
-    """Raise where a call that needs the frame cannot go on: the frame is broken, or the model is not what it was."""
+def require_ready(frame: Frame, weights: WeightsAtWork, words: TokenizerAtWork) -> None:
+    """Raise where a call that needs the frame cannot go on.
+
+    The frame is broken, or the model or the tokenizer is not what it was.
+    """
     frame.steps.require_whole()
     require_plain(frame.served.model)
     weights.require_unchanged()
+    words.require_unchanged()
 
 
 def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
@@ -94,11 +105,12 @@ def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
     undo.callback(memory.end_writing, writer)
 
 
-def _require_same_model(memory: Memory, prints: Fingerprint, model: Any) -> None:
+def _require_same_model(memory: Memory, prints: Fingerprint, served: Served) -> None:
+    noted = memory.core.manifest().rope
     try:
-        memory.check(prints)
+        memory.check(dataclasses.replace(prints, rope=noted) if is_noted_as(served, noted) else prints)
     except ModelMismatchError as error:
-        if getattr(model, "dtype", None) != torch.float16:
+        if served.dtype != torch.float16:
             raise
         hint = "float16 rounds small weights away: for a memory read in another dtype load it in bfloat16 or float32"
         raise ModelMismatchError(f"{error}; {hint}") from None

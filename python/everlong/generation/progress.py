@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
 
-import rich.progress
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from everlong.frame.interrupts import interrupts_between_steps
+from everlong.text.terminal import escaping_console, say, shown
+
+EVERY = 10.0  # seconds from one line to the next, where standard error is no terminal
 
 # Of a reading: no progress, a bar, or a function of the tokens read so far and those in all, None until that is known.
 Progress = bool | Callable[[int, int | None], None]
@@ -18,24 +20,66 @@ Progress = bool | Callable[[int, int | None], None]
 
 @contextlib.contextmanager
 def working(label: str, *, enabled: bool) -> Iterator[None]:
-    """Show a sign of life on standard error's terminal, where nothing can be counted."""
-    with Console(stderr=True).status(escape(label)) if enabled else contextlib.nullcontext():
+    """Show a sign of life on standard error, where nothing can be counted: without a terminal a line now and then."""
+    console, over = escaping_console(stderr=True), threading.Event()
+    if not enabled:
         yield
+    elif console.is_terminal:
+        with console.status(Text(shown(label))):
+            yield
+    else:
+        teller = threading.Thread(target=tell_until, args=(label, over.wait), daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            over.set()
+            teller.join()
+
+
+def tell_until(label: str, over: Callable[[float], bool]) -> None:
+    """Say a line each time that `over`, which waits so many seconds, returns False."""
+    seconds = 0.0
+    while not over(EVERY):
+        seconds += EVERY
+        say(f"{label}: {seconds:.0f} s", stderr=True)
 
 
 @contextlib.contextmanager
-def track_tokens(label: str, *, enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Draw a bar over tokens on standard error's terminal. Gives the function that advances it, None when off.
+def track_tokens(
+    label: str, *, enabled: bool, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int, int], None] | None]:
+    """Draw a bar over tokens on standard error. Gives the function that advances it, None when off.
 
-    The function takes how many tokens are done since the last call, and how many there are, as far as is known.
+    The function takes how many tokens are done since the last call, and how many there are, as far as is known. Without
+    a terminal there is a line every ten seconds in place of the bar.
     """
+    console = escaping_console(stderr=True)
     if not enabled:
         yield None
         return
+    if not console.is_terminal:
+        yield _in_lines(label, clock)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
-    with rich.progress.Progress(*columns, TimeRemainingColumn(), transient=True, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=None)
+    with Progress(*columns, TimeRemainingColumn(), transient=True, console=console) as bar:
+        task = bar.add_task(shown(label), total=None)
         yield lambda tokens, total: bar.update(task, advance=tokens, total=total)
+
+
+def _in_lines(label: str, clock: Callable[[], float]) -> Callable[[int, int], None]:
+    done, told = 0, clock()
+
+    def advance(tokens: int, total: int) -> None:
+        nonlocal done, told
+        done += tokens
+        if clock() - told >= EVERY:
+            told = clock()
+            say(f"{label}: {done:,} of {total:,} tokens", stderr=True)
+
+    return advance
 
 
 class Telling:

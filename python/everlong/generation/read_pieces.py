@@ -10,6 +10,7 @@ import torch
 
 from everlong.frame.frame import Frame
 from everlong.generation.progress import Progress, telling
+from everlong.memory.given_text import require_piece
 from everlong.memory.readings import Readings
 from everlong.text.encoding import TextEncoder
 from everlong.text.prompt import require_unicode
@@ -42,7 +43,8 @@ def read_pieces(
 
         encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
         try:
-            for piece in pieces:
+            for number, piece in enumerate(pieces):
+                require_piece(piece, number)
                 require_unicode(piece)
                 waiting = unread(encoder.add(piece))
                 whole = len(waiting) // size * size

@@ -7,18 +7,19 @@ import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from everlong.errors import EverlongError, ReadOnlyMemoryError
+from everlong.errors import EverlongError, MemoryIOError, ReadOnlyMemoryError
 from everlong.frame.frame import Frame
 from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
+from everlong.memory.given_text import pieces_of
 from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
-from everlong.memory.readings import Readings, pieces_of
-from everlong.memory.where import Time, names_of, seconds
+from everlong.memory.readings import Readings
+from everlong.memory.where import Time, names_of, require_tags, seconds
 from everlong.text.prompt import start_ids
 
 
@@ -43,7 +44,7 @@ class Reader:
 
     def read(
         self,
-        text: str | pathlib.Path | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str],
         source: str,
         origin: str | os.PathLike[str] | None,
         tags: str | Sequence[str],
@@ -59,6 +60,7 @@ class Reader:
         pieces, name, path = pieces_of(text)
         source, origin = names_of([source or name, path if origin is None else origin_of(origin)])
         tags = tuple(names_of(tags))
+        require_tags(tags)
         require_users(tags)
         when = seconds(happened)
         mark = text_tag(pieces, source, origin, tags, special_tokens=special_tokens, happened=when)
@@ -67,29 +69,32 @@ class Reader:
         frame.end_of_text()  # what stood before belongs to another source
         if frame.os.recalled_tokens > 0:  # it came back for a question, and must not colour the text that is read
             frame.clear_recalled()
-        readings.begin(source, frame.text_begin, mark, again=again)
-        finished, blocks = False, archive.blocks
+        first, finished, blocks = frame.text_begin, False, archive.blocks
         own = (
             *([] if when is None else [happened_tag(when)]),
             *([origin_tag(origin)] if origin else []),
             *([mark] if mark is not None else []),
         )
-        archive.source, archive.tags = source, (*tags, *own)
-        self._text_is_read()
-        try:
-            tokens = read_pieces(
-                frame, readings, self._tokenizer, pieces, source, special_tokens=special_tokens, progress=progress
-            )
-            frame.end_of_text()
-            finished = True
-        except BaseException:
-            with contextlib.suppress(EverlongError):  # the first error is the one to tell
+        with self._saying_what_is_kept(first):
+            readings.begin(source, first, mark, again=again)
+            archive.source, archive.tags = source, (*tags, *own)
+            self._text_is_read()
+            try:
+                tokens = read_pieces(
+                    frame, readings, self._tokenizer, pieces, source, special_tokens=special_tokens, progress=progress
+                )
                 frame.end_of_text()
-            raise
-        finally:
-            archive.source, archive.tags = "", ()
-            readings.end(frame.os.archived_until, finished=finished, more=more)
-        frame.checkpoint()
+                finished = True
+            except BaseException:
+                with contextlib.suppress(EverlongError):  # the first error is the one to tell
+                    frame.end_of_text()
+                raise
+            finally:
+                archive.source, archive.tags = "", ()
+                # What is noted of a text that was not finished says so already: a full disk takes no more of it.
+                with contextlib.nullcontext() if finished else contextlib.suppress(MemoryIOError):
+                    readings.end(frame.os.archived_until, finished=finished, more=more)
+            frame.checkpoint()
         took = time.monotonic() - started
         return ReadReport(tokens, archive.blocks - blocks, took, readings.resumed, readings.already)
 
@@ -104,6 +109,23 @@ class Reader:
             tokens, there = rebuild(self._frame, old, start_ids(self._tokenizer), progress=progress)
         blocks = self._frame.archive.blocks - archived
         return ReadReport(tokens, blocks, time.monotonic() - started, there)
+
+    @contextlib.contextmanager
+    def _saying_what_is_kept(self, first: int) -> Iterator[None]:
+        """Have a MemoryIOError say what the memory keeps of the text whose tokens begin at `first`, and what to do."""
+        try:
+            yield
+        except MemoryIOError as error:
+            memory, stream = self._frame.memory, self._frame.os.stream
+            if memory.is_gone:
+                raise
+            pages = memory.core.blocks.pages()
+            kept = sum(page.end - page.begin for page in pages if page.stream == stream and page.begin >= first)
+            raise MemoryIOError(
+                f"{error}. The memory keeps {kept:,} tokens of this text. Where the disk is full, make room: "
+                "memory.forget and memory.compact work on a full disk. Then read the same text under the same name: it "
+                "goes on where it stopped"
+            ) from error
 
     def _require_writable(self) -> None:
         if self._frame.memory.core.read_only:

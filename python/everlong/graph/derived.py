@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in, happened_in, keyphrases_in
+from everlong.graph.own_tags import given_in, happened_in, keyphrases_in, nearest_moment
 
 # Ids of topics are smaller. All are integers that a double holds, for GraphML's readers and JavaScript.
 FIRST_DERIVED: Final = 1 << 40
@@ -69,7 +69,7 @@ def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
     days: dict[int, tuple[int, str]] = {}  # id -> level, name
     up: set[tuple[int, int]] = set()
     for id, time in times.items():
-        day = datetime.datetime.fromtimestamp(time, datetime.UTC).date()
+        day = nearest_moment(time).date()
         above = _timeline_of(day)
         edges.append(DerivedEdge(id, above[0][0], "happened", time))
         for level, (of, name) in enumerate(above):

@@ -16,7 +16,8 @@ import everlong._core as _core
 from everlong.errors import EverlongError
 from everlong.graph.derived import FIRST_DERIVED, Derived, DerivedEdge, DerivedNode, derived_from
 from everlong.graph.naming import names_of
-from everlong.graph.own_tags import keyphrases_in
+from everlong.graph.own_tags import keyphrases_in, nearest_moment
+from everlong.paths import absolute
 
 if TYPE_CHECKING:
     import networkx
@@ -201,7 +202,7 @@ class MemoryGraph:
         graph = self.to_networkx()
         import networkx
 
-        networkx.write_graphml(graph, os.fspath(file))
+        networkx.write_graphml(graph, absolute(file))
 
     def _derived(self) -> Derived:
         """Derive from the blocks that have a node."""
@@ -249,4 +250,4 @@ def _derived_edge(edge: DerivedEdge) -> Edge:
 
 
 def _time(seconds: float) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return nearest_moment(seconds)

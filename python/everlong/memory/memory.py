@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import logging
+import numbers
 import os
+import reprlib
+import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import everlong._core as _core
-from everlong.errors import EverlongError, MemoryBusyError
+from everlong.errors import EverlongError, MemoryBusyError, MemoryGoneWarning
 from everlong.graph import MemoryGraph
-from everlong.graph.own_tags import happened_in, keyphrases_in
+from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
-from everlong.memory.where import EVERYWHERE, Role, Time, Where, names_of, require_where, seconds
+from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
+from everlong.paths import absolute
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -34,7 +38,7 @@ class Block:
     span: tuple[int, int]  # tokens of the stream
     source: str
     created_at: datetime.datetime  # UTC
-    tags: tuple[str, ...]
+    tags: tuple[str, ...]  # the user's; a tag of everlong's own that cannot be read stands among them as it is
     payload_bytes: int
     role: Role  # of all of it: read, asked or said
     origin: str = ""  # where it was read from: the path of its file, or what `read` was told
@@ -52,7 +56,8 @@ class MemoryStats:
     payload_bytes: int  # encoded keys and values
     disk_bytes: int  # 0 for a memory in RAM
     dead_bytes: int  # of forgotten blocks; `compact` gives them back
-    host_bytes: int  # payload in RAM now
+    host_bytes: int  # in RAM now, besides the indexes: payload and catalog
+    catalog_bytes: int  # of host_bytes: spans, token ids, tags, graph; for a folder a cache of them
     index_bytes: int  # indexes in RAM now
     detail_bytes: int  # the blocks' Detail Tokens
     kept_bytes: int  # chosen tokens of blocks: which, and their payloads
@@ -112,11 +117,11 @@ class Memory:
         """Open the memory in folder `path` (~ is the home folder). With `create`, make one where there is none.
 
         `path=None` with `create` keeps all in RAM. `host_bytes` is how much may be in RAM, by default half of what is
-        free. The indexes come first, and count even where they are more. Payload gets what is left, but at least an
-        eighth of `host_bytes`. For a folder that is a cache. For a memory in RAM it is all that the memory may hold
-        (then CapacityError). Raises MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
+        free: indexes, catalog and payload. A memory in RAM holds all of them there, and refuses more (CapacityError).
+        For a folder, payload is a cache. It gets what is left, but at least an eighth of `host_bytes`. Raises
+        MemoryNotFoundError, CorruptMemoryError, MemoryBusyError, NewerFormatError.
         """
-        folder = None if path is None else _place(path)
+        folder = None if path is None else absolute(path)
         if folder is None:
             if create is None:
                 raise ValueError("path=None makes a new memory in RAM: it needs create=")
@@ -128,18 +133,18 @@ class Memory:
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
         """Return whether there is a memory in folder `path`, whole or damaged."""
-        return os.path.exists(os.path.join(_place(path), "manifest.json"))
+        return _core.has_file(absolute(path), "manifest.json")
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
         """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
-        folder = None if path is None else _place(path)
-        return cls(_core.Memory.import_file(_place(file), folder), folder)
+        folder = None if path is None else absolute(path)
+        return cls(_core.Memory.import_file(absolute(file), folder), folder)
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
         """Do as `verify(repair=True)`, for a memory that is too damaged to be opened."""
-        return VerifyReport.of(_core.Memory.repair(_place(path)))
+        return VerifyReport.of(_core.Memory.repair(absolute(path)))
 
     def begin_writing(self, writer: object) -> None:
         """Let `writer` alone go on with the stream, until `end_writing`. MemoryBusyError if another does.
@@ -181,19 +186,32 @@ class Memory:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
-            sources, tags = set(names_of(where.source)), set(names_of(where.tags))
-            roles = None if where.role is None else names_of(where.role)
-            return [
-                block
-                for block in self.blocks(after=where.after, before=where.before)
-                if where.origin in (None, block.origin)
-                and (not sources or block.source in sources)
-                and tags.issubset(block.tags)
-                and (roles is None or block.role in roles)
-                and where.includes(block.happened or block.created_at)
-            ]
+            return [block for _, block in self._passing(where)]
+        _require_one_name(source=source, tag=tag)
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
+
+    def spans(self, stream: int, where: Where) -> list[tuple[int, int]]:
+        """Return the spans of that stream's `blocks(where=where)`."""
+        return [block.span for of_stream, block in self._passing(where) if of_stream == stream]
+
+    def _passing(self, where: Where) -> Iterator[tuple[int, Block]]:
+        """Yield the blocks of `where`, each behind its stream."""
+        sources, tags = names_of(where.source), set(names_of(where.tags))
+        for info in self.core.blocks.infos(
+            source=sources[0] if len(sources) == 1 else None,
+            since=seconds(where.after),
+            before=seconds(where.before),
+            roles=[] if where.role is None else names_of(where.role),
+        ):
+            block = _block_of(info)
+            if (
+                where.origin in (None, block.origin)
+                and (not sources or block.source in sources)
+                and tags.issubset(block.tags)
+                and where.includes(block.happened or block.created_at)
+            ):
+                yield info.stream, block
 
     def forget(
         self,
@@ -205,21 +223,23 @@ class Memory:
     ) -> int:
         """Forget blocks by id, or those of a source, or older ones, or those of `where`. Return how many.
 
-        They are gone from every later read and search. `compact` frees their bytes. ValueError for a `where` that
-        leaves nothing out: to forget everything, give the ids of `blocks()`.
+        They are gone from every later read and search. `compact` frees their bytes. On a full disk they are freed at
+        once, and a message says how many. ValueError for a `where` that leaves nothing out: to forget everything, give
+        the ids of `blocks()`.
         """
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
             raise ValueError("name either block_ids, or source and/or before, or where")
-        if where == EVERYWHERE:
+        if isinstance(where, Where) and not where.chooses:
             raise ValueError("where leaves nothing out: to forget everything, name the ids of blocks()")
         if block_ids is not None:
-            ids = list(dict.fromkeys(block_ids))
+            ids = list(dict.fromkeys(_ids_of(block_ids)))
         else:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
-        if ids:
-            self.core.blocks.forget(ids)
+        freed = self.core.blocks.forget(ids) if ids else 0
+        if freed > 0:
+            _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
         return len(ids)
 
     def flush(self) -> None:
@@ -227,7 +247,7 @@ class Memory:
         self.core.upkeep.flush()
 
     def compact(self) -> int:
-        """Remove what forgotten blocks left in every file. Return the bytes given back."""
+        """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk."""
         return self.core.upkeep.compact()
 
     def verify(self, repair: bool = False) -> VerifyReport:
@@ -236,13 +256,13 @@ class Memory:
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
-        folder = _place(path)
+        folder = absolute(path)
         self.core.upkeep.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
-        self.core.upkeep.export_file(_place(file))
+        self.core.upkeep.export_file(absolute(file))
 
     def stats(self) -> MemoryStats:
         """Return how much it holds, from the catalog. No payload is read."""
@@ -270,7 +290,8 @@ class Memory:
         """Keep the indexes for the next opener, release files and lock. Closing twice does nothing.
 
         Raises what went wrong with a block since the last flush, once all is released. A fork of the process that
-        opened it keeps nothing of it, and takes nothing from that process.
+        opened it keeps nothing of it, and takes nothing from that process. Where the folder was removed or replaced
+        meanwhile, nothing is written, and MemoryGoneWarning says so.
         """
         if self._closed:
             return
@@ -280,6 +301,14 @@ class Memory:
             return
         try:
             self.log_messages()
+            if self.is_gone:
+                warnings.warn(
+                    f"the folder of memory '{self.path}' was removed or replaced while it was open: close wrote "
+                    "nothing there; if it was moved, open it where it is now",
+                    MemoryGoneWarning,
+                    stacklevel=2,
+                )
+                return
             self.core.upkeep.flush()  # before the indexes are saved: a block that is lost cannot be made again
             try:
                 self.core.index.save()
@@ -287,6 +316,11 @@ class Memory:
                 _LOGGER.warning("indexes were not saved: %s", error)
         finally:
             self.core.close()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its folder was removed or replaced since it was opened for writing."""
+        return self.core.is_gone
 
     def log_messages(self) -> None:
         """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
@@ -309,16 +343,36 @@ def _block_of(info: _core.BlockInfo) -> Block:
         id=info.id,
         span=(info.begin, info.end),
         source=info.source,
-        created_at=datetime.datetime.fromtimestamp(info.created_at, datetime.UTC),
+        created_at=nearest_moment(info.created_at),
         tags=tags,
         payload_bytes=info.payload_bytes,
         role=cast(Role, info.role),
         origin=origin,
-        happened=None if happened is None else datetime.datetime.fromtimestamp(happened, datetime.UTC),
+        happened=None if happened is None else moment_of(happened),
         keyphrases=keyphrases_in(info.tags),
     )
 
 
-def _place(path: str | os.PathLike[str]) -> str:
-    """Return a path as the system takes it. A leading ~ is the user's home."""
-    return os.path.expanduser(os.fspath(path))
+def _ids_of(block_ids: Iterable[int]) -> list[int]:
+    """Return ids of blocks. TypeError for what is none: a name, a block, a single id."""
+    if isinstance(block_ids, str | bytes):
+        raise TypeError(f"block_ids is {block_ids!r}: expected ids of blocks(); source={block_ids!r} forgets a source")
+    if isinstance(block_ids, Where):
+        raise TypeError("block_ids is a Where: forget(where=...) takes it")
+    if isinstance(block_ids, Block) or not isinstance(block_ids, Iterable):
+        raise TypeError(f"block_ids is {reprlib.repr(block_ids)}: expected several ids of blocks(), such as [block.id]")
+    ids: list[int] = []
+    for one in block_ids:
+        if isinstance(one, bool) or not isinstance(one, numbers.Integral) or not 0 <= one < 1 << 63:
+            hint = ": give its id" if isinstance(one, Block) else ""
+            raise TypeError(f"block_ids has {reprlib.repr(one)}, expected an id of blocks(), a whole number{hint}")
+        ids.append(int(one))
+    return ids
+
+
+def _require_one_name(**names: object) -> None:
+    """Raise TypeError for a source or tag that is no str."""
+    for field, name in names.items():
+        if name is not None and not isinstance(name, str):
+            several = {"source": "where=Where(source=[...])", "tag": "where=Where(tags=[...])"}[field]
+            raise TypeError(f"{field} is {name!r}, expected one name, a str; {several} takes several")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
 from everlong.graph.own_tags import given_in
+from everlong.graph.own_tags import unreadable_in as unreadable_in  # for the command line, too
+from everlong.paths import from_home
 
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
@@ -23,7 +24,7 @@ TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the mo
 
 def origin_of(place: str | os.PathLike[str]) -> str:
     """Return an origin as it is kept: a path from the root of the file system, a name as it is."""
-    return place if isinstance(place, str) else os.fsdecode(pathlib.Path(place).expanduser().resolve())
+    return place if isinstance(place, str) else os.fspath(from_home(place).resolve())
 
 
 def origin_tag(origin: str) -> str:
@@ -68,7 +69,7 @@ def require_users(tags: Iterable[str]) -> None:
 
 
 def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """Return the user's tags of a block, and its origin: "" where none was kept."""
+    """Return the user's tags of a block, with those of everlong's own that cannot be read; and its origin, or ""."""
     listed = list(tags)
     origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
-    return given_in(listed), origin
+    return given_in(listed) + unreadable_in(listed), origin

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
 import json
-import os
-import pathlib
-import warnings
-from collections.abc import Iterable
-from typing import Any, TextIO
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.memory.origins import origin_of
 
 _ATTRIBUTE = "readings"  # of the manifest
 _EARLIER = "reading"  # where earlier versions of everlong, before jobs, noted the one unfinished source
 _NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
-_MOST_JOBS = 16  # unfinished ones that are remembered: the newest
 
 # Spans of the stream, [first, end) each. The last one has no end while its text is being read.
 _Job = list[list[int]]
@@ -64,12 +60,12 @@ class Readings:
         """
         if self._job is None:
             self._job = []
-            self._jobs = [*self._jobs, self._job][-_MOST_JOBS:]
+            self._jobs = [*self._jobs, self._job]
         self._source, self.resumed, self.already, self._met = source, 0, 0, _NOTHING
         if source in self._known:
             self._candidates = [(self._job, self._known[source])]
         else:
-            self._candidates = [(job, self._held(job, source)) for job in self._jobs]
+            self._candidates = self._held_by(self._jobs, source)
             if text is not None:
                 self._candidates.append((_WHOLE, self._held_as(text)))
         if again:
@@ -90,17 +86,20 @@ class Readings:
         """
         if not self._candidates:
             return ids
-        begin, self._met = len(self._met), torch.cat([self._met, ids])
-        end = len(self._met)
+        begin = len(self._met)
+        end = begin + len(ids)
         self._candidates = [
             (job, held)
             for job, held in self._candidates
-            if torch.equal(held[begin:end], self._met[begin : min(end, len(held))])
+            if torch.equal(held[begin:end], ids[: max(0, len(held) - begin)])
         ]
         if not self._candidates:
-            return self._met
-        if any(len(held) > end for _, held in self._candidates):
+            return torch.cat([self._met, ids])
+        longest = max((held for _, held in self._candidates), key=len)
+        if len(longest) > end:
+            self._met = longest[:end]  # a view: a text may come in many pieces
             return _NOTHING
+        self._met = torch.cat([self._met, ids])
         _, held = self._go_on_with_longest()
         return self._met[len(held) :]
 
@@ -134,16 +133,23 @@ class Readings:
             self._jobs = [job for job in self._jobs if job is not earlier]
         return earlier, held
 
-    def _held(self, job: _Job, source: str) -> torch.Tensor:
-        """Return token ids [n] that the memory holds of a job's texts of that name, in order of the stream."""
-        pieces = [np.zeros(0, dtype=np.int32)]
-        spans = [span for span in job if len(span) == 2]
+    def _held_by(self, jobs: Sequence[_Job], source: str) -> list[tuple[_Job, torch.Tensor]]:
+        """Return the jobs, each with the token ids [n] that the memory holds of its texts of that name.
+
+        The ids are in order of the stream. Spans lie apart, so a search finds the first that a block may lie in.
+        """
+        spans = sorted((*span, number) for number, job in enumerate(jobs) for span in job if len(span) == 2)
+        pieces: list[list[npt.NDArray[np.int32]]] = [[np.zeros(0, dtype=np.int32)] for _ in jobs]
         for block in self._core.blocks.infos(source=source) if spans else ():
-            for first, last in spans:
+            if block.stream != self._stream:
+                continue
+            for first, last, number in spans[bisect.bisect_right(spans, block.begin, key=lambda span: span[1]) :]:
+                if first >= block.end:
+                    break
                 begin, end = max(first, block.begin), min(last, block.end)
-                if block.stream == self._stream and begin < end:
-                    pieces.append(self._core.blocks.token_ids(self._stream, begin, end))
-        return torch.from_numpy(np.concatenate(pieces).astype(np.int64))
+                pieces[number].append(self._core.blocks.token_ids(self._stream, begin, end))
+        found = [torch.from_numpy(np.concatenate(piece).astype(np.int64)) for piece in pieces]
+        return list(zip(jobs, found, strict=True))
 
     def _held_as(self, text: str) -> torch.Tensor:
         """Return token ids [n] that the memory holds under the tag of a text, in order of the stream."""
@@ -158,40 +164,3 @@ class Readings:
         kept = json.loads(self._core.manifest().attributes.get(_ATTRIBUTE) or "{}")
         kept[str(self._stream)] = [job for job in self._jobs if job]
         self._core.set_attribute(_ATTRIBUTE, json.dumps(kept))
-
-
-def pieces_of(text: str | pathlib.Path | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
-    """Return text as pieces, one after the other, with the name and path of its file; "" where there is no file.
-
-    UserWarning for a str that is a file's name: its few letters are the text, not what the file holds.
-    """
-    if isinstance(text, str):
-        if os.path.isfile(text):
-            warnings.warn(
-                f"the text is {text!r}, which names a file: give pathlib.Path({text!r}) to read the file",
-                stacklevel=5,
-            )
-        return [text], "", ""
-    try:
-        if isinstance(text, pathlib.Path):
-            return [text.read_text(encoding="utf-8-sig")], _name_of(text), _path_of(text)
-        if hasattr(text, "read"):  # temporary files are file objects by that alone
-            file = getattr(text, "name", "")
-            return [text.read()], _name_of(file), _path_of(file)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
-    return text, "", ""
-
-
-def _path_of(file: Any) -> str:
-    """Return a file's path from the root; "" where there is no such file, as for a stream with a name."""
-    if not isinstance(file, str | bytes | os.PathLike) or not os.path.isfile(file):
-        return ""
-    return origin_of(pathlib.Path(os.fsdecode(file))).encode("utf-8", "replace").decode()
-
-
-def _name_of(file: Any) -> str:
-    """Return a file's name; "" where it has only a number. Each byte that is not UTF-8 shows as "?"."""
-    if not isinstance(file, str | bytes | os.PathLike):
-        return ""
-    return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()

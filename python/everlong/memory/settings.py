@@ -22,7 +22,7 @@ class ArchiveConfig(Settings, group="archive"):
     cooldown_tokens: int = _OS.cooldown_tokens  # no signal counts for so many tokens after one that came too soon
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"
-    # Bytes of RAM that the memory may keep, its indexes first; None: half of what is free when it is opened.
+    # Bytes of RAM that the memory may keep: indexes, catalog, payload. None: half of what is free when it is opened.
     host_bytes: int | None = None
     # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
     # "embedding", else the blocks' keys. A memory of text alone without "embedding" has blocks in time, and no topics.

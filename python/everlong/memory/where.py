@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -10,14 +11,15 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import everlong._core as _core
-from everlong.graph.own_tags import happened_in
+from everlong.graph.own_tags import happened_in, moment_of
 from everlong.memory.origins import origin_of, origin_tag
 
-# A moment, a day (its midnight), a time ago, or seconds since 1970.
-Time = datetime.datetime | datetime.date | datetime.timedelta | float
+# A moment, a day (its midnight), a time ago, seconds since 1970, or text in ISO 8601. NumPy's scalars of these kinds
+# are taken, too.
+Time = datetime.datetime | datetime.date | datetime.timedelta | float | str
 
 # What text was to a memory: read into it, asked of it, or said in answer.
 Role = Literal["read", "asked", "said"]
@@ -39,13 +41,14 @@ class CoreFilter(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Where:
-    """Which part of a memory may come back. A field that is not given does not choose.
+    """Which part of a memory a question may see. A field that is not given does not choose.
 
-    Everything else is left out before any index scores a page. Without `role`, questions are left out, because a
-    question is no evidence for its own answer, and answers count less than what was read. `role=("read", "said")` gives
-    both the same weight, as a conversation wants it. `role="asked"` finds earlier questions. A time is a datetime
-    (without a zone: local time), a date (its midnight, local time), a timedelta (so long ago), or seconds since 1970.
-    TypeError for what is no name or time. ValueError for an empty list, which chooses nothing, and for another role.
+    Everything else is left out before any index scores a page, and hidden where it stands before the model. Without
+    `role`, no search brings questions back, because a question is no evidence for its own answer, and answers count
+    less than what was read. `role="asked"` finds earlier questions. A time is a datetime (without a zone: local time),
+    a date (its midnight, local time), a timedelta (so long ago), seconds since 1970, or text in
+    ISO 8601. TypeError for what is no name or time. ValueError for a time that no datetime holds, for an empty list,
+    which chooses nothing, for an empty tag, and for another role.
     """
 
     source: str | Sequence[str] = ()  # any of these
@@ -58,6 +61,8 @@ class Where:
     # Events happened from then on, up to `happened_before`: as `read` was told, else the time of archiving.
     happened_after: Time | None = None
     happened_before: Time | None = None
+    # Without `role`: what was said counts in a search as what was read does, as a conversation wants it. Hides nothing.
+    said_as_read: bool = False
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
@@ -65,6 +70,8 @@ class Where:
             names = names_of(given)
             if not names and given != ():
                 raise ValueError(f"{field} is an empty list: leave it out, and it does not choose")
+            if field == "tags":
+                require_tags(names)
             if not isinstance(given, str):
                 object.__setattr__(self, field, tuple(names))
         if self.origin is not None:
@@ -82,6 +89,11 @@ class Where:
             object.__setattr__(self, "role", tuple(roles))
 
     @property
+    def chooses(self) -> bool:
+        """Whether it leaves anything out but what a search does by itself."""
+        return dataclasses.replace(self, said_as_read=False) != EVERYWHERE
+
+    @property
     def happened(self) -> tuple[float, float] | None:
         """From and up to when events happened, in seconds since 1970; None where that does not choose."""
         if self.happened_after is None and self.happened_before is None:
@@ -96,12 +108,13 @@ class Where:
 
     def core(self) -> CoreFilter:
         """Return it as arguments of `_core.Memory`."""
+        searched = ["read", "said"] if self.said_as_read else []
         return CoreFilter(
             sources=names_of(self.source),
             tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],
             since=seconds(self.after),
             before=seconds(self.before),
-            roles=[] if self.role is None else names_of(self.role),
+            roles=searched if self.role is None else names_of(self.role),
         )
 
 
@@ -110,24 +123,25 @@ def require_where(where: object) -> None:
     if not isinstance(where, Where):
         raise TypeError(
             f"where is {where!r}, expected an everlong.Where(source=, tags=, after=, before=, role=, origin=, "
-            "happened_after=, happened_before=)"
+            "happened_after=, happened_before=, said_as_read=)"
         )
 
 
 def seconds(moment: Time | None) -> float | None:
-    """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time. TypeError for others."""
-    if isinstance(moment, datetime.timedelta):
-        return time.time() - moment.total_seconds()
-    if isinstance(moment, datetime.datetime):
-        return moment.timestamp()
-    if isinstance(moment, datetime.date):
-        return datetime.datetime.combine(moment, datetime.time()).timestamp()
-    if moment is not None and not isinstance(moment, numbers.Real):
-        raise TypeError(
-            f"{moment!r} is no time: expected a datetime, a date, a timedelta or seconds since 1970; "
-            "everlong.memory.where.parse_time reads typed times"
+    """Return seconds since 1970. Datetimes without a zone and dates' midnights are local time.
+
+    TypeError for what is no time. ValueError for a time that no datetime holds.
+    """
+    if moment is None:
+        return None
+    found = _seconds(moment)
+    if moment_of(found) is None:
+        hint = "; it looks like milliseconds: divide it by 1000" if moment_of(found / 1000) is not None else ""
+        raise ValueError(
+            f"{moment!r} is out of range: expected a time from year 1 to 9999, in seconds since 1970 where it is a "
+            f"number{hint}"
         )
-    return moment
+    return found
 
 
 def told_at(block: _core.BlockInfo) -> float:
@@ -136,7 +150,35 @@ def told_at(block: _core.BlockInfo) -> float:
     return block.created_at if happened is None else happened
 
 
-def parse_time(text: str) -> Time:
+def _seconds(moment: Any) -> float:
+    """Return seconds since 1970; NaN where they cannot be said."""
+    import numpy as np  # the command line's help does without it
+
+    if isinstance(moment, np.datetime64 | np.timedelta64):
+        unit = "datetime64[us]" if isinstance(moment, np.datetime64) else "timedelta64[us]"
+        return math.nan if np.isnat(moment) else _seconds(moment.astype(unit).item())
+    if isinstance(moment, str):
+        with contextlib.suppress(ValueError):
+            moment = datetime.datetime.fromisoformat(moment)
+    try:
+        if isinstance(moment, datetime.timedelta):
+            return time.time() - moment.total_seconds()
+        if isinstance(moment, datetime.datetime):
+            return moment.timestamp()
+        if isinstance(moment, datetime.date):
+            return datetime.datetime.combine(moment, datetime.time()).timestamp()
+        if isinstance(moment, numbers.Real) and not isinstance(moment, bool):
+            number = float(moment)
+            return int(moment) if isinstance(moment, numbers.Integral) else number
+    except (OverflowError, OSError, ValueError):
+        return math.nan
+    raise TypeError(
+        f"{moment!r} is no time: expected a datetime, a date, a timedelta, seconds since 1970, or ISO 8601 text such "
+        "as '2026-11-21T14:00'; everlong.memory.where.parse_time reads typed times, such as 7d"
+    )
+
+
+def parse_time(text: str) -> datetime.datetime | datetime.timedelta:
     """Read a typed time: ISO 8601, or a time ago as 90s, 30m, 12h, 7d, 2w. ValueError for anything else."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -150,6 +192,13 @@ def parse_time(text: str) -> Time:
         raise ValueError(
             f"time {text!r}: expected ISO 8601 such as 2026-11-21T14:00, or 30m, 12h, 7d, 2w ago"
         ) from None
+
+
+def require_tags(tags: Iterable[str]) -> None:
+    """Raise ValueError for a tag that is empty or blank."""
+    for tag in tags:
+        if not tag.strip():
+            raise ValueError(f"the tag {tag!r} is empty: expected a name; for no tag leave tags out")
 
 
 def names_of(names: str | Iterable[str]) -> list[str]:

@@ -1,18 +1,21 @@
 """A model, and how it is read: loading by name, its anatomy, and what a figure was made with."""
 
-from typing import Final
+import importlib
+from typing import TYPE_CHECKING, Final
 
-from everlong.models.loading import (
-    DEFAULT_MODEL,
-    ModelNotFoundError,
-    dtype_name,
-    embedded_file,
-    load,
-    name_from_anywhere,
-    resolve,
-)
+if TYPE_CHECKING:
+    from everlong.models.loading import (
+        ModelNotFoundError,
+        dtype_name,
+        embedded_file,
+        load,
+        name_from_anywhere,
+        resolve,
+    )
 
-MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops")
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops", "paths")
+
+DEFAULT_MODEL = "smollm2"
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -23,3 +26,10 @@ __all__ = [
     "name_from_anywhere",
     "resolve",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what needs torch when it is first asked for (PEP 562), as `everlong` does."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.loading"), name)

@@ -11,6 +11,7 @@ import torch
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.adapters import Adapters, adapters_of
 from everlong.models.attach import ServedModel
+from everlong.models.rope import NO_ROPE, RopeTable, has_layer_tables, rope_table, short_lengths
 from everlong.models.served import Served
 from everlong.models.weights import buffered_weights, plain_tensors
 
@@ -25,14 +26,42 @@ def fingerprint(served: Served, tokenizer: Any) -> Fingerprint:
     return Fingerprint(weights_fingerprint(served.model), _rope(served.keyed), _tokenizer(tokenizer))
 
 
+def is_noted_as(served: Served, rope: str) -> bool:
+    """Return whether an earlier everlong noted a memory of this model so: by the longrope table of its frame."""
+    return served.keyed is not None and rope in _tables(served.keyed)
+
+
 def _rope(served: ServedModel) -> str:
-    """Return the one table of all layers, or a digest of how each kind of layers rotates."""
+    """Return how a model rotates, whatever its frame is.
+
+    A longrope table depends on the frame, and un-rotated keys do not. So all of the model's tables count.
+    """
+    tables = _tables(served)
+    return tables[0] if len(tables) == 1 else hashlib.sha256("\n".join(tables).encode()).hexdigest()
+
+
+def _tables(served: ServedModel) -> list[str]:
+    """Return how a model rotates in each of its frames, from the shortest on: one text, or several by longrope."""
+    config = served.model.config.get_text_config(decoder=True)
+    return [_in_frame(served, config, tokens) for tokens in (*sorted(short_lengths(config)), served.window)]
+
+
+def _in_frame(served: ServedModel, config: Any, frame_tokens: int) -> str:
+    """Return the one table of all layers, or a digest of how each kind of layers rotates.
+
+    A window's state has rotated keys: layers with one count as they rotate in the frame at work.
+    """
+    types = config.layer_types if has_layer_tables(config) else [None] * config.num_hidden_layers
+
+    def table(index: int) -> RopeTable:
+        return rope_table(config, types[index], frame_tokens)
+
     if served.rotated == served.layers and not served.sliding:
-        return served.rope.fingerprint()
+        return table(served.archived[0]).fingerprint()
     digest = hashlib.sha256()
-    tables = {index: served.table(layer) for layer, index in enumerate(served.archived)} | dict(served.sliding)
-    for index, table in sorted(tables.items()):
-        digest.update(f"{index} {table.fingerprint()}\n".encode())
+    archived = {index: table(index) if at < served.rotated else NO_ROPE for at, index in enumerate(served.archived)}
+    for index, one in sorted((archived | dict(served.sliding)).items()):
+        digest.update(f"{index} {one.fingerprint()}\n".encode())
     return digest.hexdigest()
 
 

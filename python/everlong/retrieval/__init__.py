@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "settings", "text")
+MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "paths", "settings", "text")

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 import everlong._core as _core
+from everlong.paths import absolute
 
 Metric = Literal["inner_product", "cosine", "l2"]
 Storage = Literal["fp32", "bf16", "int8", "e4m3"]
@@ -51,7 +52,7 @@ class VectorIndex:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file, replaced whole or not at all."""
-        self._core.save(os.fspath(path))
+        self._core.save(absolute(path))
 
     def __len__(self) -> int:
         return self._core.size
@@ -77,7 +78,7 @@ class FlatIndex(VectorIndex):
     def load(cls, path: str | os.PathLike[str]) -> FlatIndex:
         """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
         index = cls.__new__(cls)
-        VectorIndex.__init__(index, _core.VectorIndex.load_flat(os.fspath(path)))
+        VectorIndex.__init__(index, _core.VectorIndex.load_flat(absolute(path)))
         return index
 
 
@@ -100,7 +101,7 @@ class HnswIndex(VectorIndex):
     def load(cls, path: str | os.PathLike[str]) -> HnswIndex:
         """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
         index = cls.__new__(cls)
-        VectorIndex.__init__(index, _core.VectorIndex.load_hnsw(os.fspath(path)))
+        VectorIndex.__init__(index, _core.VectorIndex.load_hnsw(absolute(path)))
         return index
 
 
@@ -155,7 +156,7 @@ class NeuralInvertedIndex(VectorIndex):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NeuralInvertedIndex:
         """Read what `save` wrote. MemoryNotFoundError, CorruptMemoryError."""
-        return cls.of(_core.NeuralInvertedIndex.load(os.fspath(path)))
+        return cls.of(_core.NeuralInvertedIndex.load(absolute(path)))
 
     def search(
         self,

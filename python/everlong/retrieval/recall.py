@@ -167,14 +167,15 @@ def search(
     asked.ask_finders()
     asked.ask_others()
     budget = config.frame.recalled_tokens
-    blocks = tuple(offer for offer in asked.offers if offer.as_details)
+    passes = _Passing(frame, where)
+    blocks = tuple(offer for offer in asked.offers if offer.as_details and passes(offer.page.block))
     if config.answer.recall_mode == "both":
         budget = max(0, budget - len(blocks) * config.detail_slots)
     core = frame.memory.core
     result = core.search.find(
         **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
     )
-    offers = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, where)
+    offers = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, passes)
     # The index is sure of the page that it had first itself.
     same = asked.wide is None or _best(asked.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
@@ -247,25 +248,42 @@ class Asked:
         )
 
 
+class _Passing:
+    """Says of a block whether a search may bring it back."""
+
+    def __init__(self, frame: Frame, where: Where) -> None:
+        self._core, self._filter = frame.memory.core, where.core()
+        # The core's filter knows nothing of when events happened.
+        self._told_of = None if where.happened is None else {block.id for block in frame.memory.blocks(where=where)}
+
+    def __call__(self, block_id: int) -> bool:
+        try:
+            block = self._core.blocks.info(block_id)
+        except MemoryNotFoundError:  # forgotten since
+            return False
+        newest = self._core.search.recent_pages(block.stream, block.end, 1, **self._filter)
+        return any(page.block == block_id for page in newest) and (self._told_of is None or block_id in self._told_of)
+
+
 def _with_offers(
-    frame: Frame, found: Sequence[_core.FoundGroup], offers: Sequence[Offer], most: int, budget: int, where: Where
+    frame: Frame,
+    found: Sequence[_core.FoundGroup],
+    offers: Sequence[Offer],
+    most: int,
+    budget: int,
+    passes: Callable[[int], bool],
 ) -> tuple[Offer, ...]:
     """Return what was found and what is offered, the likeliest first, as far as there is room. Each page comes once."""
     groups = list(map(_offer_of, found))
     core, os = frame.memory.core, frame.os
     there = {identity(page) for group in groups for page in group.pages}
-    told_of = None if where.happened is None else {block.id for block in frame.memory.blocks(where=where)}
     for offer in best_first([offer for offer in offers if not offer.as_details]):
         stream, begin, end = offer.page.stream, *(offer.span or (offer.page.begin, offer.page.end))
         if stream == os.stream:  # what is in the frame does not come back
             end = max(begin, min(end, os.rolling[0]))
-        try:
-            block = core.blocks.info(offer.page.block)
-        except MemoryNotFoundError:  # forgotten since
+        if not passes(offer.page.block):
             continue
-        allowed = {page.block for page in core.search.recent_pages(stream, block.end, 1, **where.core())}
-        if block.id not in (allowed if told_of is None else allowed & told_of):
-            continue
+        block = core.blocks.info(offer.page.block)
         begin, end = max(begin, block.begin), min(end, block.end)
         of_span = core.blocks.pages_of(stream, begin, end) if begin < end else []
         if pages := [page for page in of_span if identity(page) not in there]:

@@ -236,13 +236,27 @@ class Searcher:
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """Return the pages of the newest blocks outside of the frame."""
         os = self._frame.os
-        return self._core.search.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+        if where.happened is None:
+            return self._core.search.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
+        pages = self.passing(
+            self._core.search.recent_pages(os.stream, os.rolling[0], _ALL_BLOCKS, **where.core()), where
+        )
+        newest = list(dict.fromkeys(page.block for page in pages))[-blocks:] if blocks > 0 else []
+        return [page for page in pages if page.block in newest]
+
+    def passing(self, pages: Sequence[_core.PageRef], where: Where) -> list[_core.PageRef]:
+        """Return those of the pages that pass `where`, in their order. Without a role it leaves none out."""
+        if not where.chooses:
+            return list(pages)
+        blocks = {block.id for block in self._frame.memory.blocks(where=where)}
+        return [page for page in pages if page.block in blocks]
 
     def pages_of(self, span: tuple[int, int], where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """Return the archived pages of a span of the frame's stream, in order of time."""
         (begin, end), os = span, self._frame.os
         pages = self._core.search.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
-        return [page for page in pages if page.begin < end and page.end > begin]
+        within = [page for page in pages if page.begin < end and page.end > begin]
+        return within if where.happened is None else self.passing(within, where)
 
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Return whether there is a page outside of the frame, in any stream, that a search could find."""

@@ -2,4 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ()
+MAY_IMPORT: Final = ("errors",)

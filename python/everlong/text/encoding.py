@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import re
 import threading
 import weakref
@@ -17,7 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import AddedToken, Tokenizer, models
 from tokenizers.decoders import DecodeStream
+
+from everlong.text.acting import ActingTokens, acting_tokens
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
@@ -31,8 +35,9 @@ Tokens = np.ndarray[Any, np.dtype[np.int32]]
 def encode(tokenizer: Any, text: str, *, special_tokens: bool = False) -> torch.Tensor:
     """Return ids [n] int64 of a text alone: those of `tokenizer(text, add_special_tokens=False)`.
 
-    What spells a special token (`</s>` in a page of HTML, `<|im_end|>` in a paper on chat) is ordinary text. So no text
-    can end a turn or begin one. With `special_tokens` it is that token, as in what a chat template wrote.
+    What spells a special token, or another that the chat template writes (`</s>` in a page of HTML, `<|im_end|>` in a
+    paper on chat), is ordinary text. So no text can end a turn or begin one. With `special_tokens` it is that token, as
+    in what a chat template wrote.
     """
     encoder = TextEncoder(tokenizer, special_tokens=special_tokens)
     return torch.cat([encoder.add(text), encoder.end()])
@@ -92,8 +97,9 @@ class TextEncoder:
         if self._windows is not None:
             return _ids(self._windows.end())
         text, self._pieces = "".join(self._pieces), []
-        tokenizer = self._tokenizer if self._special_tokens else _literal(self._tokenizer, text)
-        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, ids):
+            ids = _literal(self._tokenizer)(text, add_special_tokens=False, verbose=False)["input_ids"]
         return torch.tensor(ids, dtype=torch.int64, device="cpu")
 
 
@@ -166,10 +172,11 @@ class _Windows:
         self._waiting = []
 
     def _encode(self, text: str, begin: int) -> Tokens:
-        if not self._special_tokens:
-            self._tokenizer = _literal(self._tokenizer, text)
         # Models warn of texts that are longer than their window; a memory is there for these.
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        how = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+        encoded = self._tokenizer(text, **how)
+        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, encoded["input_ids"]):
+            encoded = _literal(self._tokenizer)(text, **how)
         tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
         tokens[:, 0] = encoded["input_ids"]
         tokens[:, 1:] = np.asarray(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2) + begin
@@ -179,29 +186,40 @@ class _Windows:
 _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 
 
-def spells_special_token(tokenizer: Any, text: str) -> bool:
-    """Return whether the text spells a special token of the tokenizer."""
-    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
-    special = {*getattr(tokenizer, "all_special_tokens", ()), *(str(token) for token in added if token.special)}
-    return re.search("|".join(map(re.escape, filter(None, special))) or "(?!)", text) is not None
-
-
-def _literal(tokenizer: Any, text: str) -> Any:
-    """Return the tokenizer, or, where the text spells a special token, a copy that sees none in it."""
-    if getattr(tokenizer, "split_special_tokens", False) or not spells_special_token(tokenizer, text):
-        return tokenizer
+def _literal(tokenizer: Any) -> Any:
+    """Return a copy of the tokenizer that sees none of its tokens that act in a text."""
     # A copy, because other threads may use the tokenizer. It costs a tenth of a second, and is kept.
+    acting = acting_tokens(tokenizer)
     with _copying:
-        words, literal = _literals.get(tokenizer, (0, None))
-        if literal is None or words != len(tokenizer):
+        seen, literal = _literals.get(tokenizer, (None, None))
+        if literal is None or seen is not acting:
             literal = copy.deepcopy(tokenizer)
             literal.split_special_tokens = True
-            _literals[tokenizer] = len(tokenizer), literal
+            if getattr(literal, "is_fast", False):  # it splits special tokens alone: the others are special in the copy
+                tokens = [AddedToken(word, special=True, normalized=False) for word in acting.ids]
+                literal.backend_tokenizer.add_special_tokens(tokens)
+                _take_out(literal.backend_tokenizer, {word for word, i in acting.ids.items() if i != acting.unknown})
+            _literals[tokenizer] = acting, literal
     return literal
 
 
-# Number of words, and the copy
-_literals: weakref.WeakKeyDictionary[Any, tuple[int, Any]] = weakref.WeakKeyDictionary()
+def _take_out(tokenizer: Tokenizer, words: set[str]) -> None:
+    """Rename words of a model that finds whole words of its vocabulary in a text. No text has the new names."""
+    if isinstance(tokenizer.model, models.BPE):  # it puts words together, and none of these
+        return
+    alone = {"version": "1.0", "added_tokens": [], "model": json.loads(tokenizer.to_str())["model"]}
+    vocabulary = alone["model"]["vocab"]
+    listed = isinstance(vocabulary, list)
+    renamed = (
+        (f"{word}\uffff" if word in words else word, what)
+        for word, what in (vocabulary if listed else vocabulary.items())
+    )
+    alone["model"]["vocab"] = list(renamed) if listed else dict(renamed)
+    tokenizer.model = Tokenizer.from_str(json.dumps(alone)).model
+
+
+# The tokens that it does not see, and the copy
+_literals: weakref.WeakKeyDictionary[Any, tuple[ActingTokens, Any]] = weakref.WeakKeyDictionary()
 _copying = threading.Lock()
 
 
@@ -226,16 +244,55 @@ def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] |
 
 
 def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
-    """Yield the text of token ids as they come, piece by piece."""
-    tokens: list[int] = []
-    given = ""
+    """Yield the text of token ids as they come, piece by piece. Together the pieces are `decode_text` of all ids.
+
+    Only the newest tokens are decoded, with some before them that tell how they are written.
+    """
+    special = set(getattr(tokenizer, "all_special_ids", ()))
+    tokens: list[int] = []  # the newest
+    text = given = ""  # what these say, and what of that was yielded
+    most = 2 * _BEFORE
     for token in answer:
+        if token in special and not decode_text(tokenizer, [token]):
+            continue
         tokens.append(token)
+        # A run of byte tokens is read as a whole: one that is no UTF-8 makes all of it unreadable.
+        if _is_byte(tokenizer, token):
+            continue
         text = decode_text(tokenizer, tokens)
-        # A character of several tokens shows as U+FFFD until its last one is there.
-        if not text.endswith("\ufffd") and len(text) > len(given):
-            yield text[len(given) :]
-            given = text
+        sure = text.removesuffix("\ufffd")  # a character of several tokens, until its last one is there
+        if len(sure) > len(given) and sure.startswith(given):
+            yield sure[len(given) :]
+            given = sure
+        if len(tokens) >= most:
+            tokens, text, given = _newest(tokenizer, tokens, text, given)
+            most = 2 * max(len(tokens), _BEFORE)
     rest = decode_text(tokenizer, tokens)[len(given) :]
     if rest:
         yield rest
+
+
+_BEFORE = 8  # tokens; a character has at most four, and the first of a text may be written in another way
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def _is_byte(tokenizer: Any, token: int) -> bool:
+    """Return whether it is one of the tokens that SentencePiece has for bytes of letters that it does not know."""
+    convert = getattr(tokenizer, "convert_ids_to_tokens", None)
+    return convert is not None and _BYTE.fullmatch(convert(token) or "") is not None
+
+
+def _newest(tokenizer: Any, tokens: list[int], text: str, given: str) -> tuple[list[int], str, str]:
+    """Return the newest tokens alone, with what they say and what of it was given; all, where they say another thing.
+
+    They say the same if the later half of them does. The first half may begin within a letter or a word.
+    """
+    kept = tokens[-_BEFORE:]
+    alone = decode_text(tokenizer, kept)
+    waiting = len(text) - len(given)
+    for half in range(_BEFORE // 2, 0, -1):
+        before = decode_text(tokenizer, kept[:half])
+        behind = alone[len(before) :]
+        if alone.startswith(before) and text.endswith(behind) and len(behind) > waiting:
+            return kept, alone, alone[: len(alone) - waiting]
+    return tokens, text, given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ def asked_of(question: str | None, messages: Sequence[Message] | None, system: s
     if (question is None) == (messages is None):
         raise TypeError("expected a question, or messages=[{'role': 'user', 'content': ...}], and not both")
     if messages is None:
-        assert question is not None
+        if not isinstance(question, str):
+            named = f"{reprlib.repr(question)} ({type(question).__name__})"
+            raise TypeError(f"the question is {named}, expected one str{_hint(question)}")
         return question if system is None else [_system(system), {"role": "user", "content": question}]
     if isinstance(messages, str | Mapping):
         raise TypeError(f"messages is a {type(messages).__name__}: expected a list of them")
@@ -36,6 +39,17 @@ def asked_of(question: str | None, messages: Sequence[Message] | None, system: s
     if found[0]["role"] == "system":
         raise ValueError("there is a system message among messages: system= would be a second one")
     return [_system(system), *found]
+
+
+def _hint(question: object) -> str:
+    """Return what to do with what was given as a question, where that is plain."""
+    if isinstance(question, bytes | bytearray):
+        return ", decoded"
+    if isinstance(question, Mapping):
+        return ', or messages=[{"role": "user", "content": ...}]'
+    if isinstance(question, Sequence):
+        return "; messages= takes several turns, answer_many several questions"
+    return ""
 
 
 def with_system_in_turn(messages: Sequence[Message]) -> list[Message]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
-import itertools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from everlong.text.encoding import encode, spells_special_token
+from everlong.text.encoding import encode
+from everlong.text.guarded import Conversation, Place
 from everlong.text.messages import Message, with_system_in_turn
 
 _EARLIER_ANSWER = "(earlier answer)"
-_Place = tuple[int, int]  # characters [first, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,19 @@ def soft_id(tokenizer: Any) -> int:
     return next((token for token in ids if token is not None), 0)
 
 
+def opening_ids(tokenizer: Any) -> list[int]:
+    """Return what a conversation begins with: the chat template's tokens before the first words of a user.
+
+    Without a template it is what begins every text, or else `soft_id`.
+    """
+    opening: list[int] = []
+    if getattr(tokenizer, "chat_template", None):
+        with contextlib.suppress(Exception):  # a template's own errors are Jinja's, of any kind
+            prompt = build_prompt(tokenizer, "?", first=True)
+            opening = prompt.ids[: prompt.question.start].tolist()
+    return opening or start_ids(tokenizer) or [soft_id(tokenizer)]
+
+
 def with_start(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """Return `ids` as a text of its own: after `start_ids`, unless a chat template has put them there."""
     start = start_ids(tokenizer)
@@ -62,9 +76,8 @@ def passage_ids(tokenizer: Any, passage: str, question: str) -> list[int]:
     """Return passage and question as a text of its own: one user's turn, where there is a chat template."""
     text = f"{passage.strip()}\n\n{question}"
     if getattr(tokenizer, "chat_template", None):
-        turn = [{"role": "user", "content": text}]
-        text = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    return with_start(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])
+        return with_start(tokenizer, build_prompt(tokenizer, text, first=True).ids.tolist())
+    return with_start(tokenizer, encode(tokenizer, text).tolist())
 
 
 def with_template_variables(tokenizer: Any, variables: Mapping[str, Any]) -> Any:
@@ -111,19 +124,26 @@ def build_prompt(
     because it would cut the question off from the text. (Measured: a small model then answers from itself.) A given
     system message that the template has no place for stands at the beginning of the user's turn.
 
-    What spells a special token in a message is text: a page that is pasted into a question ends no turn. In a question
-    that is taken as it is, it is that token, because a caller's own template may have written it.
+    What spells a token that acts (text/acting.py) in a message is text: a page that is pasted into a question ends no
+    turn. Within an assistant's message a model's own tokens stay, such as <think>, unless they are special.
+    ControlTokenError where a template rewrites a message so that this cannot be kept up. In a question that is taken as
+    it is, it is that token, because a caller's own template may have written it.
     """
     turns = _turns(question)
     core = turns[-1]["content"].strip()
     if chat and getattr(tokenizer, "chat_template", None):
-        text, places = _rendered(tokenizer, turns, chat_template_kwargs or {}, first=first)
+        bound = getattr(tokenizer.apply_chat_template, "keywords", {})  # by with_template_variables
+        variables = {**bound, **(chat_template_kwargs or {})}
+        if variables.get("chat_template"):  # another one, which may write other tokens
+            tokenizer = copy.copy(tokenizer)
+            tokenizer.chat_template = variables["chat_template"]
+        said, places = _rendered(tokenizer, turns, variables, first=first)
+        text = said.text
         # A message may begin with the system's words: the question ends it.
         start, end = (places[-1][1] - len(core), places[-1][1]) if places[-1] is not None else (-1, -1)
-        # Special tokens that the template spells are tokens; those in messages are text.
-        spelled = [place for place in places if place and spells_special_token(tokenizer, text[slice(*place)])]
-        if spelled and start >= 0:
-            return _in_pieces(tokenizer, text, spelled, slice(start, end))
+        guarded = said.ids(places, slice(max(start, 0), end if start >= 0 else len(text)))
+        if guarded is not None:
+            return Prompt(*guarded)
     elif not isinstance(question, str):
         raise ValueError("messages and system= need a chat template: the tokenizer has none, or chat=False forbids it")
     else:
@@ -141,11 +161,13 @@ def build_prompt(
 
 
 def quoting_prompt(tokenizer: Any, quote: str) -> Prompt:
-    """Make a prompt of a quote, as a turn, or as it is where the chat template does not take it."""
+    """Make a prompt of a quote, as a turn, or its words alone where the chat template does not take it."""
     try:
         return build_prompt(tokenizer, quote)
     except Exception:  # a template's own errors are Jinja's, of any kind
-        return build_prompt(tokenizer, quote, chat=False)
+        require_unicode(quote)
+        ids = encode(tokenizer, quote)
+        return Prompt(ids, slice(0, len(ids)))
 
 
 def _turns(question: str | Sequence[Message]) -> list[Message]:
@@ -164,9 +186,12 @@ def _turns(question: str | Sequence[Message]) -> list[Message]:
 
 def _rendered(
     tokenizer: Any, turns: list[Message], variables: Mapping[str, Any], *, first: bool
-) -> tuple[str, list[_Place | None]]:
-    """Render turns by the template. Return the text, and where each turn's stripped content stands in it, or None."""
-    render = functools.partial(_as_first_turns if first else _as_later_turns, tokenizer, variables=variables)
+) -> tuple[Conversation, list[Place | None]]:
+    """Render turns by the template. Return them, and where each one's stripped content stands in the text, or None."""
+
+    def render(turns: Sequence[Message], given: Mapping[str, Any] = types.MappingProxyType({})) -> str:
+        return (_as_first_turns if first else _as_later_turns)(tokenizer, turns, {**variables, **given})
+
     if turns[0]["role"] == "system":
         try:
             shown = _marked(render, turns)
@@ -174,9 +199,10 @@ def _rendered(
             shown = ""
         if _mark(0) not in shown:
             turns = with_system_in_turn(turns)
-    text, shown = render(turns), _marked(render, turns)
+    said, shown = Conversation(tokenizer, render, turns, variables), _marked(render, turns)
+    text = said.text
     # A template's words may also be those of a message. So each content is looked for after what stands before it.
-    places: list[_Place | None] = []
+    places: list[Place | None] = []
     at = seen = 0
     for number, turn in enumerate(turns):
         core, mark = turn["content"].strip(), _mark(number)
@@ -188,7 +214,7 @@ def _rendered(
         at = start + len(core)
         seen = marked + len(mark) if marked >= 0 else seen
         places.append((start, at))
-    return text, places
+    return said, places
 
 
 def _marked(render: Callable[[Sequence[Message]], str], turns: Sequence[Message]) -> str:
@@ -213,19 +239,3 @@ def _as_later_turns(tokenizer: Any, turns: Sequence[Message], variables: Mapping
     if _EARLIER_ANSWER not in rendered:
         raise ValueError("the chat template renders no answer before a question: chat=False works")
     return rendered[rendered.index(_EARLIER_ANSWER) + len(_EARLIER_ANSWER) :]
-
-
-def _in_pieces(tokenizer: Any, text: str, as_text: Sequence[_Place], question: slice) -> Prompt:
-    """Tokenize a text without special tokens in these places, which are in order. `question` are characters of it."""
-    ids: list[torch.Tensor] = []
-    cuts = sorted({0, len(text), question.start, question.stop, *(end for place in as_text for end in place)})
-    span = slice(0, 0)
-    count = 0
-    for begin, end in itertools.pairwise(cuts):
-        plain = any(first <= begin and end <= last for first, last in as_text)
-        piece = encode(tokenizer, text[begin:end], special_tokens=not plain)
-        if begin == question.start:
-            span = slice(count, count + len(piece))
-        ids.append(piece)
-        count += len(piece)
-    return Prompt(torch.cat(ids), span)

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 
 class Encoder(Protocol):
@@ -44,7 +43,7 @@ def vectors_of(encoder: Encoder, texts: list[str]) -> npt.NDArray[np.float32]:
     """Return [len(texts), D], one thread at a time. ValueError where the encoder made something else."""
     with _lock_of(encoder):
         encoded = encoder.encode(texts)
-    if isinstance(encoded, torch.Tensor):
+    if hasattr(encoded, "detach"):  # a tensor
         encoded = encoded.detach().float().cpu().numpy()  # numpy has no bf16
     vectors = np.ascontiguousarray(encoded, dtype=np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts):

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from everlong.models.draws import own_draws
+
 Told = Callable[[int, dict[str, float]], None]
 Progress = Callable[[str, int, int], None]  # what is being computed, how much of it is done, of how much
 
@@ -74,6 +76,7 @@ class Kept(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
+@own_draws()  # a checkpoint brings the states of all generators
 def learn(
     module: torch.nn.Module,
     lesson: Lesson,

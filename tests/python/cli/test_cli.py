@@ -17,7 +17,6 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from everlong._core import Manifest
 from everlong.cli import app as cli_app
 from everlong.cli.app import app
 from everlong.generation.memory_model import MemoryModel
@@ -271,7 +270,8 @@ def test_chat_prints_json_alone_to_a_terminal_s_pipe(saved_model: Path, tmp_path
     os.close(terminal)
     assert run.returncode == 0, run.stderr
     said = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [list(turn) for turn in said] == [["question", "text", "recalled", "confidence"], ["command", "text"]]
+    keys = ["question", "text", "recalled", "confidence", "unfinished"]
+    assert [list(turn) for turn in said] == [keys, ["command", "text"]]
 
 
 # Ctrl-C while the third token of an answer is computed.
@@ -483,49 +483,6 @@ def test_a_question_makes_no_memory(saved_model: Path, tmp_path: Path) -> None:
     assert not memory.exists()
 
 
-# What a command has imported by its end goes to standard error.
-_IMPORTED = """
-import sys
-from everlong.cli import main
-try:
-    main()
-finally:
-    print(*sorted({"transformers", "torch._dynamo"} & sys.modules.keys()), file=sys.stderr)
-"""
-
-
-def imported_by(*arguments: object) -> str:
-    command = [sys.executable, "-c", _IMPORTED, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr.strip()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [[], ["eval"], ["train"], ["read"], ["demo"], ["doctor"]])
-def test_help_imports_no_transformers(command: list[str]) -> None:
-    assert imported_by(*command, "--help") == ""
-
-
-@pytest.mark.slow
-def test_inspect_imports_no_transformers(tmp_path: Path) -> None:
-    manifest = Manifest(
-        weights="w", rope="r", tokenizer="t", layers=1, kv_heads=1, head_dim=8, page_tokens=64, codec="bf16"
-    )
-    Memory.open(tmp_path / "m", create=manifest).close()
-    assert imported_by("inspect", tmp_path / "m", "--blocks") == ""
-
-
-@pytest.mark.slow
-def test_plot_imports_no_transformers(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    curves = {policy: [2.0, 1.5] for policy in ("window", "random", "recent", "prompt", "full")}
-    report = {"by_position": curves, "model": "m", "places": [{}], "config": {"prefix_tokens": 9}}
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    assert imported_by("plot", tmp_path / "report.json") == ""
-    assert (tmp_path / "perplexity.png").is_file()
-
-
 def test_failure_is_one_line_and_a_code(tmp_path: Path) -> None:
     result = everlong("ask", "who?", "--memory", tmp_path / "nothing.everlong")
     assert result.returncode == 1
@@ -700,8 +657,9 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
 def test_eval_says_what_there_is_instead(arguments: list[str], told: str) -> None:
     wrong = everlong(*arguments)
     assert wrong.returncode == 1
-    assert told in wrong.stderr
-    assert wrong.stderr.count("\n") == 1
+    *before, last = wrong.stderr.splitlines()
+    assert told in last
+    assert before in ([], ["loading smollm2"])
 
 
 @pytest.mark.slow

@@ -381,6 +381,66 @@ def test_an_index_that_is_cut_is_rebuilt(tmp_path: Path) -> None:
             assert len(memory.search.find(token_ids=np.array([1, 2], np.int32), kinds=["lexical"]).groups) == 1
 
 
+@pytest.mark.parametrize("name", ["files/note", "index/lexical", "catalog.sqlite", "segments/000001.kvseg", "LOCK"])
+def test_a_file_of_holes_takes_neither_ram_nor_disk(tmp_path: Path, name: str) -> None:
+    """An archive of some kilobytes can hold a file whose size is a terabyte."""
+    folder = saved(tmp_path / "memory")
+    os.truncate(folder / name, 1 << 40)
+    for read_only in (True, False):
+        use(folder, read_only)
+        with contextlib.suppress(EverlongError), opened(folder, read_only) as memory:
+            memory.file("note")
+    assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file()) < 1 << 26
+
+
+def test_an_own_file_of_holes_is_corrupt(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "memory")
+    os.truncate(folder / "files" / "note", 1 << 40)
+    with opened(folder, True) as memory, pytest.raises(CorruptMemoryError, match="holes"):
+        memory.file("note")
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_the_log_of_an_empty_catalog_stays(tmp_path: Path, read_only: bool) -> None:
+    folder = saved(tmp_path / "memory")
+    os.truncate(folder / "catalog.sqlite", 0)
+    log = folder / "catalog.sqlite-wal"
+    log.write_bytes(b"all that is left" * 100)
+    with pytest.raises(CorruptMemoryError, match="empty"):
+        core.Memory.open(str(folder), read_only, 0)
+    assert log.read_bytes() == b"all that is left" * 100
+
+
+def test_a_reader_forks_a_memory_that_lost_its_empty_folder(tmp_path: Path) -> None:
+    """An archive of files alone leaves out the segments of a memory of text alone."""
+    folder = saved(tmp_path / "memory", layers=0)
+    for segment in (folder / "segments").iterdir():
+        segment.unlink()
+    (folder / "segments").rmdir()
+    with opened(folder, True) as memory:
+        memory.upkeep.fork(str(tmp_path / "fork"))
+    with opened(tmp_path / "fork") as fork:
+        assert [block.id for block in fork.blocks.infos()] == [1, 2]
+        assert fork.upkeep.verify(False).damage == []
+
+
+@pytest.mark.parametrize("key", [("kind", "kind + (1 << 32)"), ("kind", "'a text'"), ("kind", "kind + 0.5"),
+                                 ("page", "page + (1 << 32)"), ("page", "-1"), ("page", "x'00'")])  # fmt: skip
+def test_a_repair_takes_a_row_whose_key_no_record_has(tmp_path: Path, key: tuple[str, str]) -> None:
+    """Read into 32 bits or as a number it names a record that is whole, or none."""
+    folder = saved(tmp_path / "memory")
+    column, value = key
+    columns = ["block", "kind", "page", "segment", "record_offset", "record_bytes", "part_bytes", "part_crcs", "crc"]
+    copied = ", ".join(value if name == column else name for name in columns)
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        catalog.execute(f"insert into pages select {copied} from pages where block = 1")
+        catalog.commit()
+    assert core.Memory.repair(str(folder)).damage
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+        assert [block.id for block in memory.blocks.infos()] == [1, 2]
+
+
 def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     folder = saved(tmp_path / "memory", blocks=1)

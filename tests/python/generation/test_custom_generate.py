@@ -165,8 +165,50 @@ def test_what_a_memory_cannot_do_is_refused(mm) -> None:
         mm.model.generate(**inputs(mm), custom_generate=mm.decode, output_scores=True, return_dict_in_generate=True)
     with pytest.raises(ValueError, match="another model"):
         tiny_model().generate(**inputs(mm), custom_generate=mm.decode)
+    read = transformers.DynamicCache(config=mm.model.config)
+    mm.model(input_ids=inputs(mm, "before")["input_ids"], **{cache_argument(mm.model): read})
+    whole = inputs(mm, "before" + PROMPT)
+    with pytest.raises(ValueError, match="goes on from the token ids of one prompt"):
+        mm.model.generate(**whole, custom_generate=mm.decode, **{cache_argument(mm.model): read})
     assert mm.stream_tokens == 0
     assert ours(mm, do_sample=False, max_new_tokens=2).shape[1] == len(PROMPT) + 2
+
+
+class Wrapper(torch.nn.Module):
+    """A model in another one that hands on what it is asked, as a wrapper of adapters does."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.inner(*given, **named)
+
+    def generate(self, *given: Any, **named: Any) -> Any:
+        return self.inner.generate(*given, **named)
+
+
+def with_adapters(model: Any) -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"])).eval()
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # peft's
+@pytest.mark.parametrize("wrap", [Wrapper, lambda model: Wrapper(Wrapper(model)), with_adapters])
+def test_a_wrapped_model_decodes_over_the_frame(wrap: Any) -> None:
+    model = tiny_model()
+    with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as plain_one:
+        expected = ours(plain_one, do_sample=False, max_new_tokens=9)
+    with everlong.MemoryModel(wrap(model).eval(), byte_tokenizer(), config=SMALL) as wrapped:
+        assert torch.equal(ours(wrapped, do_sample=False, max_new_tokens=9), expected)
+        with pytest.raises(ValueError, match="another model"):
+            Wrapper(tiny_model()).generate(**inputs(wrapped), custom_generate=wrapped.decode)
 
 
 def test_the_frame_s_cache_is_as_long_as_it_is_and_says_what_to_do_instead(mm) -> None:

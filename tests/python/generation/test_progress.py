@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import everlong
+from everlong.generation.progress import tell_until, track_tokens, working
 from support import SMALL, byte_tokenizer, changed, random_text, tiny_model
 
 
@@ -117,3 +120,56 @@ def test_reading_again_after_a_crash_is_logged(tmp_path: Path, caplog: pytest.Lo
     begun, done = messages(caplog)
     assert begun.startswith("reading 600 tokens again")
     assert done.startswith("read them again in ")
+
+
+def test_without_a_terminal_a_line_tells_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    with track_tokens("a\x1b book", enabled=True, clock=lambda: now) as advance:
+        assert advance is not None
+        for _ in range(250):  # a tenth of a second each
+            now += 0.1
+            advance(512, 200_000)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    counts = [int(line.split(": ")[1].split(" of ")[0].replace(",", "")) for line in told]
+    assert counts[1] - counts[0] == pytest.approx(100 * 512, abs=2 * 512)
+    assert all(re.fullmatch(r"a\\x1b book: [\d,]+ of 200,000 tokens", line) for line in told)
+
+
+def test_a_short_reading_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with opened() as mm:
+        mm.read(random_text(300), progress=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_what_cannot_be_counted_tells_how_long_it_takes(lines: int, capsys: pytest.CaptureFixture[str]) -> None:
+    waits: list[float] = []
+
+    def over(seconds: float) -> bool:
+        waits.append(seconds)
+        return len(waits) > lines
+
+    tell_until("answering", over)
+    assert capsys.readouterr().err.splitlines() == [f"answering: {10 * number} s" for number in range(1, lines + 1)]
+    assert set(waits) == {10.0}
+
+
+def test_a_sign_of_life_ends_with_its_work(capsys: pytest.CaptureFixture[str]) -> None:
+    before = threading.active_count()
+    with working("answering", enabled=True):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+    with working("answering", enabled=False):
+        assert threading.active_count() == before
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_is_shown_that_work_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with working("answering \x1b[2J[red]", enabled=True):
+        pass
+    shown = capsys.readouterr().err
+    assert "answering \\x1b[2J[red]" in shown

@@ -358,3 +358,24 @@ def test_a_text_that_names_a_file_is_told(tmp_path: Path) -> None:
             assert mm.read(file).tokens == len("what it holds")
             mm.read("notes.txt\0")
             mm.read("x" * 5000)
+
+
+@pytest.mark.parametrize("opened_again", [False, True])
+def test_every_reading_that_was_cut_short_goes_on_where_it_stopped(tmp_path: Path, opened_again: bool) -> None:
+    """However many there are, in whatever order, and where several have one name."""
+    texts = [random_text(700, seed=seed) for seed in range(40)]
+    names = [f"s{number % 30}" for number in range(40)]  # ten names are those of two texts
+    mm = open_model(tmp_path / "m")
+    for text, name in zip(texts, names, strict=True):
+        with pytest.raises(KeyboardInterrupt):
+            mm.read(Interrupted([text[:300], text[300:]], after=1), source=name)
+    if opened_again:
+        mm.close()
+        mm = open_model(tmp_path / "m")
+    for number in reversed(range(40)):
+        report = mm.read(texts[number], source=names[number])
+        assert report.resumed_tokens > 0
+        assert report.resumed_tokens + report.tokens == 700
+    assert mm.stream_tokens == 40 * 700
+    assert sum(block.span[1] - block.span[0] for block in mm.memory.blocks()) == 40 * 700
+    mm.close()

@@ -123,8 +123,8 @@ def test_what_was_said_counts_less_but_in_a_conversation() -> None:
         said = next(block for block in mm.memory.blocks() if block.role == "said")
         spans = [recall.span for recall in mm.recall(key)]
         assert said.span in spans[1:]
-        conversation = everlong.Where(role=("read", "said"))
-        assert mm.recall(key, where=conversation)[0].span == said.span
+        for conversation in (everlong.Where(role=("read", "said")), everlong.Where(said_as_read=True)):
+            assert mm.recall(key, where=conversation)[0].span == said.span
 
 
 @pytest.mark.parametrize("role", ["heard", ("read", "heard"), (), [], 3, ("read", 3)])

@@ -49,8 +49,9 @@ def test_where_stands_alone_and_is_never_everything_by_mistake(mm) -> None:
     for named in ({"source": "a"}, {"block_ids": [1]}, {"before": 0.0}):
         with pytest.raises(ValueError, match="name either block_ids"):
             mm.memory.forget(**named, where=Where(tags="x"))
-    with pytest.raises(ValueError, match="leaves nothing out"):
-        mm.memory.forget(where=Where())
+    for everything in (Where(), Where(said_as_read=True)):
+        with pytest.raises(ValueError, match="leaves nothing out"):
+            mm.memory.forget(where=everything)
     for call in (mm.memory.blocks, mm.memory.forget):
         with pytest.raises(TypeError, match=r"everlong\.Where"):
             call(where="a")

@@ -1,6 +1,7 @@
 """`import everlong` either works, or says what is wrong and what to do about it."""
 
 import importlib.metadata
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -121,7 +122,7 @@ def test_ops_that_do_not_load(tmp_path: Path) -> None:
 
 
 def test_gpu_ops_are_loaded_where_torch_has_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = _native.LIBRARIES
+    folder = _native.check_core(_native.PACKAGE)
     (tmp_path / "libeverlong_ops.so").symlink_to(folder / "libeverlong_ops.so")
     (tmp_path / "libeverlong_gpu_ops.so").write_bytes(b"no library")
     monkeypatch.setattr(torch.version, "cuda", None)
@@ -167,3 +168,53 @@ def test_typed() -> None:
     folder = Path(str(everlong.__file__)).parent
     assert (folder / "py.typed").is_file()
     assert (folder / "_core.pyi").is_file()
+
+
+def told_by(program: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_the_import_loads_nothing_heavy() -> None:
+    program = """
+        import sys
+        import everlong
+        print(*sorted({"torch", "transformers", "numpy", "everlong._core"} & sys.modules.keys()), "|")
+        everlong.Memory, everlong.Where, everlong.MemoryConfig, everlong.MemoryBusyError
+        print(*sorted({"torch", "transformers", "everlong._core"} & sys.modules.keys()))
+    """
+    assert told_by(program) == ["|", "everlong._core"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["import torch, everlong", "import everlong; everlong.ops; import torch"])
+def test_torch_knows_the_operators(first: str) -> None:
+    assert told_by(f"{first}; print(torch.ops.everlong.shift_kv_)") == ["everlong.shift_kv_"]
+
+
+@pytest.mark.slow
+def test_what_a_command_says_where_the_core_cannot_be_loaded(tmp_path: Path) -> None:
+    program = f"""
+        import sys
+        import everlong.cli
+        sys.modules["everlong._core"] = None
+        sys.argv = ["everlong", "inspect", {str(tmp_path)!r}]
+        everlong.cli.main()
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("everlong: everlong's native module cannot be used: ")
+    assert "--no-build-isolation" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_error_that_is_torchs_too_is_made_once() -> None:
+    error = everlong.errors.DeviceMemoryError("no room")
+    assert type(error) is everlong.DeviceMemoryError
+    assert isinstance(error, torch.OutOfMemoryError)
+    assert isinstance(error, everlong.CapacityError)
+    assert type(pickle.loads(pickle.dumps(error))) is everlong.DeviceMemoryError
+    with pytest.raises(AttributeError, match="has no attribute 'DeviceMemoryErrors'"):
+        _ = everlong.errors.DeviceMemoryErrors

@@ -55,12 +55,13 @@ HIP_BELOW = {
 }
 
 STANDARD_HEADER = re.compile(r"[a-z_0-9]+")
-POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|dlfcn|fcntl|poll|pthread|signal|unistd)\.h")
+POSIX_HEADER = re.compile(r"((sys|linux)/[a-z_0-9]+|dirent|dlfcn|fcntl|poll|pthread|sched|signal|unistd)\.h")
 INTRINSICS_HEADER = re.compile(r"(cpuid|[a-z]+intrin)\.h")
 
 # What the modules beside the rooms import of the package; a room's own list is MAY_IMPORT in its `__init__.py`.
 MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "paths": (),
     "_core": (),
     "_native": (),
     "ops": ("_native",),

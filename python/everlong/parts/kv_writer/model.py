@@ -18,6 +18,7 @@ import math
 
 import torch
 
+from everlong.models.draws import own_draws
 from everlong.models.pack import Pack, PackedModule
 from everlong.parts.latents import LatentReader, LatentSettings
 
@@ -111,8 +112,7 @@ class KvWriterNet(PackedModule):
     @staticmethod
     def untrained(config: KvWriterSettings, seed: int = 0) -> KvWriterNet:
         """Return an untrained writer: it gives the anchors' own keys and values, as what is learned begins at zero."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with own_draws(seed):
             return KvWriterNet(config).eval()
 
 

@@ -21,6 +21,7 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.frames import FRAME_TOKENS, frame_texts
 from everlong.corpora.pairs import Split, load_pairs
 from everlong.corpora.record import Record
+from everlong.models.draws import own_draws
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
@@ -114,6 +115,7 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
     return odds
 
 
+@own_draws()
 def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[RetrieveRow, LowRankMaps, Learned]:
     """Train, from the last checkpoint where there is one.
 

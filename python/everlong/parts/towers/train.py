@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from everlong.corpora.pairs import FOREIGN, SETS, Pairs, Split, load_pairs, with_stories
+from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart, pack_with
 from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
 from everlong.parts.towers.teacher import taught_vectors
@@ -149,12 +150,13 @@ class TowerTrainer:
         self._random = np.random.default_rng(self.training.seed)
         self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
 
+    @own_draws()
     def train(self) -> tuple[LateTowers, Learned]:
         """Train, from the last checkpoint where there is one.
 
         One seed, machine and number of threads give the same bits.
         """
-        torch.manual_seed(self.training.seed)
+        torch.default_generator.manual_seed(self.training.seed)
         towers = LateTowers(self.settings)
         self._normalise(towers)
         both = _Both(towers)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from everlong.corpora.boundaries import TOPICS, CutKind, CutText, Origin, books_of, trigger_texts
+from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart
 from everlong.parts.trigger.at_work import SaidText, kept_texts
 from everlong.parts.trigger.model import TRIGGER, TriggerNet, TriggerSettings
@@ -109,6 +110,7 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
     return {TRIGGER: trigger.part_with(kept_texts(kept), made)}
 
 
+@own_draws()
 def fit(
     states: ReadStates, settings: TriggerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[TriggerNet, Learned]:
@@ -117,7 +119,7 @@ def fit(
     Raises ValueError where all texts are held out, or none.
     """
     random = np.random.default_rng(training.seed)
-    torch.manual_seed(training.seed)
+    torch.default_generator.manual_seed(training.seed)
     trigger = TriggerNet(settings, dropout=training.dropout)
     _normalise(trigger, states, random)
     train, held_out = (_places(trigger, states, split, training.other_share, random) for split in ("train", "fit"))

@@ -22,6 +22,7 @@ from everlong.corpora.boundaries import books_of
 from everlong.corpora.pairs import load_pairs
 from everlong.corpora.record import Record
 from everlong.corpora.scenarios import FAMILIES, Scenario, draw_scenarios
+from everlong.models.draws import own_draws
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.parts.trimmer.in_model import InModelTrainer, InModelTraining
@@ -149,6 +150,7 @@ def train_on(
     return parts
 
 
+@own_draws()
 def fit(
     texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[TrimmerNet, Learned]:
@@ -157,7 +159,7 @@ def fit(
     Raises ValueError where all texts are held out, or none.
     """
     random = np.random.default_rng(training.seed)
-    torch.manual_seed(training.seed)
+    torch.default_generator.manual_seed(training.seed)
     trimmer = TrimmerNet(settings)
     splits = two_splits("a Trimmer is trained on some texts", texts, lambda text: text.text.split)
     train, held_out = (_blocks(some, training) for some in splits)

@@ -23,6 +23,7 @@ import everlong._core as _core
 from everlong.corpora.boundaries import books_of
 from everlong.corpora.record import Record
 from everlong.corpora.walks import draw_walk_texts
+from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart
 from everlong.parts.walker.memories import NEIGHBOURS, PAGE_TOKENS, WalkMemory, WalkQuestion, read_walk_texts, towers_of
 from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings
@@ -111,6 +112,7 @@ def train_on(
     return {WALKER: walker.part(made)}
 
 
+@own_draws()
 def fit(
     memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: Told | None = None
 ) -> tuple[WalkerNet, Learned, Sequence[WalkMemory]]:
@@ -120,7 +122,7 @@ def fit(
     """
     if len(memories) < 2:
         raise ValueError(f"{len(memories)} texts: a Walker is trained on some and chosen by others")
-    torch.manual_seed(training.seed)
+    torch.default_generator.manual_seed(training.seed)
     random = np.random.default_rng(training.seed)
     every = max(2, round(1 / training.held_out))
     held_out = memories[::every]

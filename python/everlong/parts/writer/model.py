@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from everlong.models.draws import own_draws
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import Pack, PackedModule, PackPart
 from everlong.parts.latents import LatentReader, LatentSettings, means_of, runs_of, within
@@ -109,8 +110,7 @@ class WriterNet(PackedModule):
     @staticmethod
     def untrained(config: WriterSettings, seed: int = 0) -> WriterNet:
         """Return an untrained writer. Its D is exactly the mean of the embeddings in N equal runs."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with own_draws(seed):
             return WriterNet(config).eval()
 
     @torch.no_grad()

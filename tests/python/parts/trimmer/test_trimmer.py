@@ -35,6 +35,7 @@ from everlong.pictures import draw_report
 from everlong.training.attended import AttendedText, attended, attended_texts
 from everlong.training.run import Run
 from support import byte_tokenizer, tiny_model
+from support.draws import no_global_draws
 
 LAYERS, SIZE = (1, 2), 12
 WIDTH = len(LAYERS) * SIZE
@@ -268,7 +269,8 @@ def drawn_attended(count: int = 16, seed: int = 0) -> list[AttendedText]:
 @pytest.mark.slow
 def test_the_ridge_is_numpy_s_and_the_hidden_layer_adds_to_it() -> None:
     texts, training = drawn_attended(), Training(ridge=2.0, steps=200, threads=1, learning_rate=5e-3)
-    plain, plainly = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
+    with no_global_draws():
+        plain, plainly = fit(texts, dataclasses.replace(SETTINGS, units=0), training)
     train = [text for text in texts if text.text.split == "train"]
     x = plain.normal(torch.cat([text.states for text in train])).double().numpy()
     y = torch.cat([worth(text.targets, training.weights) for text in train]).double().numpy()

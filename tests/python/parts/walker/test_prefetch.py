@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def test_answers_are_the_same_with_and_without(folder: Path, tmp_path: Path, rem
     assert walked == without
     assert ahead
     assert all((event["branched_at"] is None) == remember for event in ahead)
+
+
+def test_only_what_passes_the_filter_is_read_ahead(tmp_path: Path) -> None:
+    days = [datetime.datetime(2026, 5, day, tzinfo=datetime.UTC) for day in (1, 2)]
+    with open_model(tmp_path / "m", WALKING) as mm:
+        for day, fact in zip((*days, days[0]), FACTS, strict=True):
+            mm.read(random_text(300, seed=day.day) + fact, source=f"day {day.day}", happened=day)
+        mm.read(random_text(900, seed=9), source="later", happened=days[0])
+        passing = {block.id for block in mm.memory.blocks(source="day 2")}
+        for where in (everlong.Where(happened_after=days[1]), everlong.Where(source="day 2")):
+            mm.searcher.ahead(byte_tokenizer()(QUESTION)["input_ids"], 0, where)
+            mm.searcher.settle()
+            newest = [event for event in mm.trace() if event["what"] == "prefetch"][-1]
+            assert newest["prefetched"]
+            assert {page["block"] for page in newest["prefetched"]} <= passing
 
 
 def test_a_page_that_was_read_ahead_is_served_from_ram(folder: Path) -> None:

@@ -34,6 +34,7 @@ from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
 from everlong.training.run import Run
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
+from support.draws import no_global_draws
 
 TRAINING = Training(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
 
@@ -173,7 +174,8 @@ def test_what_a_walk_loads_comes_back_first_and_the_search_fills_up(memories: li
 def test_training_goes_on_from_kept_vectors_and_makes_a_part(tmp_path: Path) -> None:
     model, tokenizer = tiny_model("llama"), byte_tokenizer()
     drawn = texts(2, 3)
-    packs = [pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), drawn, TRAINING)) for _ in range(2)]
+    with no_global_draws():
+        packs = [pack_of(model, train_on(Run(model, tokenizer, tmp_path / "work"), drawn, TRAINING)) for _ in range(2)]
     assert packs[0].parts[WALKER].id == packs[1].parts[WALKER].id
     packs[0].save(tmp_path / "pack")
     walker = walker_of(load_pack(tmp_path / "pack"))

@@ -19,12 +19,13 @@ namespace everlong {
 // Return kIoError "<action> '<path>': <text of error_number>".
 Status ErrnoError(std::string_view action, const FilePath& path, int error_number);
 
-// Whether a file that is opened for writing may have several names (hard links). The other name may be somebody else's.
+// Whether a file may have several names (hard links). The other name may be somebody else's.
 enum class Names { kOne, kAny };
 
-// Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one. Beneath an opened
-// folder kCorrupt for a link, a file system of its own, what is neither file nor folder, and, where it is to be
-// written, a file of several names.
+// Closed on exec; created files are 0600. kNotFound when there is no such file, or no folder for one.
+// kAlreadyExists where it is to be made, and a file or a link has that name. Beneath an opened
+// folder kCorrupt for a link, also in the place of a folder, a file system of its own, what is neither file nor folder,
+// and, where it is to be written, a file of several names.
 Result<UniqueFd> OpenFile(const FilePath& path, int flags, Names names = Names::kOne);
 
 enum class FileKind { kNone, kFile, kFolder, kOther };
@@ -41,6 +42,10 @@ Result<int64_t> FileSize(const UniqueFd& file, const FilePath& path);
 
 // Fill `out` from `offset`. Returns how many bytes there were: less than out.size() only at the end of the file.
 Result<int64_t> ReadAt(const UniqueFd& file, const FilePath& path, int64_t offset, std::span<std::byte> out);
+
+// Return a whole file. kCorrupt when it has more than `most` bytes or, if it may have one name only, another name. The
+// system's own files (/proc) say no size, and are read all the same.
+Result<std::vector<std::byte>> ReadWhole(const FilePath& path, int64_t most, Names names = Names::kAny);
 
 // Write all the pieces back to back from `offset`, or return an error.
 Status WriteAt(const UniqueFd& file, const FilePath& path, int64_t offset,
@@ -81,7 +86,15 @@ Status EraseRange(const UniqueFd& file, const FilePath& path, int64_t begin, int
 // file: closing a file that SQLite has open would end SQLite's locks on it.
 Result<int64_t> AllocatedBytes(const FilePath& path);
 
-// Copy [begin, end) of a file to the same place in another. It stops at the end of the source.
+// Return kCorrupt where [begin, end) of a file is nearly all holes. Call it before RAM is taken for them: a hole costs
+// whoever sends a folder nothing. Up to kBelievedBytes are always believed. Of more, one in kMostCompressed must be on
+// the disk, which file systems that compress have, too.
+inline constexpr int64_t kBelievedBytes = int64_t{64} << 20;
+inline constexpr int64_t kMostCompressed = 64;
+Status RequireOnDisk(const UniqueFd& file, const FilePath& path, int64_t begin, int64_t end);
+
+// Copy [begin, end) of a file to the same place in another, which has nothing there yet: holes stay holes. It stops at
+// the end of the source.
 Status CopyRange(const UniqueFd& from, const FilePath& from_path, const UniqueFd& to, const FilePath& to_path,
                  int64_t begin, int64_t end);
 

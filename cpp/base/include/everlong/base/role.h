@@ -26,7 +26,7 @@ constexpr std::optional<Role> RoleOf(int64_t number) {
   return number >= 0 && number < kRoles ? std::optional(static_cast<Role>(number)) : std::nullopt;
 }
 
-// A set of roles.
+// A set of roles. A value type, thread-safe as one.
 class Roles {
  public:
   constexpr Roles(std::initializer_list<Role> roles) {

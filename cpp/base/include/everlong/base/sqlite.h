@@ -112,6 +112,10 @@ class Database {
     EVERLONG_ASSIGN_OR_RETURN(Query query, Prepare(sql));
     return query.Bind(values...).Run();
   }
+  // Bound the pages of the file that stay in RAM. A database in RAM has all of its pages there.
+  Status SetCacheBytes(int64_t bytes);
+  // Return the RAM that the pages take now.
+  [[nodiscard]] int64_t RamBytes();
   [[nodiscard]] const std::string& name() const { return name_; }
 
   // Return what the last failed call on this connection means. kCorrupt: a damaged file or a foreign schema. kBusy: a
@@ -129,7 +133,8 @@ class Database {
   static Result<Database> Connect(const std::string& file_or_uri, int flags, const char* vfs, std::string name);
 
   std::string name_;
-  FilePath file_;  // its folder stays open as long as the connection
+  FilePath file_;           // its folder stays open as long as the connection
+  int64_t page_bytes_ = 0;  // as RamBytes saw them last
   std::unique_ptr<sqlite3, Close> connection_;
   std::map<std::string_view, std::unique_ptr<sqlite3_stmt, Finalize>> statements_;
 };

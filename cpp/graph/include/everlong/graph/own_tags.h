@@ -15,6 +15,9 @@ inline constexpr std::string_view kOwnTag = "everlong:";                // prefi
 inline constexpr std::string_view kHappenedTag = "everlong:happened=";  // then seconds since 1970, UTC
 inline constexpr std::string_view kKeyTag = "everlong:key=";            // then a keyphrase
 
+// Whether a number of seconds since 1970 is a moment of the years 1 to 9999. Python's datetimes hold no others.
+inline bool IsMoment(double seconds) { return seconds >= -62'135'596'800.0 && seconds < 253'402'300'800.0; }
+
 struct ToldTags {
   std::optional<double> happened;
   std::vector<std::string> tags;  // tags of the user, and keyphrases
@@ -28,7 +31,8 @@ inline ToldTags ToldBy(std::span<const std::string> tags) {
       const std::string_view number = text.substr(kHappenedTag.size());
       double happened = 0;
       const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), happened);
-      if (error == std::errc() && end == number.data() + number.size()) told.happened = happened;
+      const bool is_read = error == std::errc() && end == number.data() + number.size();
+      if (is_read && IsMoment(happened)) told.happened = happened;
     } else if (text.starts_with(kKeyTag)) {
       told.tags.emplace_back(text.substr(kKeyTag.size()));
     } else if (!text.starts_with(kOwnTag)) {

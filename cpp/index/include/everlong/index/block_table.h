@@ -147,10 +147,11 @@ class BlockTable {
     std::unordered_map<std::string, int32_t> numbers;
     std::vector<const std::string*> names;
     std::vector<std::vector<int32_t>> postings;
+    int64_t bytes = 0;  // of all of these, about
 
     int32_t Number(std::string_view name);                      // of a known name, or of a new one
     [[nodiscard]] int32_t Find(const std::string& name) const;  // -1 if unknown
-    [[nodiscard]] int64_t bytes() const;
+    void Put(int32_t name, int32_t number);                     // into its postings, once
   };
   // The blocks of a role, and its pages that are neither forgotten nor sinks, as runs first -> last.
   struct OfRole {

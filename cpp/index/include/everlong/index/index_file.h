@@ -41,7 +41,7 @@ Status SaveWithAppendix(const FilePath& file, const std::function<Status(const F
 
 // A writer that replaces `file` whole. It writes beside it, under a name of its own (FILE.PROCESS.NUMBER.writing).
 // Commit makes that file durable and renames it. So `file` is the old one or a new one, even when several write it at
-// once. The destructor removes what was not committed.
+// once. The destructor removes what was not committed. One thread uses it.
 class IndexFileWriter {
  public:
   static Result<IndexFileWriter> Create(const FilePath& file, std::string_view magic);
@@ -77,6 +77,7 @@ class IndexFileWriter {
 
 // The bytes of a saved index, checked before anything is taken from them. It knows nothing of an appendix. What is read
 // is copied out of the file piece by piece: a file that is cut meanwhile is kCorrupt, as one that was cut before.
+// One thread uses it.
 class IndexFileReader {
  public:
   // kNotFound, kIoError; kCorrupt when magic or checksum are not right.

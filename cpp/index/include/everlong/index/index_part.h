@@ -36,7 +36,7 @@ inline constexpr uint8_t kMostIndexParts = 32;
 std::string_view NameOf(IndexPart part);  // "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning"
 std::optional<IndexPart> ParseIndexPart(std::string_view name);
 
-// A set of parts.
+// A set of parts. A value type, thread-safe as one.
 class IndexParts {
  public:
   constexpr IndexParts() = default;

@@ -21,6 +21,7 @@ struct PageRun {
 };
 
 // A set of page ordinals as runs. Its cost depends on the number of runs, not on the size of the archive.
+// A value type, thread-safe as one.
 class PageFilter {
  public:
   PageFilter() = default;  // no pages
@@ -79,7 +80,7 @@ class PageFilter {
   int32_t count_ = 0;
 };
 
-// The pages of a filter by their position in it.
+// The pages of a filter by their position in it. A value type, thread-safe as one.
 class PagePositions {
  public:
   // It refers to `filter`, which must outlive it.

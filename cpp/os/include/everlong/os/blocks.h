@@ -37,8 +37,10 @@ class Blocks {
   [[nodiscard]] std::vector<PageRef> Pages() const;
   [[nodiscard]] Result<std::vector<store::BlockInfo>> Infos(const store::BlockFilter& filter = {}) const;
   [[nodiscard]] Result<store::BlockInfo> Info(int64_t id) const;  // kNotFound
-  // Remove blocks from every later search and read, and from document frequencies.
-  Status Forget(std::span<const int64_t> blocks);
+  // Remove blocks from every later search and read, and from document frequencies. All or none, but on a full disk:
+  // there they may go some at a time, each with its payload, which makes room for the next. `freed`, if given, gets the
+  // bytes that were given back so. An error then leaves some of them forgotten.
+  Status Forget(std::span<const int64_t> blocks, int64_t* freed = nullptr);
   [[nodiscard]] int64_t StreamEnd(int64_t stream) const;  // one past the newest archived token; 0 when there is none
   // Return the pages that hold `span` of `stream`, in order of time. kNotFound if a token is not archived, or
   // forgotten.

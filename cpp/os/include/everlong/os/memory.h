@@ -50,6 +50,8 @@ class Memory {
   [[nodiscard]] kv::PayloadLayout layout() const;
   [[nodiscard]] store::Manifest manifest() const;
   [[nodiscard]] bool read_only() const;
+  // Whether the folder was removed or replaced since it was opened for writing. Then nothing is written any more.
+  [[nodiscard]] bool is_gone() const;
   // Call the store's methods.
   Status SetAttribute(const std::string& key, const std::string& value);
   Status PutFile(const std::string& name, std::span<const std::byte> bytes);

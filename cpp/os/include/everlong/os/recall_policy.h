@@ -47,7 +47,7 @@ struct RecallCounts {
   bool operator==(const RecallCounts&) const = default;
 };
 
-// A value type that counts generated (or evaluated) tokens.
+// A value type, thread-safe as one, that counts generated (or evaluated) tokens.
 class RecallPolicy {
  public:
   explicit RecallPolicy(const RecallPolicyConfig& config) : config_(config) {}

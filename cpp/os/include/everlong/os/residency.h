@@ -18,8 +18,8 @@ namespace everlong::os {
 // What was saved of zones, by name.
 using SavedZones = std::map<std::string, ZoneRows, std::less<>>;
 
-// New tokens roll, but for those that a zone takes as they come. A value type. The caller keeps Append within Room(),
-// Evict within rolling and Fill within RoomForOffers() (CHECKed).
+// New tokens roll, but for those that a zone takes as they come. A value type, thread-safe as one. The caller keeps
+// Append within Room(), Evict within rolling and Fill within RoomForOffers() (CHECKed).
 class Residency {
  public:
   explicit Residency(const ResidencyConfig& config) : Residency(config, MakeZones(config)) {}

@@ -68,7 +68,7 @@ struct ClosedBlock {
 // next L_min places from there. The block ends at the most probable of them, the first of equal ones. If a turn or
 // signal comes before the last of these places has its probability, the block ends there instead. If a topic's end is
 // not known at L_max, the block ends at L_max. A probability that reaches the threshold in a block that is too short
-// silences the trigger for the cooldown, as a signal silences signals.
+// silences the trigger for the cooldown, as a signal silences signals. A value type, thread-safe as one.
 class Segmenter {
  public:
   explicit Segmenter(const SegmenterConfig& config) : config_(config) {}

@@ -63,7 +63,7 @@ struct Restorable {
   int64_t first_tokens = 0;  // [0, first_tokens)
 };
 
-// A copyable value behind a pointer: a frame that is copied copies its zones (Copy).
+// A copyable value behind a pointer: a frame that is copied copies its zones (Copy). It is thread-safe as a value is.
 class Zone {
  public:
   virtual ~Zone() = default;
@@ -134,7 +134,7 @@ class Zone {
   Zone& operator=(const Zone&) = default;
 };
 
-// A list of zones that is a value.
+// A list of zones that is a value, thread-safe as one.
 class ZoneList {
  public:
   ZoneList() = default;

@@ -105,8 +105,10 @@ struct StoreStats {
   int64_t graph_edges = 0;
   int64_t disk_bytes = 0;  // everything in the folder; 0 for a memory in RAM
   int64_t dead_bytes = 0;  // of the segments: what Compact would give back, and a block that a file with holes may cost
-  int64_t host_bytes = 0;  // payload in RAM now
-  int64_t index_bytes = 0;  // the value of SetIndexBytes
+  // In RAM now, besides the indexes: payload, the catalog, and all other files of a memory in RAM.
+  int64_t host_bytes = 0;
+  int64_t catalog_bytes = 0;  // of those: a catalog in RAM, else SQLite's cache of it; and rows that are known
+  int64_t index_bytes = 0;    // the value of SetIndexBytes
 };
 
 // Damage that a scrub found.
@@ -129,10 +131,11 @@ inline constexpr int64_t kLeastPayloadShare = 8;
 
 struct StoreOptions {
   int64_t segment_bytes = int64_t{1} << 30;  // a segment file takes no further block past this size
-  // The RAM that a memory may take. The indexes come first (SetIndexBytes). Payload gets the rest, or a
-  // kLeastPayloadShare-th of it where that is more. A memory in RAM holds all of its payload there, and refuses more
-  // when it is full. A memory in a folder uses it as a cache tier. None: half of the RAM that is free for this process
-  // when the memory is opened. In a container that is what the container's limit leaves.
+  // The RAM that a memory may take: indexes (SetIndexBytes), catalog, payload. A memory in RAM holds all of it there,
+  // and refuses blocks, tensors, tags and files when it is full. A memory in a folder keeps up to an eighth of it, and
+  // at most 10 MiB, of its catalog. A cache tier of payload gets what that and the indexes leave, or a
+  // kLeastPayloadShare-th where that is more. None: half of the RAM that is free for this process when the memory is
+  // opened. In a container that is what the container's limit leaves.
   std::optional<int64_t> host_bytes = std::nullopt;
   // Blocks that are not durable yet hold at most this much, or one block. Submit waits when it is reached.
   int64_t queue_bytes = int64_t{256} << 20;
@@ -146,7 +149,9 @@ class MemoryStore {
                                                      const Manifest& manifest, const StoreOptions& options = {});
   // Open an existing memory. kNotFound, kCorrupt, kNewerFormat, kBusy (another writer; the message names its pid and
   // host). A read-only opener takes no lock and sees the state committed when each call is made. A writer upgrades a
-  // memory of an older format. A read-only opener reads it as it is.
+  // memory of an older format. A read-only opener reads it as it is. What lies in the folder leads nowhere: a link or a
+  // mounted folder in the place of what is read or written is kCorrupt, then or when it is needed. So is another's name
+  // of a file that is to be written. A link named as the lock or a temporary file is nobody's, and a writer removes it.
   static Result<std::unique_ptr<MemoryStore>> Open(const std::filesystem::path& folder, bool read_only,
                                                    const StoreOptions& options = {});
   // Make a new memory, as Create does, with all that Export wrote into `file`. Blocks keep their ids. kCorrupt when the
@@ -182,7 +187,7 @@ class MemoryStore {
   virtual Status PutFile(const std::string& name, std::span<const std::byte> bytes) = 0;
 
   // Set how much of `host_bytes` the caller's RAM for this memory takes, besides the payload. Payload over what is left
-  // leaves the cache tier at once. A memory in RAM keeps its payload and takes no more.
+  // leaves the cache tier at once. A memory in RAM keeps what it has and takes no more.
   virtual void SetIndexBytes(int64_t bytes) = 0;
 
   // --- reading
@@ -215,6 +220,8 @@ class MemoryStore {
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
   [[nodiscard]] virtual std::optional<FilePath> folder() const = 0;
   [[nodiscard]] virtual bool read_only() const = 0;
+  // kReadOnly, or kIoError when the folder was removed or replaced since it was opened: nothing is written then.
+  [[nodiscard]] virtual Status CheckWritable() const = 0;
 
   // --- life
 
@@ -224,8 +231,12 @@ class MemoryStore {
   virtual Status Forget(std::span<const int64_t> blocks, const GraphChange& change) = 0;
   Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
   // Remove the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Return how many bytes
-  // of segments were given back. Writers wait.
+  // of segments were given back. Writers wait. It works on a full disk, because the segments come first.
   virtual Result<int64_t> Compact() = 0;
+  // For a full disk: give back the reserve and the payload of forgotten blocks. Return how many bytes of segments.
+  virtual Result<int64_t> MakeRoom() = 0;
+  // Take the reserve again, where the disk has room by now.
+  virtual void KeepReserve() = 0;
   // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
   // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
   // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.

@@ -1,0 +1,53 @@
+"""What a command says when Ctrl-C or a wrong command line ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from typer.core import TyperGroup
+
+from everlong.text.terminal import say, shown
+
+
+class Commands(TyperGroup):
+    """All commands. After Ctrl-C it says what is kept and which command goes on; the exit code is then 130."""
+
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        with _escaped():
+            return super().make_context(*given, **named)
+
+    def invoke(self, ctx: Any) -> Any:
+        _kept.set(lambda: "")
+        try:
+            with _escaped():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            kept = _kept.get()()
+            say(f"\neverlong: stopped. {shown(kept) or 'Nothing of it is kept'}", lines=True, stderr=True)
+            typed = shlex.join(["everlong", *sys.argv[1:]])
+            say(f"{'Go on with' if kept else 'Begin again with'}: {typed}", stderr=True)
+            raise
+
+
+_kept: contextvars.ContextVar[Callable[[], str]] = contextvars.ContextVar("kept", default=lambda: "")
+
+
+def when_stopped(kept: Callable[[], str]) -> None:
+    """Let Ctrl-C say what `kept` returns: what of the command at work is there, so that it goes on when typed again."""
+    _kept.set(kept)
+
+
+@contextlib.contextmanager
+def _escaped() -> Iterator[None]:
+    """Context manager: the message about a wrong command line quotes no control character, as a file's name has."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's own errors, whichever click it comes with
+            error.message = shown(error.message)  # type: ignore[attr-defined]
+        raise

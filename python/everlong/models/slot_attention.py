@@ -1,0 +1,66 @@
+"""Attention of one token to all slots of a frame under a mask: two products of matrices, and a softmax between them.
+
+torch's own attention under a mask copies keys that several query heads share, and takes ten times as long on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+_NAME = "everlong_slots"
+
+
+@contextlib.contextmanager
+def slot_attention(model: Any) -> Iterator[None]:
+    """Context manager: the model, one of transformers' own, attends so where one token is given a mask of bool.
+
+    Other forwards, as of another thread, attend as under "sdpa".
+    """
+    config = model.config
+    before = config._attn_implementation
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attend from query [1, Hq, 1, D] to key, value [1, Hkv, F, D] where mask [1, 1, 1, F] is true: [1, 1, Hq, D]."""
+    masked = attention_mask is not None and attention_mask.dtype == torch.bool
+    one = query.shape[0] == 1 and query.shape[2] == 1
+    if attention_mask is None or not (masked and one) or any(more.get(name) is not None for name in _CHANGES_SCORES):
+        attended: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
+        )
+        return attended
+    heads, width = key.shape[1], query.shape[-1]
+    shared = query.reshape(heads, -1, width)  # query heads that read the same keys
+    turned = key[0].transpose(1, 2)
+    # Scores are kept in fp32, as torch's own attention does.
+    scores = torch.bmm(shared, turned, torch.float32) if query.dtype != torch.float32 else torch.bmm(shared, turned)
+    scores *= width**-0.5 if scaling is None else scaling
+    shares = scores.masked_fill_(~attention_mask[0], -torch.inf).softmax(dim=-1)
+    out = torch.bmm(shares.to(value.dtype), value[0])
+    return out.reshape(1, 1, query.shape[1], value.shape[-1]), None
+
+
+_CHANGES_SCORES = ("softcap", "position_bias", "s_aux")
+AttentionInterface.register(_NAME, _attend)
+AttentionMaskInterface.register(_NAME, sdpa_mask)

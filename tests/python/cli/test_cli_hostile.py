@@ -1,0 +1,238 @@
+"""No command that prints lets what a file, a model or a memory holds drive the terminal."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import json
+import pathlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import everlong
+from everlong.bench import BenchReport, asking, decoding, reading
+from everlong.cli import parts
+from everlong.cli.app import app, main
+from everlong.cli.options import Configured, Machine
+from everlong.doctor import Check, Difference, DoctorReport
+from everlong.eval.tables import Report, Table
+from everlong.text.terminal import escaping_console
+from support import TINY_MEMORY, byte_tokenizer, tiny_model
+from support.processes import run_script
+
+ESCAPES = "\x1b[31m\x9b2J\x1b]0;owned\x07\u202e[red]\u2066"
+FORBIDDEN = "\x1b\x9b\x07\u202e\u2066"
+
+
+def require_harmless(printed: str) -> None:
+    assert not set(FORBIDDEN) & set(printed), ascii(printed)
+
+
+def run(*arguments: object, typed: str = "", code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(map(str, arguments)), input=typed)
+    assert done.exit_code == code, (done.output, done.exception)
+    require_harmless(done.stdout)
+    require_harmless(done.stderr)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with a model that says control characters, a hostile file, and a memory `m` of it, in part unread."""
+    folder = tmp_path_factory.mktemp("hostile")
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    said = tokenizer(ESCAPES)["input_ids"]
+    model.generation_config.suppress_tokens = [token for token in range(257) if token not in said]
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / f"model{ESCAPES[:5]}")
+    file = folder / f"note{ESCAPES}.txt"
+    file.write_text((f"It rained {ESCAPES} all day. " * 60), encoding="utf-8")
+    network, _ = everlong.models.load(str(folder / f"model{ESCAPES[:5]}"), dtype="float32")
+    config = TINY_MEMORY.changed(archive={"graph": True, "tagger": "keyphrases"})
+
+    def stop(done: int, total: int | None) -> None:
+        if done >= 512:
+            raise KeyboardInterrupt
+
+    with everlong.MemoryModel(network, tokenizer, folder / "m", config) as mm:
+        mm.read(file, tags=ESCAPES)
+        with pytest.raises(KeyboardInterrupt):
+            mm.read(f"Another. {ESCAPES}" * 90, source=f"cut{ESCAPES}", tags=ESCAPES, progress=stop)
+    return folder
+
+
+def model_of(folder: pathlib.Path) -> pathlib.Path:
+    return next(folder.glob("model*"))
+
+
+@pytest.mark.parametrize("options", [[], ["--blocks"], ["--json"], ["--blocks", "--json"]])
+def test_inspect(options: list[str], hostile: pathlib.Path) -> None:
+    printed = run("inspect", hostile / "m", *options)
+    assert "owned" in printed
+    assert "unfinished" in printed
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_graph(options: list[str], hostile: pathlib.Path) -> None:
+    assert "owned" in run("graph", hostile / "m", *options)
+    run("graph", hostile / "m", "--graphml", hostile / f"graph{ESCAPES}.xml")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--no-recall"]])
+def test_ask(options: list[str], hostile: pathlib.Path) -> None:
+    memory = ["--memory", hostile / "m", "--max-new-tokens", "12", "--dtype", "float32", "--no-remember"]
+    printed = run("ask", f"Rain? {ESCAPES}", *memory, *options)
+    assert "owned" in printed or "--no-recall" in options
+
+
+def test_ask_many_and_chat(hostile: pathlib.Path) -> None:
+    memory = ["--memory", hostile / "m", "--max-new-tokens", "12", "--dtype", "float32"]
+    file = hostile / "questions.jsonl"
+    file.write_text(json.dumps({"question": f"Rain? {ESCAPES}"}) + "\n")
+    run("ask", "--questions", file, *memory)
+    typed = f"Rain? {ESCAPES}\n/sources\n/forget {ESCAPES}\n"
+    assert "owned" in run("chat", *memory, typed=typed)
+    run("chat", "--json", *memory, typed=typed)
+
+
+def test_read_and_rebuild(hostile: pathlib.Path) -> None:
+    file = next(hostile.glob("note*"))
+    where = ["--model", model_of(hostile), "--dtype", "float32"]
+    assert "owned" in run("read", file, "--memory", hostile / f"new{ESCAPES}", "--tag", ESCAPES, *where)
+    assert "owned" in run("rebuild", hostile / f"new{ESCAPES}", "--memory", hostile / f"again{ESCAPES}", *where)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["read", f"there is no{ESCAPES}.txt", "--memory", "m"],
+        ["read", "FOLDER", "--memory", "m"],
+        ["inspect", f"--no{ESCAPES}"],
+        [f"no{ESCAPES}"],
+        ["rebuild", f"no{ESCAPES}", "--memory", "m"],
+        ["ask", "--questions", f"no{ESCAPES}.jsonl", "--memory", "m"],
+    ],
+)
+def test_a_wrong_command_line(wrong: list[str], tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / f"folder{ESCAPES}"
+    folder.mkdir()
+    assert "owned" in run(*[folder if word == "FOLDER" else word for word in wrong], code=2)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["inspect", f"no{ESCAPES}"],
+        ["ask", "Rain?", "--memory", f"no{ESCAPES}"],
+        ["eval", f"no{ESCAPES}"],
+        ["plot", f"no{ESCAPES}"],
+        ["ask", "Rain?", "--memory", "MEMORY", "--after", ESCAPES],
+        ["ask", "Rain?", "--memory", "MEMORY", "--set", f"search.groups={ESCAPES}"],
+    ],
+)
+def test_what_is_refused(
+    wrong: list[str], hostile: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["everlong", *(str(hostile / "m") if word == "MEMORY" else word for word in wrong)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    printed = capsys.readouterr()
+    require_harmless(printed.out + printed.err)
+    assert "owned" in printed.err
+
+
+class Hostile(Report):
+    def to_dict(self) -> dict[str, Any]:
+        return {ESCAPES: ESCAPES}
+
+    def tables(self) -> Iterator[Table | str]:
+        yield ESCAPES
+        yield Table(ESCAPES, (ESCAPES, "b"), [(ESCAPES, ESCAPES)])
+
+
+def bench_report() -> BenchReport:
+    speeds = (1.0, 1.0, 1.0)
+    made = {"gpu": None, "processor": ESCAPES, "threads": 1, "torch": ESCAPES}
+    cost = asking.Cost(1, 1.0, 1.0, 1, 1, 1.0, 1.0, 1.0)
+    decoded = (decoding.Decoding(1, 1, *speeds),)
+    return BenchReport(ESCAPES, ESCAPES, reading.Reading(1, 1, 1, *speeds), decoded, (cost,), 1, 1, 1.0, made)
+
+
+def doctor_report() -> DoctorReport:
+    same = Difference(0.0, 0.0, 1.0)
+    checks = (Check(ESCAPES, same, "approximate"),)
+    return DoctorReport(ESCAPES, ESCAPES, {ESCAPES: 1}, 1, 1, 1, 1, 1, ESCAPES, 1, same, checks, 1, 1, {})
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("command", "made_by", "report"),
+    [
+        (["bench"], "everlong.bench.run_bench", bench_report()),
+        (["doctor", f"model{ESCAPES}"], "everlong.doctor.examine", doctor_report()),
+        (["eval", "niah"], "everlong.eval.niah.run_niah", Hostile()),
+        (["eval", "ppl"], "everlong.eval.ppl.run_ppl", Hostile()),
+        (["eval", "trigger"], "everlong.parts.trigger.measure.measure", Hostile()),
+    ],
+)
+def test_reports(
+    command: list[str], made_by: str, report: object, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Machine, "load", lambda *_: (None, None))
+    monkeypatch.setattr(Configured, "load_configured", lambda *_, **__: ((None, None), None))
+    importlib.import_module(made_by.rpartition(".")[0])
+    monkeypatch.setattr(made_by, functools.wraps(pkgutil.resolve_name(made_by))(lambda *_, **__: report))
+    assert "owned" in run(*command, *options)
+
+
+def test_what_training_and_the_demo_say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    console = escaping_console(stderr=True)
+    parts.told(console)(ESCAPES, 50, 50)
+    parts.checked(console)(1, {"minutes": 1.0, ESCAPES: 1.0})
+    parts.print_figures(console, ESCAPES, {"figures": {ESCAPES: {ESCAPES: 1.0}}})
+    require_harmless(capsys.readouterr().err)
+    monkeypatch.setattr("everlong.eval.demo.run_demo", lambda console, **_: console.print(ESCAPES))
+    assert "owned" in run("demo")
+
+
+def test_warnings_logs_and_tracebacks() -> None:
+    script = f"""
+import logging, sys, warnings
+from everlong.cli import app as cli_app
+sys.warnoptions = ["default"]
+def fail():
+    warnings.warn({ESCAPES!r})
+    logging.getLogger("everlong").warning({ESCAPES!r})
+    raise RuntimeError({ESCAPES!r})
+cli_app.app = fail
+try:
+    cli_app.main()
+except RuntimeError:
+    sys.excepthook(*sys.exc_info())
+"""
+    done = run_script(script)
+    assert done.stderr.count("owned") >= 3
+    require_harmless(done.stderr)
+
+
+def test_everything_prints_through_one_module() -> None:
+    """No other file of the package prints or opens a console; JSON is printed in ASCII."""
+    package = pathlib.Path(str(everlong.__file__)).parent
+    found = []
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            named = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if named in ("print", "Console", "typer.echo", "typer.secho", "rich.print", "sys.stdout.write"):
+                found.append((str(file.relative_to(package)), ast.unparse(node)[:22]))
+    assert sorted(found) == [
+        ("cli/app.py", "print(json.dumps(_fini"),
+        ("cli/app.py", "print(json.dumps(_fini"),
+        ("text/terminal.py", "Console(stderr=stderr,"),
+        ("text/terminal.py", "print(shown(text, line"),
+    ]
