@@ -91,9 +91,12 @@ Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
   for (const std::string& tag : tags) {
-    if (std::ranges::find(row.info.tags, tag) != row.info.tags.end()) continue;
-    EVERLONG_RETURN_IF_ERROR(turn.database.Run(kInsertTag, id, row.info.tags.size(), tag));
-    row.info.tags.push_back(tag);
+    if (std::ranges::find(row.info.tags, tag) == row.info.tags.end()) row.info.tags.push_back(tag);
+  }
+  // All of them anew: those that are there may have any positions, and the new ones must come behind them.
+  EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTags, id));
+  for (size_t position = 0; position < row.info.tags.size(); ++position) {
+    EVERLONG_RETURN_IF_ERROR(turn.database.Run(kInsertTag, id, position, row.info.tags[position]));
   }
   EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
   return turn.transaction->Commit();

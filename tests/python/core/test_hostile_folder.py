@@ -441,6 +441,35 @@ def test_a_repair_takes_a_row_whose_key_no_record_has(tmp_path: Path, key: tuple
         assert [block.id for block in memory.blocks.infos()] == [1, 2]
 
 
+@pytest.mark.parametrize("kind", ["kind + (1 << 32)", "'a text'", "kind + 0.5", "-kind"])
+def test_a_repair_leaves_no_tensors_without_their_rows(tmp_path: Path, kind: str) -> None:
+    folder = saved(tmp_path / "memory")
+    with opened(folder) as memory:
+        memory.blocks.put_tensors(1, {"one": np.ones(3, np.float32), "two": np.ones(2, np.float32)})
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        catalog.execute(f"update tensors set kind = {kind} where name = 'one'")
+        catalog.commit()
+    assert core.Memory.repair(str(folder)).damage
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+        assert [block.id for block in memory.blocks.infos()] == [1, 2]
+
+
+@pytest.mark.parametrize("positions", [(7, 9), (1, 2), (-5, -4), ((1 << 63) - 2, (1 << 63) - 1), ("a", "b")])
+def test_tags_are_added_behind_those_of_any_position(tmp_path: Path, positions: tuple[object, object]) -> None:
+    folder = saved(tmp_path / "memory")
+    with opened(folder) as memory:
+        memory.blocks.add_tags(1, ["one", "two"])
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        for tag, position in zip(("two", "one"), reversed(positions), strict=True):
+            catalog.execute("update tags set position = ? where tag = ?", (position, tag))
+        catalog.commit()
+    with opened(folder) as memory:
+        memory.blocks.add_tags(1, ["three"])
+        assert memory.blocks.info(1).tags == ["one", "two", "three"]
+        assert memory.upkeep.verify(False).damage == []
+
+
 def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     folder = saved(tmp_path / "memory", blocks=1)
