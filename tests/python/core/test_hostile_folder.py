@@ -470,6 +470,35 @@ def test_tags_are_added_behind_those_of_any_position(tmp_path: Path, positions: 
         assert memory.upkeep.verify(False).damage == []
 
 
+@pytest.mark.parametrize("number", [0, -1, -(1 << 63)])
+def test_a_repair_takes_a_block_of_no_id(tmp_path: Path, number: int) -> None:
+    folder = saved(tmp_path / "memory")
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        catalog.execute("update blocks set id = ? where id = 2", (number,))
+        catalog.commit()
+    assert core.Memory.repair(str(folder)).damage
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+        assert [block.id for block in memory.blocks.infos()] == [1]
+
+
+@pytest.mark.parametrize("kind", ["kind + (1 << 32)", "'a text'", "kind + 0.5", "-1"])
+def test_a_repair_takes_an_edge_of_no_kind_and_no_other(tmp_path: Path, kind: str) -> None:
+    folder = saved(tmp_path / "memory", layers=0)
+    with opened(folder) as memory:
+        memory.graph.grow()
+        assert memory.graph.tend(10) == 2
+        edges = len(memory.graph.read()[1])
+    assert edges > 0
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        catalog.execute(f"insert into edges select source, target, {kind}, weight, time, crc from edges limit 1")
+        catalog.commit()
+    assert core.Memory.repair(str(folder)).damage
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+        assert len(memory.graph.read()[1]) == edges
+
+
 def test_an_id_is_never_given_twice(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     folder = saved(tmp_path / "memory", blocks=1)
