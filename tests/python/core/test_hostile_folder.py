@@ -231,6 +231,8 @@ BLOCK = (
     [
         ("span_end", 1 << 50),
         ("span_end", -1),
+        ("span_end", -(1 << 63)),
+        ("span_begin", (1 << 63) - 1),
         ("span_begin", -(1 << 62)),
         ("sink_tokens", 1 << 40),
         ("sink_tokens", -1),
