@@ -94,7 +94,10 @@ def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: s
         last = served.layers - 1
         for source, text in texts.items():
             question = text[300:330]
-            q = tap_question(mm.frame, mm._encode(question), slice(0, 30), [last]).queries[last].double().numpy()
+            where = everlong.Where(source=source)
+            with mm.frame.branch():
+                mm._answering.narrow(where)
+                q = tap_question(mm.frame, mm._encode(question), slice(0, 30), [last]).queries[last].double().numpy()
             asked = q.reshape(30, served.kv_heads, -1, served.head_dim).mean(axis=(0, 2)).reshape(-1)
             cosines: dict[int, float] = {}
             for block in mm.memory.blocks(source):
@@ -103,7 +106,6 @@ def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: s
                 mean = keys.mean(axis=1).reshape(-1)
                 cosines[block.id] = float(asked @ mean / np.linalg.norm(asked) / np.linalg.norm(mean))
             best = max(cosines, key=cosines.__getitem__)
-            where = everlong.Where(source=source)
             (found,) = mm.generate(question, max_new_tokens=1, remember=False, where=where).recalled
             assert len(cosines) == 6
             assert (found.block_id, found.found_by) == (best, (part,))
