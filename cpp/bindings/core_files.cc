@@ -29,7 +29,8 @@ Result<FilePath> FileIn(const std::filesystem::path& folder, const std::string& 
   return opened / name;
 }
 
-py::bytes ReadFile(const std::filesystem::path& folder, const std::string& name, int64_t most, bool may_have_other_names) {
+py::bytes ReadFile(const std::filesystem::path& folder, const std::string& name, int64_t most,
+                   bool may_have_other_names) {
   const auto bytes = ValueOrRaise(Unlocked([&]() -> Result<std::vector<std::byte>> {
     EVERLONG_ASSIGN_OR_RETURN(const FilePath file, FileIn(folder, name));
     return ReadWhole(file, most, may_have_other_names ? Names::kAny : Names::kOne);
