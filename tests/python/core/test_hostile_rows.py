@@ -11,6 +11,14 @@ import everlong._core as core
 from support.small_memory import opened, saved
 
 
+def require_repaired(folder: Path) -> None:
+    """Require that a repair finds damage, leaves none, and keeps both blocks."""
+    assert core.Memory.repair(str(folder)).damage
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+        assert [block.id for block in memory.blocks.infos()] == [1, 2]
+
+
 @pytest.mark.parametrize("key", [("kind", "kind + (1 << 32)"), ("kind", "'a text'"), ("kind", "kind + 0.5"),
                                  ("page", "page + (1 << 32)"), ("page", "-1"), ("page", "x'00'")])  # fmt: skip
 def test_a_repair_takes_a_row_whose_key_no_record_has(tmp_path: Path, key: tuple[str, str]) -> None:
@@ -22,10 +30,7 @@ def test_a_repair_takes_a_row_whose_key_no_record_has(tmp_path: Path, key: tuple
     with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
         catalog.execute(f"insert into pages select {copied} from pages where block = 1")
         catalog.commit()
-    assert core.Memory.repair(str(folder)).damage
-    with opened(folder) as memory:
-        assert memory.upkeep.verify(False).damage == []
-        assert [block.id for block in memory.blocks.infos()] == [1, 2]
+    require_repaired(folder)
 
 
 @pytest.mark.parametrize("kind", ["kind + (1 << 32)", "'a text'", "kind + 0.5", "-kind"])
@@ -36,10 +41,7 @@ def test_a_repair_leaves_no_tensors_without_their_rows(tmp_path: Path, kind: str
     with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
         catalog.execute(f"update tensors set kind = {kind} where name = 'one'")
         catalog.commit()
-    assert core.Memory.repair(str(folder)).damage
-    with opened(folder) as memory:
-        assert memory.upkeep.verify(False).damage == []
-        assert [block.id for block in memory.blocks.infos()] == [1, 2]
+    require_repaired(folder)
 
 
 @pytest.mark.parametrize("positions", [(7, 9), (1, 2), (-5, -4), ((1 << 63) - 2, (1 << 63) - 1), ("a", "b")])
