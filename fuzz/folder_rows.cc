@@ -257,8 +257,9 @@ void RightRecord(PlainCatalog& catalog, const std::filesystem::path& folder, con
   std::optional<std::string> bytes = OwnBytes(file);
   constexpr int64_t kMost = 1 << 20;
   if (!bytes || place.parts < 1 || place.parts > 64 || place.part_bytes < 0 || place.part_bytes > kMost) return;
+  if (place.offset < 0 || place.offset > kMost) return;
   const int64_t begin = place.offset + store::RecordHeaderBytes(place.parts);
-  if (place.offset < 0 || place.offset > kMost || begin + place.parts * place.part_bytes > std::ssize(*bytes)) return;
+  if (begin + place.parts * place.part_bytes > std::ssize(*bytes)) return;
   const auto payload = std::as_bytes(std::span(*bytes))
                            .subspan(static_cast<size_t>(begin), static_cast<size_t>(place.parts * place.part_bytes));
   store::RecordHeader header{

@@ -1,8 +1,10 @@
 // Files in a folder that came from anybody, for what is read and written outside of a memory: packs.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,7 +21,7 @@ namespace everlong::bindings {
 namespace {
 
 // Return a file of an opened folder, and of none below or above it.
-Result<FilePath> FileIn(const std::string& folder, const std::string& name) {
+Result<FilePath> FileIn(const std::filesystem::path& folder, const std::string& name) {
   if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
     return InvalidArgumentError("name of a file is \"" + name + "\", expected one that lies in the folder itself");
   }
@@ -27,7 +29,8 @@ Result<FilePath> FileIn(const std::string& folder, const std::string& name) {
   return opened / name;
 }
 
-py::bytes ReadFile(const std::string& folder, const std::string& name, int64_t most, bool may_have_other_names) {
+py::bytes ReadFile(const std::filesystem::path& folder, const std::string& name, int64_t most,
+                   bool may_have_other_names) {
   const auto bytes = ValueOrRaise(Unlocked([&]() -> Result<std::vector<std::byte>> {
     EVERLONG_ASSIGN_OR_RETURN(const FilePath file, FileIn(folder, name));
     return ReadWhole(file, most, may_have_other_names ? Names::kAny : Names::kOne);
@@ -35,13 +38,13 @@ py::bytes ReadFile(const std::string& folder, const std::string& name, int64_t m
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-bool HasFile(const std::string& folder, const std::string& name) {
+bool HasFile(const std::filesystem::path& folder, const std::string& name) {
   const Result<FilePath> file = FileIn(folder, name);
   if (file.status().code() == StatusCode::kInvalidArgument) Raise(file.status());
   return file.ok() && Exists(*file);
 }
 
-void ReplaceFileIn(const std::string& folder, const std::string& name, const py::bytes& data) {
+void ReplaceFileIn(const std::filesystem::path& folder, const std::string& name, const py::bytes& data) {
   const std::string_view text = data;
   RaiseIfError(Unlocked([&]() -> Status {
     EVERLONG_ASSIGN_OR_RETURN(const FilePath file, FileIn(folder, name));

@@ -84,7 +84,8 @@ std::unique_ptr<ListsHandle> Dnii(int32_t dimension, const std::string& metric, 
 }
 
 template <class Handle, class Index>
-std::unique_ptr<Handle> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file), const std::filesystem::path& file) {
+std::unique_ptr<Handle> Loaded(Result<std::unique_ptr<Index>> (*load)(const FilePath& file),
+                               const std::filesystem::path& file) {
   return std::make_unique<Handle>(ValueOrRaise(Unlocked([&] { return load(file); })));
 }
 
@@ -160,7 +161,8 @@ Thread-safe as every VectorIndex. set_router and set_terms count as writers.)")
       .def(py::init(&Dnii), py::arg("dimension"), py::arg("metric"), py::arg("list_vectors"), py::arg("probes"),
            py::arg("rescored"), py::arg("exact_below"))
       .def_static(
-          "load", [](const std::filesystem::path& file) { return Loaded<ListsHandle>(index::LoadNeuralInvertedIndex, file); },
+          "load",
+          [](const std::filesystem::path& file) { return Loaded<ListsHandle>(index::LoadNeuralInvertedIndex, file); },
           py::arg("file"))
       .def("probe", &Probe, py::arg("queries"), py::arg("k"), py::arg("allowed"), py::arg("probes"), py::arg("terms"))
       .def(
@@ -213,10 +215,12 @@ Thread-safe: searches run beside each other and beside one writer. add and remov
       .def_static("hnsw", &Hnsw, py::arg("dimension"), py::arg("metric"), py::arg("links"), py::arg("ef_construction"),
                   py::arg("ef"), py::arg("exact_below"))
       .def_static(
-          "load_flat", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadFlatIndex, file); },
+          "load_flat",
+          [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadFlatIndex, file); },
           py::arg("file"))
       .def_static(
-          "load_hnsw", [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadHnswIndex, file); },
+          "load_hnsw",
+          [](const std::filesystem::path& file) { return Loaded<IndexHandle>(index::LoadHnswIndex, file); },
           py::arg("file"))
       .def(
           "add",

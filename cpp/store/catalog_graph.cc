@@ -28,10 +28,12 @@ constexpr std::string_view kHasNode = "SELECT 1 FROM nodes WHERE id = ?";
 constexpr std::string_view kHasBlock = "SELECT 1 FROM blocks WHERE id = ? AND state = 0";
 constexpr std::string_view kDeleteNode = "DELETE FROM nodes WHERE id = ?";
 constexpr std::string_view kSelectEdges =
-    "SELECT source, target, kind, weight, time, crc FROM edges ORDER BY source, target, kind";
+    "SELECT source, target, kind, weight, time, crc FROM edges WHERE " EVERLONG_HAS_EDGE_KEY
+    " ORDER BY source, target, kind";
+constexpr std::string_view kCountEdgesWithoutKey = "SELECT count(*) FROM edges WHERE NOT " EVERLONG_HAS_EDGE_KEY;
 constexpr std::string_view kSelectEdgesOf =
-    "SELECT source, target, kind, weight, time, crc FROM edges WHERE source = ? OR target = ? "
-    "ORDER BY source, target, kind";
+    "SELECT source, target, kind, weight, time, crc FROM edges WHERE (source = ? OR target = ?) "
+    "AND " EVERLONG_HAS_EDGE_KEY " ORDER BY source, target, kind";
 constexpr std::string_view kPutEdge =
     "INSERT OR REPLACE INTO edges (source, target, kind, weight, time, crc) VALUES (?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kDeleteEdge = "DELETE FROM edges WHERE source = ? AND target = ? AND kind = ?";
@@ -192,6 +194,8 @@ Result<Graph> CatalogGraph::ReadAll(std::vector<Damage>* damage, GraphChange* lo
     lost->drop_edges.push_back({edge.from, edge.to, edge.kind});
     return OkStatus();
   }));
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t loose, SelectNumber(database, kCountEdgesWithoutKey));
+  if (loose > 0) EVERLONG_RETURN_IF_ERROR(complain(std::to_string(loose) + " rows of edges have a key of none"));
   return graph;
 }
 

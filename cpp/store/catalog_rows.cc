@@ -50,11 +50,12 @@ const char* BlockRow::Problem(const Query& query) const {
   // In this order: nothing overflows.
   const bool spans = span.begin >= 0 && span.end >= span.begin && query.Int64(13) % 4 == 0 &&
                      span.end - span.begin == query.Int64(13) / 4;
+  if (!spans) return "numbers that no block has";
   const bool counts = query.Int64(5) >= 0 && query.Int64(5) <= span.size() && query.Int64(7) >= 0 &&
                       query.Int64(7) <= span.size() && info.payload_bytes >= 0;
   const bool known = info.id >= 1 && info.id <= kLargestBlockId && (state == kLive || state == kForgotten) &&
                      std::isfinite(info.created_at);
-  return spans && counts && known ? nullptr : "numbers that no block has";
+  return counts && known ? nullptr : "numbers that no block has";
 }
 
 uint32_t BlockRow::Checksum() const {

@@ -57,11 +57,14 @@ struct BlockRow {
 Result<std::optional<BlockRow>> FindBlock(Database& database, int64_t id);
 Result<BlockRow> LiveBlock(Database& database, int64_t id);
 
-// In SQL, whether a row of `pages` has the key of a record. Another key, 2^32 more or a text, would be read as a
-// record's, and neither found nor removed by it.
-#define EVERLONG_HAS_PAGE_KEY                                                                                    \
-  "(typeof(kind) = 'integer' AND kind BETWEEN 0 AND 4294967295 AND typeof(page) = 'integer' AND page BETWEEN 0 " \
-  "AND 2147483647)"
+// In SQL, whether a row has a kind of record; whether a row of `pages` has the key of one. Another, 2^32 more or a
+// text, would be read as a record's, and neither found nor removed by it.
+#define EVERLONG_HAS_KIND "(typeof(kind) = 'integer' AND kind BETWEEN 0 AND 4294967295)"
+#define EVERLONG_HAS_PAGE_KEY "(" EVERLONG_HAS_KIND " AND typeof(page) = 'integer' AND page BETWEEN 0 AND 2147483647)"
+// The same for a row of `edges` and its key.
+#define EVERLONG_HAS_EDGE_KEY                                                                                       \
+  "(typeof(source) = 'integer' AND typeof(target) = 'integer' AND typeof(kind) = 'integer' AND kind BETWEEN 0 AND " \
+  "2147483647)"
 // The records of a block. A row has what PageOf takes, and kind and page.
 inline constexpr std::string_view kSelectPages =
     "SELECT segment, record_offset, record_bytes, part_bytes, part_crcs, crc, kind, page FROM pages "

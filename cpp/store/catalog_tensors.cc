@@ -18,7 +18,7 @@ constexpr std::string_view kInsertTensor =
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kSelectTensors =
     "SELECT name, kind, dtype, shape, data_offset, data_bytes, data_crc, record_tensors, crc FROM tensors "
-    "WHERE block = ? ORDER BY name";
+    "WHERE block = ? AND " EVERLONG_HAS_KIND " ORDER BY name";
 constexpr std::string_view kSumTensorBytes =
     "SELECT name, sum(data_bytes) FROM tensors WHERE block IN (SELECT id FROM blocks WHERE state = 0) GROUP BY name";
 

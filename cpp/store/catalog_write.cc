@@ -91,9 +91,12 @@ Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
   for (const std::string& tag : tags) {
-    if (std::ranges::find(row.info.tags, tag) != row.info.tags.end()) continue;
-    EVERLONG_RETURN_IF_ERROR(turn.database.Run(kInsertTag, id, row.info.tags.size(), tag));
-    row.info.tags.push_back(tag);
+    if (std::ranges::find(row.info.tags, tag) == row.info.tags.end()) row.info.tags.push_back(tag);
+  }
+  // All of them anew: those that are there may have any positions, and the new ones must come behind them.
+  EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTags, id));
+  for (size_t position = 0; position < row.info.tags.size(); ++position) {
+    EVERLONG_RETURN_IF_ERROR(turn.database.Run(kInsertTag, id, position, row.info.tags[position]));
   }
   EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
   return turn.transaction->Commit();
@@ -117,12 +120,14 @@ Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) 
 Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> records, const GraphChange& lost) {
   // Rows that belong to nothing that is there.
   constexpr std::array kSweeps = {
+      "DELETE FROM blocks WHERE id = 0",  // it names no block in `ids`
       "DELETE FROM pages WHERE block NOT IN (SELECT id FROM blocks) OR NOT " EVERLONG_HAS_PAGE_KEY,
       "DELETE FROM tags WHERE block NOT IN (SELECT id FROM blocks)",
       "DELETE FROM tensors WHERE NOT EXISTS "
       "(SELECT 1 FROM pages WHERE pages.block = tensors.block AND pages.kind = tensors.kind)",
       "DELETE FROM nodes WHERE kind = 1 AND id NOT IN (SELECT id FROM blocks WHERE state = 0)",
-      "DELETE FROM edges WHERE source NOT IN (SELECT id FROM nodes) OR target NOT IN (SELECT id FROM nodes)"};
+      "DELETE FROM edges WHERE source NOT IN (SELECT id FROM nodes) OR target NOT IN (SELECT id FROM nodes) OR "
+      "NOT " EVERLONG_HAS_EDGE_KEY};
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids));
   for (const RecordRow& record : records) {

@@ -111,7 +111,11 @@ def test_costs_are_measured_where_they_arise(finished: tuple[Path, dict[str, Any
     assert cost["silent"]["prefilled"] == cost["knowing"]["prefilled"] == 0
     question = sum(len(asked["question"]) for asked in report["questions"]) / len(report["questions"])
     # The lexical index reads no queries, and a byte tokenizer has no chat template: the question alone, once.
-    assert cost["window"]["prefilled"] == cost["everlong"]["prefilled"] == pytest.approx(question, abs=0.06)
+    assert cost["window"]["prefilled"] == pytest.approx(question, abs=0.06)
+    # Where a question names its sources, others' sinks are hidden: tokens that say nothing are computed in their slots.
+    filtered = sum(asked["task"] == "dialogue_session" for asked in report["questions"]) / len(report["questions"])
+    in_place_of_sinks = filtered * MEMORY.frame.sink_tokens
+    assert cost["everlong"]["prefilled"] == pytest.approx(question + in_place_of_sinks, abs=0.06)
     assert cost["bm25:passages=1"]["prefilled"] > question + 100
     assert cost["gold"]["prefilled"] > question + 100
     assert cost["everlong"]["context"] <= MEMORY.frame.recalled_tokens

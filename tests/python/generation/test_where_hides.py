@@ -150,7 +150,7 @@ def check(kind: str, rope: str, changes: dict[str, Any], steps: list[dict[str, A
         # The first layer's values are the same wherever a token stands.
         assert not seen.attended & (hidden - seen.written)
         for one in (*answer.recalled, *found):
-            assert any(own.begin <= one.span[0] and one.span[1] <= own.end for own in passing)
+            assert all(any(own.begin <= token < own.end for own in passing) for token in range(*one.span))
         assert all(any(quote in own.text for own in passing) for quote in answer.quoted)
         # Everything is there again.
         assert mm.generate(question, max_new_tokens=8, remember=False) == before
