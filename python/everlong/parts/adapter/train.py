@@ -174,7 +174,7 @@ class AdapterTrainer:
 
         def pages(action: _core.Recall) -> Offers:
             found = mm.searcher.find(prompt, tapped=tapped)
-            quoted.extend(mm.searcher.quotes(found, tapped))
+            quoted.extend(mm.searcher.quotes(found))
             return self._with_the_right_one(found, example, count, drawn)
 
         with frame.branch(traced=False):
