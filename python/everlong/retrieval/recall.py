@@ -59,9 +59,8 @@ class Recall:
     confidence: float | None = None
     origin: str = ""  # where it was read from, usually a file's path
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
-    told: datetime.datetime | None = (
-        None  # UTC; when its events happened, as `read` was told, else when it was archived
-    )
+    # UTC; when its events happened, as `read` was told, else when it was archived. It says nothing of what came back.
+    told: datetime.datetime | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
