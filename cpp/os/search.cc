@@ -32,7 +32,7 @@ Status CheckRequest(const SearchRequest& request) {
   if (request.kinds.empty()) return InvalidArgumentError("kinds: none, expected at least one");
   EVERLONG_RETURN_IF_ERROR(AtLeast("max_groups", request.max_groups, 1));
   EVERLONG_RETURN_IF_ERROR(AtLeast("neighbours", request.neighbours, 0));
-  EVERLONG_RETURN_IF_ERROR(AtLeast("token_budget", request.token_budget, 1));
+  EVERLONG_RETURN_IF_ERROR(AtLeast("token_budget", request.token_budget, 0));
   for (const AddedScore& added : request.added) {
     if (!std::isfinite(added.score)) return InvalidArgumentError("added: a score is not finite");
   }

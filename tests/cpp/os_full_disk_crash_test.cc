@@ -113,9 +113,13 @@ TEST(OsFullDiskCrash, WhatStaysIsWholeWhereverItDies) {
     for (const store::BlockInfo& info : infos) left.push_back(info.id);
     ASSERT_GE(std::ssize(left), kStays);
     for (int64_t id = 1; id <= kStays; ++id) EXPECT_EQ(left[static_cast<size_t>(id - 1)], id);
-    if (told.contains('f')) EXPECT_EQ(std::ssize(left), kStays);
+    if (told.contains('f')) {
+      EXPECT_EQ(std::ssize(left), kStays);
+    }
     left.erase(left.begin(), left.begin() + kStays);
-    if (!left.empty()) EXPECT_TRUE(memory->blocks().Forget(left).ok());
+    if (!left.empty()) {
+      EXPECT_TRUE(memory->blocks().Forget(left).ok());
+    }
     EXPECT_TRUE(memory->upkeep().Compact().ok());
     EXPECT_EQ(memory->upkeep().Stats().value().dead_bytes, 0);
     EXPECT_TRUE(std::filesystem::exists(folder / "reserve"));

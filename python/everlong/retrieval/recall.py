@@ -78,6 +78,8 @@ class Found:
     @property
     def confidence(self) -> float | None:
         """How likely one of the offers holds the answer, 0..1; None where no part was asked that can tell."""
+        if self.blocks and not self.offers:
+            return None
         sure = [offer.confidence for offer in self.offers]
         told = [one for one in sure if one is not None]
         return min(1.0, sum(told)) if len(told) == len(sure) else None

@@ -255,6 +255,20 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
         torch.testing.assert_close(is_now, was, atol=1e-5, rtol=1e-5)
 
 
+def test_details_may_take_the_whole_recalled_zone() -> None:
+    """There is no room for pages then, and none come back."""
+    config = DETAILED.changed(answer={"recall_mode": "both"}, frame={"recalled_tokens": 2 * (N + BRACKET_TOKENS)})
+    with everlong.MemoryModel(
+        tiny_model(), byte_tokenizer(), config=config.with_part(Writer(tokens=N, blocks=2))
+    ) as mm:
+        mm.read(TEXT)
+        answer = ask(mm)
+        assert answer.recalled
+        assert all(one.as_details for one in answer.recalled)
+        assert answer.confidence is None  # no index looked for a page that holds the answer
+        assert mm.recall(f"what stands at {MARK}")
+
+
 def test_details_of_older_blocks_are_made_in_the_background(tmp_path: Path) -> None:
     """As they would have been while reading: nothing but the ids is in them. Another N is another writer."""
     plain = SMALL.changed(search={"index": ("lexical",)})
