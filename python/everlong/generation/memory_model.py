@@ -25,6 +25,7 @@ from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
+from everlong.generation.survey import Surveying
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
 from everlong.models.tokenizer_at_work import TokenizerAtWork
@@ -83,6 +84,7 @@ class MemoryModel:
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
+        self._surveying = Surveying(self.frame, self.searcher, self._answering, tokenizer)
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
         self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
@@ -308,6 +310,35 @@ class MemoryModel:
             require_asking(one, generation, max_new_tokens)
         prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
         return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
+
+    @one_at_a_time
+    def survey(
+        self,
+        /,
+        question: str,
+        max_new_tokens: int | None = None,
+        *,
+        system: str | None = None,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+        note_tokens: int | None = None,
+        progress: Progress = False,
+        **generation: Any,
+    ) -> Answer:
+        """Answer a question over everything: how many, all of which, the most frequent. Nothing is remembered.
+
+        Every line of the text that passes `where` is looked at, in words. Lines that have most of what the question
+        names are noted, and lines that those lead to, up to `note_tokens` in all (None: the recalled zone's). The
+        answer is made from these notes alone. To a question that counts, the most frequent words are told with their
+        counts. `quoted` has the notes, and `recalled` cites them. `progress` is as for `read`. Other arguments and
+        errors are as for `generate`.
+        """
+        require_asking(where, generation, max_new_tokens)
+        if note_tokens is not None and note_tokens < 1:
+            raise ValueError(f"note_tokens is {note_tokens}, expected 1 or more")
+        prompt = self._answering.prompt(asked_of(question, None, system), chat, chat_template_kwargs)
+        return self._surveying.answer(question, prompt, max_new_tokens, where, note_tokens, progress, generation)
 
     def decode(
         self,

@@ -41,6 +41,11 @@ class Citing:
             cited.append(self._recall(block, span, span, 0.0, (found_by,), block_id=block, as_details=as_details))
         return tuple(cited)
 
+    def line(self, stream: int, span: tuple[int, int], score: float, found_by: str) -> Recall:
+        """Return tokens of a stream that were found by themselves."""
+        block = self._core.blocks.pages_of(stream, span[0], span[0] + 1)[0].block
+        return self._recall(block, span, span, score, (found_by,), block_id=block)
+
     def _pages_of(self, one: Offer) -> Recall:
         return self._recall(
             one.page.block,

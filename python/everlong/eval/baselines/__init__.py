@@ -10,7 +10,7 @@ from everlong.eval.baselines.base import Baseline, CannotAskError, MissingPackag
 from everlong.eval.baselines.bm25 import Bm25
 from everlong.eval.baselines.full import FullAttention
 from everlong.eval.baselines.gold import Gold
-from everlong.eval.baselines.memory import Everlong, Heads, Lexical, MeanPool
+from everlong.eval.baselines.memory import Everlong, Heads, Lexical, MeanPool, Survey
 from everlong.eval.baselines.minilm import MiniLm
 from everlong.eval.baselines.pages import RandomPages, RecentPages
 from everlong.eval.baselines.window import Window
@@ -30,6 +30,7 @@ BASELINES: dict[str, type[Baseline]] = {
     kind.name: kind
     for kind in (
         Everlong,
+        Survey,
         Heads,
         Lexical,
         MeanPool,

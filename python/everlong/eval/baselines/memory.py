@@ -79,6 +79,23 @@ class Everlong(_Recalling):
 
 
 @dataclasses.dataclass
+class Survey(_Recalling):
+    """`MemoryModel.survey`: answers from notes of all text, without a search."""
+
+    name: ClassVar[str] = "survey"
+    note_tokens: int | None = None
+
+    def changes(self) -> dict[str, Any]:
+        return {}
+
+    def answer(self, asked: Asked) -> Reply:
+        question, mm = asked.question, self._reading.mm
+        generation = generation_of(question, mm.tokenizer)
+        answer = mm.survey(question.text, where=where_of(question), note_tokens=self.note_tokens, **generation)
+        return Reply(answer.text, tuple(recall.span for recall in answer.recalled))
+
+
+@dataclasses.dataclass
 class Heads(_Recalling):
     """Retrieval heads alone."""
 

@@ -1,0 +1,204 @@
+"""The lines of all text that tell of a question, and how often words occur: what a survey answers from.
+
+A search brings back the few pages that are most alike. Questions over everything (how many, all of which, the most
+frequent, the latest) need every place. So each line of the text is looked at, in words alone. A line is noted where it
+has most of what the question names. Then lines are noted that have a name or number of a noted line, and so on: what is
+told in steps, such as "A is B" and "B is C", comes together.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
+from everlong.memory.where import Where
+from everlong.text.encoding import characters_said, decode_text
+from everlong.text.sentences import sentences
+
+_NEAR = 0.6  # of the best line's share of the question
+_SPECIFIC = 3.0  # what a number, a name or quoted words of the question count beside other words
+_HOPS = 8  # times that lines are noted for what noted lines name
+_RARE = 8  # a name that more lines have leads to no further lines
+_RUN = 8192  # tokens that are looked at together
+
+# Letters of scripts without spaces are words of their own.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
+_NAME = re.compile(r"\b[^\W\d_a-z]{2,}\b|(?<=[\w,;:] )[^\W\d_a-z]\w+")  # in capitals, or with one behind a word
+_QUOTED = re.compile(r"[\"\u201c\u201e\u00ab]([^\"\u201c\u201d\u00bb]+)[\"\u201d\u201c\u00bb]")
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """A line of a stream that tells of the question."""
+
+    stream: int
+    begin: int  # tokens [begin, end)
+    end: int
+    text: str
+    share: float  # of the question's words, each by its weight; 0 for a line that a noted one led to
+
+
+@dataclasses.dataclass(frozen=True)
+class Notes:
+    """What was noted, in the text's order."""
+
+    lines: tuple[Note, ...]
+    counts: tuple[tuple[str, int], ...]  # words of all lines that were looked at, the most frequent first
+    tokens: int  # that were looked at
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """Pages of one source that follow each other."""
+
+    stream: int
+    begin: int
+    ids: list[int]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    run: int
+    first: int  # characters of the run's text
+    last: int
+    words: frozenset[str]
+
+
+def take_notes(
+    core: _core.Memory,
+    tokenizer: Any,
+    question: str,
+    where: Where,
+    stream: int,
+    most_tokens: int,
+    looked_at: Callable[[int, int], None] = lambda tokens, total: None,
+) -> Notes:
+    """Look at each line of the stream that passes `where`, and note at most so many tokens of lines.
+
+    `looked_at` is called with the tokens looked at since the last call, and those in all.
+    """
+    runs: list[_Run] = []
+    lines: list[_Line] = []
+    counts: collections.Counter[str] = collections.Counter()
+    for run in _runs(core, tokenizer, where, stream, looked_at):
+        for first, last in sentences(run.text):
+            words = words_in(run.text[first:last])
+            counts.update(words)
+            lines.append(_Line(len(runs), first, last, frozenset(words)))
+        runs.append(run)
+    said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
+    noted, left = [], most_tokens
+    for at, share in _ranked(question, lines, runs):
+        note = _note(runs[lines[at].run], lines[at], share, said(lines[at].run))
+        if note.end - note.begin > left:
+            break
+        left -= note.end - note.begin
+        noted.append(note)
+    noted.sort(key=lambda note: note.begin)
+    return Notes(tuple(noted), tuple(counts.most_common()), sum(len(run.ids) for run in runs))
+
+
+def words_in(text: str) -> list[str]:
+    """Return a text's words, in lower case, in their order."""
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _runs(
+    core: _core.Memory, tokenizer: Any, where: Where, stream: int, looked_at: Callable[[int, int], None]
+) -> Iterator[_Run]:
+    """Yield the text, oldest first. What is forgotten meanwhile is left out."""
+    pages = core.search.recent_pages(stream, core.blocks.stream_end(stream), (1 << 31) - 1, **where.core())
+    total = sum(page.end - page.begin for page in pages)
+    for together in _neighbours(core, pages):
+        begin, end = together[0].begin, together[-1].end
+        try:
+            ids = core.blocks.token_ids(stream, begin, end).tolist()
+        except MemoryNotFoundError:
+            continue
+        yield _Run(stream, begin, ids, decode_text(tokenizer, ids))
+        looked_at(len(ids), total)
+
+
+def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[list[_core.PageRef]]:
+    """Yield pages that follow each other in a source, up to some tokens at a time. They begin with a block."""
+    together: list[_core.PageRef] = []
+    source = ""
+    for page in sorted(pages, key=lambda page: page.begin):
+        new = not together or page.block != together[-1].block
+        try:
+            of_page = core.blocks.info(page.block).source if new else source
+        except MemoryNotFoundError:
+            continue
+        if together and new:
+            full = page.end - together[0].begin > _RUN
+            if full or page.begin != together[-1].end or of_page != source:
+                yield together
+                together = []
+        together.append(page)
+        source = of_page
+    if together:
+        yield together
+
+
+def _ranked(question: str, lines: Sequence[_Line], runs: Sequence[_Run]) -> list[tuple[int, float]]:
+    """Return lines that tell of the question, best first, then those that they lead to, each with its share."""
+    having: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
+    for at, line in enumerate(lines):
+        for word in line.words:
+            having[word].append(at)
+    weights = _weights(question, having, len(lines))
+    whole = sum(weights.values())
+    shares: collections.defaultdict[int, float] = collections.defaultdict(float)
+    for word, weight in weights.items():
+        for at in having[word]:
+            shares[at] += weight / whole
+    best = max(shares.values(), default=0.0)
+    found = [(at, share) for at, share in shares.items() if share >= _NEAR * best]
+    found.sort(key=lambda one: (-one[1], one[0]))
+    there = {at for at, _ in found}
+    asked = {word.casefold() for word in _named(question)} | set(words_in(question))
+    newest = [at for at, _ in found]
+    for _ in range(_HOPS):
+        names = {word for at in newest for name in _named(_text(lines[at], runs)) for word in words_in(name)} - asked
+        asked |= names
+        newest = sorted({at for name in names if len(having[name]) <= _RARE for at in having[name]} - there)
+        there.update(newest)
+        found += [(at, 0.0) for at in newest]
+    return found
+
+
+def _weights(question: str, having: dict[str, list[int]], lines: int) -> dict[str, float]:
+    """Return what each word of the question counts: more where fewer lines have it, nothing where all or none do."""
+    special = {word for name in _named(question) for word in words_in(name)}
+    return {
+        word: (_SPECIFIC if word in special else 1.0) * math.log(lines / len(having[word]))
+        for word in set(words_in(question))
+        if word in having and len(having[word]) < lines
+    }
+
+
+def _named(text: str) -> Iterable[str]:
+    """Return the numbers, names and quoted words of a text."""
+    return (*_NUMBER.findall(text), *_NAME.findall(text), *_QUOTED.findall(text))
+
+
+def _text(line: _Line, runs: Sequence[_Run]) -> str:
+    return runs[line.run].text[line.first : line.last]
+
+
+def _note(run: _Run, line: _Line, share: float, said: Callable[[int], int]) -> Note:
+    """Return a line with its tokens. They begin with the one that says its first character."""
+    places = range(len(run.ids) + 1)
+    begin = run.begin + max(0, bisect.bisect_right(places, line.first, key=said) - 1)
+    end = run.begin + bisect.bisect_left(places, line.last, key=said)
+    return Note(run.stream, begin, end, run.text[line.first : line.last], share)
