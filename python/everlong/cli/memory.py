@@ -152,6 +152,14 @@ def ask(
     no_recall: Annotated[
         bool, typer.Option("--no-recall", help="Answer from the window alone: the newest text.")
     ] = False,
+    survey: Annotated[
+        bool,
+        typer.Option(
+            "--survey",
+            help="Look at every line of the text, and answer from those that tell of the question: for how many, "
+            "all of which, the most frequent. Nothing is remembered.",
+        ),
+    ] = False,
     within: Within,
     loading: Configured,
     chat_template_kwargs: ChatTemplateKwargs = "",
@@ -167,6 +175,8 @@ def ask(
         raise typer.BadParameter("expected one question, or a file of them: --questions FILE")
     if questions is not None and remember:
         raise typer.BadParameter("--remember is for one question; those of --questions are not remembered")
+    if survey and (questions is not None or remember or no_recall):
+        raise typer.BadParameter("--survey is for one question, without --remember and --no-recall")
     if questions is not None:
         require_there(questions, folder=False)
     listed = questions_in(questions) if questions is not None else []
@@ -180,13 +190,17 @@ def ask(
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
         _attached(loading, named, opened) as mm,
     ):
-        how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
+        how: dict[str, Any] = {"chat_template_kwargs": variables, "system": system}
         if question is None:
             with working(f"answering {len(listed)} questions", enabled=True):
-                ask_all(mm, listed, where, print_json_line, max_new_tokens, **how)
+                ask_all(mm, listed, where, print_json_line, max_new_tokens, recall=not no_recall, **how)
             return
-        with working("searching and answering", enabled=not as_json):
-            answer = mm.generate(question, max_new_tokens, remember=remember is not False, where=where, **how)
+        if survey:
+            answer = mm.survey(question, max_new_tokens, where=where, progress=not as_json, **how)
+        else:
+            how |= {"recall": not no_recall, "remember": remember is not False}
+            with working("searching and answering", enabled=not as_json):
+                answer = mm.generate(question, max_new_tokens, where=where, **how)
         evicted = mm.frame.os.evicted
         unfinished, notes = unfinished_of(opened), unfinished_notes(opened, memory)
     if as_json:
@@ -196,7 +210,9 @@ def ask(
     told = [citation(recall) for recall in answer.recalled]
     if answer.unsure:
         told.append(doubt(answer.confidence))
-    if not answer.recalled and not no_recall:
+    if not answer.recalled and survey:
+        told.append("[no line was noted: none has what the question names]")
+    elif not answer.recalled and not no_recall:
         why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
         told.append(f"[nothing came back: {why}]")
     for note in told + notes:

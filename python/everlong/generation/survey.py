@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from everlong.text.encoding import encode
 from everlong.text.prompt import Prompt
 
 _COUNTED = 20  # words whose counts stand before a question that counts
+_LONGEST = 40  # letters of such a word
 _COUNTS = re.compile(
     r"\b(how (many|often)|(most|least) (common|frequent|often|used)|count|number of times|frequen\w+)\b", re.IGNORECASE
 )
@@ -66,7 +68,9 @@ def _said(notes: Notes, question: str) -> str:
     paragraphs = ["\n".join(" ".join(note.text.split()) for note in notes.lines)] if notes.lines else []
     if _COUNTS.search(question):
         asked = set(words_in(question))
-        counts = [(word, count) for word, count in notes.counts if word not in asked and not word.isdecimal()]
-        most = ", ".join(f"{word} {count}" for word, count in counts[:_COUNTED])
+        words = (
+            one for one in notes.counts if one[0] not in asked and not one[0].isdecimal() and len(one[0]) <= _LONGEST
+        )
+        most = ", ".join(f"{word} {count}" for word, count in itertools.islice(words, _COUNTED))
         paragraphs.append(f"The words that occur most often, with how often: {most}.")
     return "".join(f"{one}\n\n" for one in paragraphs)

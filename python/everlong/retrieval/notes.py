@@ -178,12 +178,12 @@ def _ranked(question: str, lines: Sequence[_Line], runs: Sequence[_Run]) -> list
 
 
 def _weights(question: str, having: dict[str, list[int]], lines: int) -> dict[str, float]:
-    """Return what each word of the question counts: more where fewer lines have it, nothing where all or none do."""
+    """Return what each word of the question that any line has counts: more where fewer lines have it."""
     special = {word for name in _named(question) for word in words_in(name)}
     return {
-        word: (_SPECIFIC if word in special else 1.0) * math.log(lines / len(having[word]))
+        word: (_SPECIFIC if word in special else 1.0) * math.log1p(lines / len(having[word]))
         for word in set(words_in(question))
-        if word in having and len(having[word]) < lines
+        if word in having
     }
 
 
@@ -199,6 +199,6 @@ def _text(line: _Line, runs: Sequence[_Run]) -> str:
 def _note(run: _Run, line: _Line, share: float, said: Callable[[int], int]) -> Note:
     """Return a line with its tokens. They begin with the one that says its first character."""
     places = range(len(run.ids) + 1)
-    begin = run.begin + max(0, bisect.bisect_right(places, line.first, key=said) - 1)
-    end = run.begin + bisect.bisect_left(places, line.last, key=said)
-    return Note(run.stream, begin, end, run.text[line.first : line.last], share)
+    first, last = (bisect.bisect_left(places, at, key=said) for at in (line.first, line.last))
+    begin = run.begin + first - (said(first) > line.first)
+    return Note(run.stream, begin, run.begin + last, run.text[line.first : line.last], share)
