@@ -1,8 +1,9 @@
-"""Notes of a survey: which lines are noted, where they stand, and how often words occur. The reference reads the text."""
+"""Notes of a survey: which lines are noted, where they stand, and how often words occur."""
 
 from __future__ import annotations
 
 import collections
+import itertools
 import random
 import re
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def notes_of(texts: Iterable[tuple[str, str]], question: str, where: Where = EVE
 
 @given(order=st.permutations(range(len(NAMES))), hops=st.integers(1, len(NAMES) - 1))
 def test_a_chain_of_names_is_noted_wherever_its_links_stand(order: list[int], hops: int) -> None:
-    links = [f"VAR {NAMES[0]} = 48213.", *(f"VAR {b} = VAR {a}." for a, b in zip(NAMES, NAMES[1:], strict=False))]
+    links = [f"VAR {NAMES[0]} = 48213.", *(f"VAR {b} = VAR {a}." for a, b in itertools.pairwise(NAMES))]
     links = links[: hops + 1]
     text = "\n\n".join(f"{FILLER} {links[at]} {FILLER}" if at < len(links) else FILLER for at in order)
     notes = notes_of([("book", text)], "Which variables are assigned the value 48213?")
