@@ -17,6 +17,7 @@ MAY_IMPORT: Final = (
     "doctor",
     "errors",
     "eval",
+    "files",
     "frame",
     "generation",
     "memory",

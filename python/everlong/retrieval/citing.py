@@ -10,6 +10,7 @@ import everlong._core as _core
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.memory.origins import told_apart
+from everlong.memory.places import place_in
 from everlong.memory.where import Role
 from everlong.retrieval.recall import Found, Recall
 from everlong.text.encoding import decode_text
@@ -83,6 +84,7 @@ class Citing:
             found_by=found_by,
             role=cast(Role, info.role),
             origin=told_apart(info.tags)[1],
+            place=place_in(info.tags, passage[0] - info.begin, passage[1] - info.begin),
             **said,
         )
 

@@ -57,6 +57,7 @@ class Recall:
     confidence: float | None = None
     origin: str = ""  # where it was read from, usually a file's path
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
+    place: str = ""  # where the passage stands in its file, as "p. 14"; "" for a plain text
 
 
 @dataclasses.dataclass(frozen=True)

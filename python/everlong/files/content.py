@@ -1,0 +1,64 @@
+"""All documents of some bytes, with those of the files within them. It runs in the child process alone."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Iterator
+
+from everlong.files import archive, mail
+from everlong.files.document import Document, UnreadableFileError, line_of
+from everlong.files.kind import HEAD, kind_of
+
+_DEEPEST = 3  # files within files
+
+
+class PassedOverError(UnreadableFileError):
+    """A part of a file that cannot be read: `name`, and the message."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document | PassedOverError]:
+    """Yield what the bytes of a file hold. Raises UnreadableFileError for a file that is no text."""
+    kind = kind_of(data[:HEAD], suffix)
+    if kind == "archive":
+        member = archive.office_reader(data)
+        if member is not None:
+            yield from archive.read_office(data, member)
+            return
+        for name, ending, found in archive.members(data):
+            yield from _within(line_of(name), found, ending, depth)
+        return
+    if kind == "mail":
+        for name, message in mail.messages(data):
+            yield mail.document(name, message)
+            for attached, payload in mail.attachments(message):
+                ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
+                yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
+        return
+    yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+
+
+def _within(
+    name: str, data: bytes | UnreadableFileError, suffix: str, depth: int
+) -> Iterator[Document | PassedOverError]:
+    """Yield what a file within a file holds. What cannot be read is passed over."""
+    try:
+        if isinstance(data, UnreadableFileError):
+            raise data
+        if depth >= _DEEPEST:
+            raise UnreadableFileError(f"lies {_DEEPEST} files deep: what is deeper is not read")
+        for found in documents_in(data, suffix, depth + 1):
+            if isinstance(found, PassedOverError):
+                yield PassedOverError(f"{name}, {found.name}", str(found))
+            else:
+                yield found.within(name)
+    except (MemoryError, ImportError, OSError):
+        raise
+    except UnreadableFileError as error:
+        yield PassedOverError(name, str(error))
+    except Exception as error:  # a library's own, about bytes that it did not expect
+        yield PassedOverError(name, f"cannot be read: {type(error).__name__}: {error}")
