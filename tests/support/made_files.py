@@ -11,7 +11,7 @@ import io
 import json
 import mailbox
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,8 @@ def _html(name: str, said: str) -> tuple[bytes, str, str, int | None]:
 
 def _markdown(name: str, said: str) -> tuple[bytes, str, str, int | None]:
     text = (
-        f"---\ntitle: About {name}\ndate: 2017-03-04\n---\n# First\n{FILLER * 8}\n\n## Second part\n\n{said}. {FILLER * 8}"
-        f"\n\n```\n# no heading\n```\n\n# Third\n{FILLER * 8}\n"
+        f"---\ntitle: About {name}\ndate: 2017-03-04\n---\n# First\n{FILLER * 8}\n\n## Second part\n\n{said}. "
+        f"{FILLER * 8}\n\n```\n# no heading\n```\n\n# Third\n{FILLER * 8}\n"
     )
     return text.encode(), "Second part", "", 2017
 
@@ -217,7 +217,7 @@ def _text(name: str, said: str) -> tuple[bytes, str, str, int | None]:
     return f"{FILLER * 8}{said}. {FILLER * 8}".encode("utf-16"), "", "", None
 
 
-def zip_of(members: dict[str, str | bytes]) -> bytes:
+def zip_of(members: Mapping[str, str | bytes]) -> bytes:
     """A zip of these members."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -227,7 +227,11 @@ def zip_of(members: dict[str, str | bytes]) -> bytes:
 
 
 def _zip(name: str, said: str) -> tuple[bytes, str, str, int | None]:
-    inner = {"deep/report.pdf": _pdf(name, said)[0], "deep/other.txt": FILLER, "deep/picture.png": b"\x89PNG\r\n\0"}
+    inner: dict[str, str | bytes] = {
+        "deep/report.pdf": _pdf(name, said)[0],
+        "deep/other.txt": FILLER,
+        "deep/picture.png": b"\x89PNG\r\n\0",
+    }
     return zip_of(inner), "deep/report.pdf, p. 2", f"About {name}", 2019
 
 

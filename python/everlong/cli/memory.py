@@ -80,7 +80,7 @@ def read(
     found = Readable(files_in(files))  # files without text are reported before a memory is made
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm:
+    with attached(loading, named, memory) as mm:
         how = {"source": source, "tags": tag or (), "happened": when, "again": again}
         read_files(mm, found, as_json=as_json, **how)
 
@@ -103,7 +103,7 @@ def rebuild(
     require_there(old, folder=True)
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm:
+    with attached(loading, named, memory) as mm:
         report = mm.rebuild(old, progress=not as_json)
     if as_json:
         print_json(dataclasses.asdict(report))
@@ -167,7 +167,7 @@ def ask(
     when_stopped(lambda: f"{memory} keeps what it had")
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
-        _attached(loading, named, opened) as mm,
+        attached(loading, named, opened) as mm,
     ):
         how: dict[str, Any] = {"recall": not no_recall, "chat_template_kwargs": variables, "system": system}
         if question is None:
@@ -192,7 +192,7 @@ def ask(
         say("\n" + shown(note), lines=True)
 
 
-def _attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
+def attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
     from everlong.generation.memory_model import MemoryModel
 
     if not loading.settings:
@@ -278,7 +278,7 @@ def chat(
         require_matplotlib()
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
+    with attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
         if timeline is not None:
             last.callback(_draw_timeline, mm, timeline)
         for note in () if as_json else unfinished_notes(mm.memory, memory):

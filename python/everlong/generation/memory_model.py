@@ -26,6 +26,7 @@ from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
+from everlong.generation.sync import KeepsInStep
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
 from everlong.models.tokenizer_at_work import TokenizerAtWork
@@ -42,7 +43,7 @@ from everlong.text.prompt import require_unicode
 Signal = Literal["summarize", "retrieve"]
 
 
-class MemoryModel:
+class MemoryModel(KeepsInStep):
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
     Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed

@@ -68,7 +68,7 @@ class Reader:
         own: tuple[str, ...] = (),
     ) -> ReadReport:
         """Do as `MemoryModel.read`. `own`: further tags of everlong's own for its blocks."""
-        self._require_writable()
+        self.require_writable()
         if isinstance(text, os.PathLike):
             text = file_texts(text)
         given = text if isinstance(text, GivenTexts) else GivenTexts([GivenText(*pieces_of(text))])
@@ -135,7 +135,7 @@ class Reader:
 
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress) -> ReadReport:
         """Do as `MemoryModel.rebuild`."""
-        self._require_writable()
+        self.require_writable()
         started, archived = time.monotonic(), self._frame.archive.blocks
         self._text_is_read()
         with contextlib.ExitStack() as opened:
@@ -162,6 +162,6 @@ class Reader:
                 "goes on where it stopped"
             ) from error
 
-    def _require_writable(self) -> None:
+    def require_writable(self) -> None:
         if self._frame.memory.core.read_only:
             raise ReadOnlyMemoryError("the memory was opened for reading: no text can be read into it")
