@@ -1,0 +1,351 @@
+"""A memory is kept in step with a folder: only what changed is read, and a pass that is killed is gone on with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import everlong
+from everlong.cli.memory import sources
+from everlong.memory.origins import origin_tag
+from everlong.memory.synced import keep_table
+from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
+from support.examples import examples
+from support.processes import killed, tell_and_wait
+
+MODEL = tiny_model()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Texts of some letters are no work to share."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def open_model(memory: Path | None = None) -> everlong.MemoryModel:
+    return everlong.MemoryModel(MODEL, byte_tokenizer(), memory, TINY_MEMORY)
+
+
+def held(mm: everlong.MemoryModel) -> dict[str, str]:
+    """What the memory holds, as text by path."""
+    texts: dict[str, str] = {}
+    for block in mm.memory.blocks():
+        texts[block.origin] = texts.get(block.origin, "") + mm.text(block.id)
+    return texts
+
+
+def there(folder: Path) -> dict[str, str]:
+    """What a folder of plain text holds, read without everlong."""
+    return {str(path): path.read_text() for path in folder.rglob("*") if path.is_file() and path.stat().st_size > 0}
+
+
+def fill(folder: Path, files: int, letters: int = 40) -> None:
+    for number in range(files):
+        path = folder / f"d{number % 7}" / f"n{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(random_text(letters, seed=number + 1))
+
+
+def change(folder: Path, changed: int, gone: int, moved: int) -> int:
+    """Change, remove and move files. Return how many letters the changed ones have."""
+    files = sorted(path for path in folder.rglob("*.txt"))
+    letters = 0
+    for number, path in enumerate(files[:changed]):
+        path.write_text(random_text(20 + number, seed=900 + number))
+        letters += 20 + number
+    for path in files[changed : changed + gone]:
+        path.unlink()
+    (folder / "elsewhere").mkdir()
+    for number, path in enumerate(files[changed + gone : changed + gone + moved]):
+        path.rename(folder / "elsewhere" / (path.name if number % 2 else f"other{number}.txt"))
+    return letters
+
+
+@pytest.mark.slow
+def test_of_a_thousand_files_only_what_changed_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    fill(folder, 1000, letters=12)
+    with open_model(tmp_path / "memory") as mm:
+        first = mm.sync(folder)
+        assert (len(first.new), first.tokens) == (1000, 12_000)
+        assert held(mm) == there(folder)
+        again = mm.sync(folder)
+        assert (again.kept, again.tokens, again.forgotten) == (1000, 0, 0)
+    letters = change(folder, 10, 5, 5)
+    with open_model(tmp_path / "memory") as mm:
+        wanted = mm.sync(folder, dry_run=True)
+        report = mm.sync(folder)
+        assert (report.new, report.changed, report.moved, report.gone) == (
+            (),
+            wanted.changed,
+            wanted.moved,
+            wanted.gone,
+        )
+        assert list(map(len, (report.changed, report.moved, report.gone))) == [10, 5, 5]
+        assert (report.kept, report.tokens, report.forgotten) == (980, letters, 15)
+        assert held(mm) == there(folder)
+
+
+def test_a_dry_run_does_nothing(tmp_path: Path) -> None:
+    fill(tmp_path / "notes", 5)
+    with open_model() as mm:
+        assert len(mm.sync(tmp_path / "notes", dry_run=True).new) == 5
+        assert mm.memory.blocks() == []
+        mm.sync(tmp_path / "notes")
+        change(tmp_path / "notes", 1, 1, 1)
+        before = held(mm)
+        report = mm.sync(tmp_path / "notes", dry_run=True)
+        assert list(map(len, (report.changed, report.moved, report.gone))) == [1, 1, 1]
+        assert (held(mm), report.tokens) == (before, 0)
+
+
+def test_gitignore_and_patterns_choose(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    names = ("a.py", "b.md", "build/c.py", "sub/d.py", "sub/keep.log", "sub/e.log", "f.log", ".git/g", "sub/deep/h.py")
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"text of {name}")
+    (folder / ".gitignore").write_text("*.log\nbuild/\n/sub/deep/\n")
+    (folder / "sub" / ".gitignore").write_text("!keep.log\n")
+
+    def chosen(**how: Any) -> set[str]:
+        with open_model() as mm:
+            return set(mm.sync(folder, dry_run=True, **how).new)
+
+    assert chosen() == {"a.py", "b.md", "sub/d.py", "sub/keep.log"}
+    assert chosen(include="*.py") == {"a.py", "sub/d.py"}
+    assert chosen(include=["*.py", "*.md"], exclude="sub/") == {"a.py", "b.md"}
+    assert chosen(gitignore=False) == set(names) - {".git/g"}
+    with open_model() as mm:
+        mm.sync(folder)
+        assert set(mm.sync(folder, exclude="*.md").gone) == {"b.md"}
+
+
+def test_only_the_folders_own_files_are_read(tmp_path: Path) -> None:
+    """No link leads out of it, a memory within it is none of its files, and what else the memory holds stays."""
+    folder, outside = tmp_path / "notes", tmp_path / "outside"
+    fill(folder, 2)
+    outside.mkdir()
+    (outside / "secret.txt").write_text("a secret")
+    (folder / "link.txt").symlink_to(outside / "secret.txt")
+    (folder / "link").symlink_to(outside, target_is_directory=True)
+    os.mkfifo(folder / "pipe")
+    (folder / "own.txt").write_text("read by hand")
+    with open_model(folder / "memory") as mm:
+        mm.read(folder / "own.txt")
+        mm.read("said by hand", source="hand")
+        assert set(mm.sync(folder).new) == {"d0/n0.txt", "d1/n1.txt", "own.txt"}
+        (folder / "own.txt").unlink()
+        assert mm.sync(folder).gone == ("own.txt",)
+        assert sum(block.source in ("hand", "own") for block in mm.memory.blocks()) == 2
+        assert "secret" not in "".join(held(mm).values())
+
+
+def test_what_cannot_be_looked_at_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be listed, and a file that cannot be opened, are not gone."""
+    folder = tmp_path / "notes"
+    fill(folder, 10)
+    with open_model() as mm:
+        mm.sync(folder)
+        before = held(mm)
+        scandir, opened = os.scandir, Path.open
+        (folder / "d1" / "n1.txt").write_text("changed, but shut")
+
+        def refused(path: Any) -> Any:
+            if str(path).rstrip("/").endswith("d3"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return scandir(path)
+
+        def shut(path: Path, *how: Any, **named: Any) -> Any:
+            if path.name == "n1.txt":
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(path, *how, **named)
+
+        monkeypatch.setattr(os, "scandir", refused)
+        monkeypatch.setattr(Path, "open", shut)
+        report = mm.sync(folder)
+        assert set(report.unreadable) == {"d3", "d1/n1.txt"}
+        assert (report.gone, report.new, report.changed) == ((), (), ())
+        assert held(mm) == before
+        monkeypatch.undo()
+        with pytest.raises(FileNotFoundError):
+            mm.sync(tmp_path / "no such folder")
+        assert held(mm) == before
+        shutil.rmtree(folder / "d3")
+        assert set(mm.sync(folder).gone) == {"d3/n3.txt"}
+
+
+def test_a_file_without_text_is_passed_over_once_and_may_get_some(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.txt").write_text("text of a")
+    (folder / "b.bin").write_bytes(b"\xff\0" * 40)
+    (folder / "empty.txt").write_text("")
+    with open_model() as mm:
+        for report in (mm.sync(folder), mm.sync(folder)):
+            assert set(report.unreadable) == {"b.bin"}
+        assert (report.kept, report.new) == (2, ())
+        (folder / "a.txt").write_bytes(b"\xff\0" * 40)
+        assert (mm.sync(folder).forgotten, held(mm)) == (1, {})
+        (folder / "b.bin").write_text("text of b")
+        assert mm.sync(folder).new == ("b.bin",)
+        assert held(mm) == {str(folder / "b.bin"): "text of b"}
+
+
+def test_the_same_size_and_time_is_not_looked_into_and_a_touched_file_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    fill(folder, 3)
+    old = 1_600_000_000
+    for path in folder.rglob("*.txt"):
+        os.utime(path, (old, old))
+    with open_model() as mm:
+        mm.sync(folder)
+        (folder / "d0" / "n0.txt").write_text("x" * 40)
+        os.utime(folder / "d0" / "n0.txt", (old, old))
+        os.utime(folder / "d1" / "n1.txt", (old + 5, old + 5))
+        assert mm.sync(folder).kept == 3
+        keep_table(mm.memory.core, {})  # without the table all is looked into
+        assert mm.sync(folder).changed == ("d0/n0.txt",)
+        assert held(mm) == there(folder)
+
+
+def test_a_moved_file_keeps_its_blocks_wherever_it_goes(tmp_path: Path) -> None:
+    """Also with its folder, and back; another file that comes to its old place is not taken for it."""
+    folder = tmp_path / "notes"
+    fill(folder, 4)
+    with open_model() as mm:
+        mm.sync(folder)
+        folder.rename(tmp_path / "renamed")
+        folder = tmp_path / "renamed"
+        report = mm.sync(folder)
+        assert (len(report.moved), report.tokens, held(mm)) == (4, 0, there(folder))
+        (folder / "d0" / "n0.txt").rename(folder / "x.txt")
+        assert mm.sync(folder).tokens == 0
+        ids = [block.id for block in mm.memory.blocks(where=everlong.Where(origin=folder / "x.txt"))]
+        (folder / "d0" / "n0.txt").write_text("newer text in the old place")
+        assert mm.sync(folder).changed == ("x.txt",)
+        assert held(mm) == there(folder)
+        old = folder / "d0" / "n0.txt"
+        pages = mm.memory.core.search.recent_pages(0, mm.stream_tokens, 100, tags=[origin_tag(str(old))])
+        assert {page.block for page in pages} == {block.id for block in mm.memory.blocks() if block.origin == str(old)}
+        assert not {block.id for block in mm.memory.blocks()} & set(ids)
+        (folder / "x.txt").rename(folder / "y.txt")
+        mm.sync(folder)
+        (folder / "y.txt").rename(folder / "x.txt")
+        mm.sync(folder)
+        assert held(mm) == there(folder)
+
+
+NAMES = ("a.txt", "b.txt", "sub/a.txt", "sub/c.txt")
+STEPS = st.tuples(st.sampled_from(("write", "move", "remove", "swap")), st.sampled_from(NAMES), st.sampled_from(NAMES))
+
+
+@pytest.mark.slow
+@examples(15)
+@given(st.lists(st.lists(STEPS, min_size=1, max_size=4), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_whatever_happens_to_a_folder_the_memory_holds_it(passes: Any, random: Any) -> None:
+    with tempfile.TemporaryDirectory() as made, open_model() as mm:
+        folder = Path(made).resolve()
+        (folder / "sub").mkdir()
+        for steps in passes:
+            for what, one, other in steps:
+                first, second = folder / one, folder / other
+                if what == "write":
+                    first.write_text(random.choice(("red ", "green ", "blue ")) * random.randint(1, 60))
+                elif first.exists() and what == "remove":
+                    first.unlink()
+                elif first.exists() and what == "move":
+                    first.rename(second)
+                elif first.exists() and second.exists() and what == "swap":
+                    words = first.read_text(), second.read_text()
+                    first.write_text(words[1])
+                    second.write_text(words[0])
+            mm.sync(folder)
+            assert held(mm) == there(folder)
+            assert mm.sync(folder).tokens == 0
+
+
+def _killed_at(memory: Path, folder: Path, point: int, pipe: Connection) -> None:
+    """Sync until the memory was written to `point` times."""
+    torch.set_num_threads(1)
+    with open_model(memory) as mm:
+        written = 0
+
+        def before() -> None:
+            nonlocal written
+            written += 1
+            if written > point:
+                mm.memory.core.upkeep.flush()
+                tell_and_wait(pipe, False)
+
+        core: Any = mm.memory.core
+        core = _Told(core, before, blocks=_Told(core.blocks, before))
+        mm.memory.core = mm._reader._readings._core = core
+        mm.sync(folder)
+        tell_and_wait(pipe, True)
+
+
+class _Told:
+    """Stands for a part of the core, and tells before each change of the memory."""
+
+    _CHANGES = ("append", "add_tags", "forget", "set_attribute", "put_file")
+
+    def __init__(self, real: Any, before: Callable[[], None], **others: Any) -> None:
+        self._real, self._before = real, before
+        self.__dict__.update(others)
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._real, name)
+        if name not in self._CHANGES:
+            return real
+
+        def call(*given: Any, **named: Any) -> Any:
+            self._before()
+            return real(*given, **named)
+
+        return call
+
+
+@pytest.mark.slow
+def test_a_pass_that_is_killed_anywhere_ends_the_same(tmp_path: Path) -> None:
+    """A pass over files that are new, changed, gone, and moved, some of several blocks."""
+    folder = tmp_path / "notes"
+    fill(folder, 16, letters=150)
+    with open_model(tmp_path / "begun") as mm:
+        mm.sync(folder)
+    change(folder, 6, 3, 5)
+    (folder / "new.txt").write_text(random_text(600, seed=77))
+    shutil.copytree(tmp_path / "begun", tmp_path / "whole")
+    with open_model(tmp_path / "whole") as mm:
+        report = mm.sync(folder)
+        wanted, names = held(mm), Counter(one.name for one in sources(mm.memory))
+    assert wanted == there(folder)
+    points = 0
+    while True:
+        memory = tmp_path / f"killed{points}"
+        shutil.copytree(tmp_path / "begun", memory)
+        if killed(_killed_at, memory, folder, points):
+            break
+        with open_model(memory) as mm:
+            rest = mm.sync(folder)
+            assert held(mm) == wanted, points
+            assert Counter(one.name for one in sources(mm.memory)) == names
+            assert rest.tokens <= report.tokens
+            assert mm.sync(folder).tokens == 0
+        shutil.rmtree(memory)
+        points += 1
+    assert points >= 50
