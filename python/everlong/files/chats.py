@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, Section, filled, line_of, paragraph
 from everlong.files.kind import WHATSAPP
 from everlong.files.plain import decoded, of_text
 
@@ -22,13 +22,9 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
         return
     try:
         found = json.loads(text)
-        listed = found if isinstance(found, list) else [found]
-        if not all(isinstance(one, dict) and ("mapping" in one or "chat_messages" in one) for one in listed):
-            yield of_text(text, suffix)  # a JSON of some other kind
-            return
-        conversations = [_conversation(one) for one in listed]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableFileError(f"is no export of chats: {type(error).__name__}: {error}") from None
+        conversations = [_conversation(one) for one in (found if isinstance(found, list) else [found])]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # a JSON of some other kind
+        conversations = [of_text(text, suffix)]
     yield from (one for one in conversations if one.sections)
 
 

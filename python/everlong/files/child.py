@@ -36,9 +36,7 @@ def main(suffix: str, seconds: int, ram: int, output: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(limit, (value, value))
-    sys.addaudithook(
-        _guard(tuple(os.path.realpath(path) + os.sep for path in (*sys.path, sys.prefix, sys.base_prefix)))
-    )
+    sys.addaudithook(guard(tuple(os.path.realpath(path) + os.sep for path in (*sys.path, sys.prefix, sys.base_prefix))))
     written = 0
     for line in _lines(data, suffix):
         written += len(line)
@@ -74,7 +72,7 @@ def _lines(data: bytes, suffix: str):  # type: ignore[no-untyped-def]
         yield json.dumps({"error": f"cannot be read: {type(error).__name__}: {str(error)[:300]}"})
 
 
-def _guard(libraries: tuple[str, ...]) -> Callable[[str, tuple[object, ...]], None]:
+def guard(libraries: tuple[str, ...]) -> Callable[[str, tuple[object, ...]], None]:
     """Return a hook that lets files of Python's libraries be read, and nothing else be done."""
     reading = os.O_RDONLY | os.O_CLOEXEC
 

@@ -29,8 +29,10 @@ _NO_TEXT = {
     b"\xd0\xcf\x11\xe0": "a file of an old Office: save it as .docx, .xlsx or .pptx",
     b"SQLite format 3": "a database",
 }
-_HTML = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.I | re.S)
-_MBOX = re.compile(rb"\AFrom \S+.*\d{4}\r?\n[A-Za-z-]+:")
+_HTML = re.compile(
+    rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<(!doctype\s+html|html)\b", re.I | re.S
+)
+_MBOX = re.compile(rb"\AFrom [^\n]*\d{4}\r?\n[A-Za-z-]+:")
 # "[03/05/2024, 14:02:11] Ada: ..." or "5/3/24, 2:02 PM - Ada: ..."
 WHATSAPP = re.compile(
     r"^\u200e?\[?(\d{1,4})[./-](\d{1,2})[./-](\d{2,4}),?\s+(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?\s*([AaPp]\.?\s?[Mm]\.?)?"
@@ -44,7 +46,7 @@ def kind_of(head: bytes, suffix: str) -> str:
 
     `suffix` is its ending, in small letters and without the dot. UnreadableFileError for what is known to be no text.
     """
-    if not head and suffix in _CONTAINERS:
+    if not head and suffix in CONTAINERS:
         raise UnreadableFileError("is empty")
     if head.lstrip()[:5] == b"%PDF-" or (suffix == "pdf" and b"%PDF-" in head[:1024]):
         return "pdf"
@@ -61,13 +63,13 @@ def kind_of(head: bytes, suffix: str) -> str:
         return "chats" if _CHAT_JSON.match(head) else "plain"
     if suffix in ("txt", ""):
         return "chats" if _is_whatsapp(head) else "plain"
-    if suffix not in _BY_SUFFIX and suffix in _CONTAINERS and _HTML.match(head):
+    if suffix not in _BY_SUFFIX and suffix in CONTAINERS and _HTML.match(head):
         return "html"
     return _BY_SUFFIX.get(suffix, "plain")
 
 
 # Endings of what is no text by itself: a text that bears one is told by its first words.
-_CONTAINERS = ("pdf", "docx", "pptx", "xlsx", "epub", "zip", "doc", "xls")
+CONTAINERS = ("pdf", "docx", "pptx", "xlsx", "epub", "zip", "doc", "xls")
 
 
 def _is_whatsapp(head: bytes) -> bool:

@@ -14,7 +14,7 @@ from everlong.files.html import of_page
 from everlong.files.plain import decoded
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
-_BEGIN = re.compile(rb"^From \S+.*\d{4}[^\n]*\n", re.M)
+_BEGIN = re.compile(rb"^From [^\n]*\d{4}\r?\n", re.M)
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.M)
 
 

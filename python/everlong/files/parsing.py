@@ -24,7 +24,7 @@ class Limits:
 
     seconds: float = 120.0  # on the clock
     ram: int = 1 << 30  # bytes, of the child process
-    file_bytes: int = 256 << 20  # of the file itself
+    file_bytes: int = 256 << 20  # of the file itself, unless it is plain text
     text_bytes: int = 64 << 20  # of all documents
 
 
@@ -44,32 +44,36 @@ def parse(file: str | os.PathLike[str], limits: Limits = LIMITS) -> Parsed:
     """
     path = from_home(file)
     suffix = path.suffix.lower().removeprefix(".")
-    with _opened(path, limits) as found:
+    with _opened(path) as found:
         kind = kind_of(os.pread(found.fileno(), HEAD, 0), suffix)
         if kind == "plain":
-            text = decoded(found.read())
-            if "\0" in text and suffix not in ("txt", ""):
-                raise UnreadableFileError("holds no text: it has zero bytes")
-            return Parsed((of_text(text, suffix),), plain=True)
-        parsed = _in_child(found, suffix, limits)
+            try:
+                text = decoded(found.read(), guess=False)
+                if "\0" in text and suffix not in ("txt", ""):
+                    raise UnreadableFileError("holds no text: it has zero bytes")
+                return Parsed((of_text(text, suffix),), plain=True)
+            except UnicodeDecodeError:  # it is for the child to find out the encoding
+                found.seek(0)
+        size = os.fstat(found.fileno()).st_size
+        if size > limits.file_bytes:
+            raise UnreadableFileError(f"has {size:,} bytes; at most {limits.file_bytes:,} are read")
+        parsed = dataclasses.replace(_in_child(found, suffix, limits), plain=kind == "plain")
     if not any(document.text.strip() for document in parsed.documents):
         raise UnreadableFileError("; ".join(f"{name} {why}" for name, why in parsed.passed_over[:3]) or "has no text")
     return parsed
 
 
-def _opened(path: pathlib.Path, limits: Limits) -> IO[bytes]:
+def _opened(path: pathlib.Path) -> IO[bytes]:
     """Open a file that is one: a pipe would wait for ever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     found = os.fdopen(descriptor, "rb")
     about = os.fstat(descriptor)
-    if stat.S_ISREG(about.st_mode) and about.st_size <= limits.file_bytes:
+    if stat.S_ISREG(about.st_mode):
         return found
     found.close()
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(f"{path} is a folder, expected a file")
-    if not stat.S_ISREG(about.st_mode):
-        raise UnreadableFileError("is no ordinary file")
-    raise UnreadableFileError(f"has {about.st_size:,} bytes; at most {limits.file_bytes:,} are read")
+    raise UnreadableFileError("is no ordinary file")
 
 
 def _in_child(file: IO[bytes], suffix: str, limits: Limits) -> Parsed:

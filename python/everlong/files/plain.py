@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
 from everlong.files.document import Document, Section, UnreadableFileError, line_of
+from everlong.files.kind import CONTAINERS
 
 _LINES = 20  # of code that one place names
 _MARKDOWN = ("md", "markdown", "mdown", "mkd")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t#]*$")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
-_PROSE = ("", "txt", "text", "log", "rst", "tex", "json", "jsonl", "xml", "csv", "tsv", *_MARKDOWN)
+_PROSE = ("", "txt", "text", "log", "rst", "tex", "json", "jsonl", "xml", "csv", "tsv", *_MARKDOWN, *CONTAINERS)
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -42,10 +43,11 @@ def of_text(text: str, suffix: str) -> Document:
     return Document((Section("", text),) if suffix in _PROSE else tuple(_by_lines(text)))
 
 
-def decoded(data: bytes, stated: str = "") -> str:
+def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
     """Return bytes as text: UTF-8, or what they begin with, state, or look like.
 
-    Raises UnreadableFileError for what is no text, and where the encoding cannot be found out.
+    Raises UnreadableFileError for what is no text, and where the encoding cannot be found out. Without `guess` raises
+    UnicodeDecodeError where it would be guessed, which takes time and RAM.
     """
     for mark, encoding in _BOMS:
         if data.startswith(mark):
@@ -62,6 +64,8 @@ def decoded(data: bytes, stated: str = "") -> str:
             return _lines(data.decode(codecs.lookup(stated).name))
         except (UnicodeError, LookupError):
             pass
+    if not guess:
+        raise refused
     return _lines(_guessed(data, refused))
 
 
@@ -94,11 +98,10 @@ def _by_headings(text: str) -> Iterator[Section]:
     begun: list[str] = []
     for line in text.splitlines(keepends=True):
         fenced ^= _FENCE.match(line) is not None
-        heading = None if fenced else _HEADING.match(line.rstrip("\n"))
-        if heading is not None:
+        if not fenced and _HEADING.match(line):
             if begun:
                 yield Section(place, "".join(begun))
-            place, begun = line_of(heading[1]), []
+            place, begun = line_of(line.strip(" \t\n#")), []
         begun.append(line)
     if begun:
         yield Section(place, "".join(begun))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import datetime
 import itertools
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 from support.made_files import KINDS, hostile, make_good
+from support.processes import run_script
 
 HOSTILE = hostile()
 
@@ -54,7 +56,7 @@ def test_a_broken_or_hostile_file_is_refused_within_limits(name: str, tmp_path: 
         said = str(error)
     else:
         said = "read"
-        assert name in ("external.docx", "cut.pdf"), name  # what is whole of it may be read
+        assert name in ("external.docx", "cut.pdf", "no-chat.json", "deep.json"), name  # what is whole of it, or text
         assert "root:" not in "".join(document.text for document in parsed.documents)
     assert said
     assert "Traceback" not in said
@@ -86,3 +88,88 @@ def _lies_in(place: str, cited: str) -> bool:
     first, _, last = ([int(number) for number in re.findall(r"\d+", part)] for part in cited.partition(" to "))
     here = [int(number) for number in re.findall(r"\d+", place)]
     return place in cited or (bool(last) and first <= here <= [*first[: len(first) - len(last)], *last])
+
+
+def test_a_file_is_told_by_what_it_is(tmp_path: Path) -> None:
+    """Not by its name: a PDF that is called a text, a page that is called a PDF, a text that is called a document."""
+    kinds = {
+        "page.pdf": b"<!-- a --><!-- b --><!DOCTYPE html><title>T</title><h1>Top</h1><p>words</p>",
+        "note.docx": b"only words",
+        "latin.txt": "Ein Käfer läuft über die Brücke und grüßt die schöne Müllerin, die müde heimgeht.".encode(
+            "cp1252"
+        ),
+        "marked.md": "# Über\nGrüße".encode("utf-16"),
+        "lines.txt": b"one\r\ntwo\rthree",
+        "some.json": b'{"mapping": 7, "and": "no chat"}',
+    }
+    found = {}
+    for name, data in kinds.items():
+        (tmp_path / name).write_bytes(data)
+        (document,) = parse(tmp_path / name).documents
+        found[name] = [(section.place, section.text.strip()) for section in document.sections][-1]
+    assert found.pop("page.pdf") == ("Top", "Top\n\nwords")
+    assert "Käfer läuft über die Brücke" in found.pop("latin.txt")[1]
+    assert found == {
+        "note.docx": ("", "only words"),
+        "marked.md": ("Über", "# Über\nGrüße"),
+        "lines.txt": ("", "one\ntwo\nthree"),
+        "some.json": ("", '{"mapping": 7, "and": "no chat"}'),
+    }
+
+
+def test_what_is_no_file_and_what_takes_too_much_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pdf")
+    (tmp_path / "page.html").write_text("<p>" + "words " * 1000)
+    (tmp_path / "large.html").write_text("<p>" + "words " * 5_000_000)
+    for name, limits, why in (
+        ("pipe.pdf", Limits(), "no ordinary file"),
+        ("page.html", Limits(seconds=0.001), "more than 0.001 seconds"),
+        ("large.html", Limits(ram=64 << 20), "RAM"),
+        ("page.html", Limits(file_bytes=1000), "at most 1,000"),
+        ("page.html", Limits(text_bytes=1000), "more than"),
+    ):
+        with pytest.raises(UnreadableFileError, match=why):
+            parse(tmp_path / name, limits)
+    with pytest.raises(IsADirectoryError):
+        parse(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "open('/etc/passwd')",
+        "open('/proc/self/environ', 'rb')",
+        "open(os.path.join(sys.prefix, 'new'), 'w')",
+        "os.open('/tmp', os.O_RDONLY)",
+        "socket.socket()",
+        "socket.getaddrinfo('localhost', 80)",
+        "os.system('true')",
+        "subprocess.run(['true'])",
+        "os.fork()",
+        "os.remove('/no such file')",
+        "os.mkdir('/tmp/new')",
+        "shutil.rmtree('/no such folder')",
+        "tempfile.mkdtemp(dir='/tmp')",
+        "os.kill(os.getppid(), 0)",
+    ],
+)
+def test_the_child_process_may_do_nothing_but_compute(action: str) -> None:
+    script = (
+        "import os, shutil, socket, subprocess, sys, tempfile\n"
+        "from everlong.files.child import guard\n"
+        "sys.addaudithook(guard((os.path.realpath(sys.prefix) + os.sep,)))\n"
+        f"try:\n    {action}\nexcept PermissionError as error:\n    print('refused', error)\n"
+    )
+    assert "refused a file that is read may not do this" in run_script(script).stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# " + " " * 2_000_000 + "x", "<!---->" * 2000, "From " + "1234 " * 100_000, "[" * 3_000_000, "---\n" * 500_000],
+    ids=["heading", "comments", "mailbox", "brackets", "front"],
+)
+@pytest.mark.parametrize("ending", ["md", "pdf", "txt", "json"])
+def test_no_pattern_takes_longer_than_its_text(text: str, ending: str, tmp_path: Path) -> None:
+    """A pattern that goes back and forth would take hours; the test's time limit ends that."""
+    (tmp_path / f"file.{ending}").write_text(text)
+    assert "".join(document.text for document in parse(tmp_path / f"file.{ending}").documents) == text
