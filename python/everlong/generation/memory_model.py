@@ -141,9 +141,8 @@ class MemoryModel(KeepsInStep):
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
-        With the extra `files` a file may be a PDF, HTML, EPUB, DOCX, PPTX, XLSX, CSV, a notebook, mail, subtitles,
-        exported chats, or a zip of these ([Files of many kinds](../guides/files.md)). What is cited has its page or
-        other `place`. `GivenTexts` is a file that was parsed before.
+        With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md), and is cited by
+        page or other `place`. `GivenTexts` is a file that was parsed before.
 
         Everything reported is durable. `source` names the text in citations, by default by its file's name. A question
         may be narrowed by it and by `tags`, one or several (`where=`). `origin` tells it from other texts of that name,

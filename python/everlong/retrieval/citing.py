@@ -9,8 +9,8 @@ from typing import Any, cast
 import everlong._core as _core
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
+from everlong.memory import places
 from everlong.memory.origins import told_apart
-from everlong.memory.places import place_in
 from everlong.memory.where import Role
 from everlong.retrieval.recall import Found, Recall
 from everlong.text.encoding import decode_text
@@ -82,9 +82,9 @@ class Citing:
             text=self._text(info.stream, span),
             passage=self._text(info.stream, passage),
             found_by=found_by,
+            place=places.place_in(info.tags, passage[0] - info.begin, passage[1] - info.begin),
             role=cast(Role, info.role),
             origin=told_apart(info.tags)[1],
-            place=place_in(info.tags, passage[0] - info.begin, passage[1] - info.begin),
             **said,
         )
 

@@ -56,8 +56,8 @@ class Recall:
     # `Answer.confidence`. None for what no search found, or only parts with scores that do not tell right from wrong.
     confidence: float | None = None
     origin: str = ""  # where it was read from, usually a file's path
-    as_details: bool = False  # its block came back as Detail Tokens, which are not its words
     place: str = ""  # where the passage stands in its file, as "p. 14"; "" for a plain text
+    as_details: bool = False  # its block came back as Detail Tokens, which are not its words
 
 
 @dataclasses.dataclass(frozen=True)
