@@ -77,7 +77,7 @@ def read(
     for file in files:
         require_there(file, folder=file.is_dir())
     when = parse_time(happened) if happened else None
-    found = Readable(files_in(files))  # files without text are reported before a memory is made
+    found = Readable(files_in(files, memory))  # files without text are reported before a memory is made
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
     with attached(loading, named, memory) as mm:

@@ -16,13 +16,19 @@ if TYPE_CHECKING:
     from everlong.generation.reading import ReadReport
 
 
-def files_in(given: Iterable[Path]) -> list[Path]:
-    """Return files as they are given, and in place of a folder its files, in order of their paths."""
+def files_in(given: Iterable[Path], memory: Path) -> list[Path]:
+    """Return files as they are given, and in place of a folder its files, in order of their paths.
+
+    The memory's own folder is left out.
+    """
     from everlong.files.folder import Choice, listed
 
     found: list[Path] = []
     for path in given:
-        found += [path / one.path for one in listed(path, Choice()).files] if path.is_dir() else [path]
+        if path.is_dir():
+            found += [path / one.path for one in listed(path, Choice(), without=[str(memory)]).files]
+        else:
+            found.append(path)
     return found
 
 

@@ -47,6 +47,9 @@ def kept_in(folder: pathlib.Path) -> str:
 def _to_go_on(one: Unfinished, folder: pathlib.Path) -> str:
     if len(one.origins) < len(one.sources):  # a text that was given by hand
         return "to go on, read the same text under the same name"
+    if one.synced:  # the source is the path from the folder on
+        synced = one.origins[0].removesuffix(one.sources[0])
+        return f"go on with: {shlex.join(['everlong', 'sync', synced, '--memory', str(folder)])}"
     command = ["everlong", "read", *one.origins, "--memory", str(folder)]
     for tag in one.tags:
         command += ["--tag", tag]

@@ -31,34 +31,49 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
             return
         for name, ending, found in archive.members(data):
             yield from _within(line_of(name), found, ending, depth)
-        return
-    if kind == "mail":
+    elif kind == "mail":
         for name, message in mail.messages(data):
-            yield mail.document(name, message)
-            for attached, payload in mail.attachments(message):
-                ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
-                yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
-        return
-    yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+            yield from _passing_over(name, _of_message(name, message, depth))
+    else:
+        yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+
+
+def _of_message(name: str, data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
+    message = mail.parsed(data)
+    yield mail.document(name, message)
+    for attached, payload in mail.attachments(message):
+        ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
+        yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
 
 
 def _within(
     name: str, data: bytes | UnreadableFileError, suffix: str, depth: int
 ) -> Iterator[Document | PassedOverError]:
     """Yield what a file within a file holds. What cannot be read is passed over."""
+    if isinstance(data, UnreadableFileError):
+        yield PassedOverError(name, str(data))
+        return
+    if depth >= _DEEPEST:
+        yield PassedOverError(name, f"lies {_DEEPEST} files deep: what is deeper is not read")
+        return
+    for found in _passing_over(name, documents_in(data, suffix, depth + 1)):
+        if isinstance(found, Document):
+            yield found.within(name)
+        else:
+            yield PassedOverError(f"{name}, {found.name}" if found.name != name else name, str(found))
+
+
+def _passing_over(name: str, found: Iterator[Document | PassedOverError]) -> Iterator[Document | PassedOverError]:
+    """Yield what is found, and in place of a failure which part of the file is passed over, where it has a name."""
     try:
-        if isinstance(data, UnreadableFileError):
-            raise data
-        if depth >= _DEEPEST:
-            raise UnreadableFileError(f"lies {_DEEPEST} files deep: what is deeper is not read")
-        for found in documents_in(data, suffix, depth + 1):
-            if isinstance(found, PassedOverError):
-                yield PassedOverError(f"{name}, {found.name}", str(found))
-            else:
-                yield found.within(name)
+        yield from found
     except (MemoryError, ImportError, OSError):
         raise
     except UnreadableFileError as error:
+        if not name:
+            raise
         yield PassedOverError(name, str(error))
     except Exception as error:  # a library's own, about bytes that it did not expect
+        if not name:
+            raise
         yield PassedOverError(name, f"cannot be read: {type(error).__name__}: {error}")

@@ -18,18 +18,19 @@ _BEGIN = re.compile(rb"^From [^\n]*\d{4}\r?\n", re.M)
 _QUOTED_FROM = re.compile(rb"^>(>*From )", re.M)
 
 
-def messages(data: bytes) -> Iterator[tuple[str, EmailMessage]]:
+def messages(data: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the messages of an .eml or a mailbox, with their names: "" for the only one of an .eml."""
-    begins = [found for found in _BEGIN.finditer(data) if found.start() == 0 or data[: found.start()][-2:] in _BLANK]
+    begins = [found for found in _BEGIN.finditer(data) if _stands_behind_blank(data, found.start())]
     if not begins or begins[0].start() > 0:
-        yield "", _parsed(data)
+        yield "", data
         return
     ends = [*(begin.start() for begin in begins[1:]), len(data)]
     for number, (begin, end) in enumerate(zip(begins, ends, strict=True), 1):
-        yield f"message {number}", _parsed(_QUOTED_FROM.sub(rb"\1", data[begin.end() : end]))
+        yield f"message {number}", _QUOTED_FROM.sub(rb"\1", data[begin.end() : end])
 
 
-_BLANK = (b"\n\n", b"\r\n")
+def _stands_behind_blank(data: bytes, place: int) -> bool:
+    return place == 0 or data[max(0, place - 3) : place].endswith((b"\n\n", b"\n\r\n"))
 
 
 def document(name: str, message: EmailMessage) -> Document:
@@ -52,7 +53,8 @@ def attachments(message: EmailMessage) -> Iterator[tuple[str, bytes]]:
             yield line_of(name), payload
 
 
-def _parsed(data: bytes) -> EmailMessage:
+def parsed(data: bytes) -> EmailMessage:
+    """Return a message. UnreadableFileError for what has no header."""
     found = email.message_from_bytes(data, policy=email.policy.default)
     if not isinstance(found, EmailMessage) or not found.keys():
         raise UnreadableFileError("is no mail: it begins with no header")

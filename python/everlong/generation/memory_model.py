@@ -141,7 +141,7 @@ class MemoryModel(KeepsInStep):
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
-        With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md), and is cited by
+        With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md). It is cited by
         page or other `place`. `GivenTexts` is a file that was parsed before.
 
         Everything reported is durable. `source` names the text in citations, by default by its file's name. A question

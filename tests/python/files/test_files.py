@@ -7,6 +7,7 @@ import datetime
 import itertools
 import os
 import re
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from everlong.files.parsing import Limits, parse
 from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
-from support.made_files import KINDS, hostile, make_good
+from support.made_files import KINDS, hostile, make_good, mbox_of, zip_of
 from support.processes import run_script
 
 HOSTILE = hostile()
@@ -81,6 +82,33 @@ def test_a_folder_is_read_and_cited_at_the_right_places(tmp_path: Path) -> None:
             found = mm.recall(one.sentence, where=everlong.Where(origin=one.path))
             assert {recall.origin for recall in found} == {str(one.path)}
             assert any(_lies_in(one.place, recall.place) for recall in found), [recall.place for recall in found]
+
+
+def test_one_bad_part_hides_no_other(tmp_path: Path) -> None:
+    """A mail without a header, a broken attachment, an archive in an archive, too deep."""
+    good = mbox_of(["first words", "second words"], tmp_path)
+    (tmp_path / "letters.mbox").write_bytes(
+        good.replace(b"\n\nFrom ", b"\n\nFrom x Mon Mar  2 10:00:00 2009\nno head\n\nFrom ")
+    )
+    letters = parse(tmp_path / "letters.mbox")
+    assert [document.name for document in letters.documents] == ["message 1", "message 3"]
+    assert letters.passed_over == (("message 2", "is no mail: it begins with no header"),)
+    message = EmailMessage()
+    message["Subject"] = "Papers"
+    message.set_content("see below")
+    for name, data in (("a.md", b"# Rivers\nwords"), ("b.docx", b"PK\x03\x04 and no more")):
+        message.add_attachment(data, maintype="application", subtype="octet-stream", filename=name)
+    (tmp_path / "a.eml").write_bytes(bytes(message))
+    mail = parse(tmp_path / "a.eml")
+    assert [(one.name, one.sections[-1].place) for one in mail.documents] == [("", "Papers"), ("a.md", "Rivers")]
+    assert [name for name, _ in mail.passed_over] == ["b.docx"]
+    nested: bytes = b"deepest words"
+    for depth in range(5):
+        nested = zip_of({"deep.txt" if depth == 0 else "in.zip": nested, "near.txt": f"words {depth}"})
+    (tmp_path / "nested.zip").write_bytes(nested)
+    archive = parse(tmp_path / "nested.zip")
+    assert [one.text for one in archive.documents] == ["words 2", "words 3", "words 4"]
+    assert "3 files deep" in archive.passed_over[0][1]
 
 
 def _lies_in(place: str, cited: str) -> bool:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import everlong
 from everlong.cli.memory import sources
+from everlong.cli.unfinished import unfinished_notes
 from everlong.memory.origins import origin_tag
 from everlong.memory.synced import keep_table
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
@@ -248,6 +249,33 @@ def test_a_moved_file_keeps_its_blocks_wherever_it_goes(tmp_path: Path) -> None:
         (folder / "y.txt").rename(folder / "x.txt")
         mm.sync(folder)
         assert held(mm) == there(folder)
+
+
+def test_what_was_cut_short_names_the_command_that_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    fill(folder, 4, letters=600)
+
+    def stop(path: str) -> None:
+        if path == "d2/n2.txt":
+            archived = mm.frame.archive.blocks
+
+            def told(*of_block: object) -> None:
+                if mm.frame.archive.blocks == archived + 2:
+                    raise KeyboardInterrupt
+
+            mm.frame.observe(told)
+
+    with open_model(tmp_path / "memory") as mm:
+        with pytest.raises(KeyboardInterrupt):
+            mm.sync(folder, on_file=stop)
+        (note,) = unfinished_notes(mm.memory, tmp_path / "memory")
+        assert f"everlong sync {folder}/ --memory" in note
+    with open_model(tmp_path / "memory") as mm:
+        report = mm.sync(folder)
+        assert (report.changed, report.new) == (("d2/n2.txt",), ("d3/n3.txt",))
+        assert 0 < report.resumed_tokens < 600
+        assert report.tokens == 1200 - report.resumed_tokens
+        assert (held(mm), unfinished_notes(mm.memory, tmp_path)) == (there(folder), [])
 
 
 NAMES = ("a.txt", "b.txt", "sub/a.txt", "sub/c.txt")
