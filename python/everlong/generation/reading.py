@@ -23,6 +23,7 @@ from everlong.memory.origins import happened_tag, origin_of, origin_tag, require
 from everlong.memory.places import Places
 from everlong.memory.readings import Readings
 from everlong.memory.where import Time, names_of, require_tags, seconds
+from everlong.text import notebook
 from everlong.text.prompt import start_ids
 
 
@@ -37,6 +38,10 @@ class ReadReport:
     already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
     # Parts of a file that hold no text or cannot be read, as a picture in an archive: name, and why.
     passed_over: tuple[tuple[str, str], ...] = ()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what is not nothing."""
+        return notebook.table((name, value) for name, value in vars(self).items() if value)
 
     def __add__(self, other: ReadReport) -> ReadReport:
         """Return what both did."""

@@ -22,6 +22,7 @@ from everlong.memory.origins import content_tag, origin_tag, require_users
 from everlong.memory.synced import EMPTY, keep_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
+from everlong.text import notebook
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,21 @@ class SyncReport:
     resumed_tokens: int = 0  # of files whose reading was cut short
     forgotten: int = 0  # blocks
     seconds: float = 0.0
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: numbers, and paths that unfold."""
+        listed = {name: value for name, value in vars(self).items() if isinstance(value, tuple | dict) and value}
+        numbers = notebook.table((name, value) for name, value in vars(self).items() if value and name not in listed)
+        return numbers + "".join(
+            notebook.unfolding(
+                f"{len(value):,} {name}", "\n".join(map(_line, value.items() if isinstance(value, dict) else value))
+            )
+            for name, value in listed.items()
+        )
+
+
+def _line(told: str | tuple[str, str]) -> str:
+    return told if isinstance(told, str) else ": ".join(told)
 
 
 def report_of(found: Plan, passed_over: dict[str, str], read: ReadReport, forgotten: int) -> SyncReport:
