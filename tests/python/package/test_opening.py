@@ -105,6 +105,7 @@ PYTHON_OPENS = {
     "files/child.py": "its standard input",
     "files/folder.py": "a folder to read",
     "files/parsing.py": "a file to read",
+    "generation/sync_plan.py": "files of a folder to read",
     "models/machine.py": "/proc",
     "models/profiles.py": "the cache of profiles, which is the user's own",
     "parts/adapter/answers.py": "work of a training",
