@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
+import numpy as np
+
+import everlong._core as _core
 from everlong.errors import EverlongError, MemoryIOError, ReadOnlyMemoryError
 from everlong.frame.archive import nowhere
 from everlong.frame.frame import Frame
@@ -24,6 +27,7 @@ from everlong.memory.places import Places
 from everlong.memory.readings import Readings
 from everlong.memory.where import Time, names_of, require_tags, seconds
 from everlong.text import notebook
+from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
 
@@ -137,6 +141,33 @@ class Reader:
                     readings.end(frame.os.archived_until, finished=finished, more=more)
             frame.checkpoint()
         return ReadReport(tokens, archive.blocks - blocks, 0.0, readings.resumed, readings.already)
+
+    def keep_beginning(
+        self,
+        text: GivenText,
+        source: str,
+        origin: str,
+        tags: Sequence[str],
+        blocks: Iterable[_core.BlockInfo],
+        own: Sequence[str],
+    ) -> list[int]:
+        """Let the next reading of a text go on behind those of `blocks` that hold its beginning. Return their ids.
+
+        `blocks` are in order of the stream, from an earlier state of the text, and under the same names. `own`: what
+        those get as further tags of everlong's own.
+        """
+        ids = encode(self._tokenizer, "".join(text.pieces)).numpy()
+        core, kept, at = self._frame.memory.core, [], 0
+        for info in blocks:
+            held = core.blocks.token_ids(info.stream, max(info.begin, len(start_ids(self._tokenizer))), info.end)
+            if info.stream != self._frame.os.stream or not np.array_equal(held, ids[at : at + len(held)]):
+                break
+            kept.append(info.id)
+            at += len(held)
+        mark = text_tag(text.pieces, source, origin, tags, special_tokens=False, happened=text.happened)
+        for block in kept:
+            core.blocks.add_tags(block, [*own, *([] if mark is None else [mark])])
+        return kept
 
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress) -> ReadReport:
         """Do as `MemoryModel.rebuild`."""

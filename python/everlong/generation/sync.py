@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import everlong._core as _core
 from everlong.errors import EverlongError
 from everlong.files.document import UnreadableFileError
 from everlong.files.folder import Choice
-from everlong.generation.given_file import file_texts
+from everlong.generation.given_file import GivenTexts, file_texts
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.generation.sync_plan import Plan, plan
 from everlong.memory import Memory
-from everlong.memory.origins import content_tag, origin_tag, require_users
-from everlong.memory.synced import EMPTY, keep_table
+from everlong.memory.origins import content_in, content_tag, origin_tag, require_users, told_apart
+from everlong.memory.synced import EMPTY, Held, keep_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
 from everlong.text import notebook
@@ -30,7 +32,7 @@ class SyncReport:
     """What a `sync` did, or would do. Paths are from the folder on. All of it is durable."""
 
     new: tuple[str, ...]
-    changed: tuple[str, ...]  # read anew: what was read of them before is forgotten
+    changed: tuple[str, ...]  # read anew from the first block that changed; what stood there is forgotten
     moved: tuple[tuple[str, str], ...]  # from where, to where; nothing of them is read again
     gone: tuple[str, ...]  # forgotten
     kept: int  # files that did not change
@@ -135,7 +137,7 @@ class _Pass:
         self,
         memory: Memory,
         reader: Reader,
-        tags: str | Sequence[str],
+        tags: Sequence[str],
         progress: Progress,
         on_file: Callable[[str], None] | None,
     ) -> None:
@@ -183,10 +185,11 @@ class _Pass:
         except OSError as error:  # what was read of it stays
             found.unreadable[path] = error.strerror or str(error)
             return
-        self._forget([] if held is None else held.all_but(seen.digest))
-        own = (content_tag(seen.digest),)
+        name, own = found.name(path), (content_tag(seen.digest),)
+        if held is not None and set(held.blocks) != {seen.digest}:
+            kept = self._unchanged(texts, name, path, seen.digest, held)
+            self._forget([block for block in held.all_but("") if block not in kept])
         flags = {"again": False, "more": False, "special_tokens": False}
-        name = found.name(path)
         read = self._reader.read(texts, name, path, self._tags, None, self._progress, own=own, **flags)
         if read.already > 0:  # `read` had read it under the same name: from now on it is the folder's
             for info in self._memory.core.blocks.infos(tag=origin_tag(path)):
@@ -195,6 +198,24 @@ class _Pass:
             found.table[path] = dataclasses.replace(seen, why=EMPTY)
         self._read += read
         self._passed_over.update({f"{path}: {part}": why for part, why in texts.passed_over})
+
+    def _unchanged(self, texts: GivenTexts, name: str, path: str, digest: str, held: Held) -> set[int]:
+        """Return the blocks of a file that changed behind them, which stay.
+
+        Not those that the file had moved with, or that must bear again what the file was once, or other tags.
+        """
+        if len(texts.texts) != 1:
+            return set()
+        infos = sorted(map(self._memory.core.blocks.info, held.all_but("")), key=lambda info: (info.stream, info.begin))
+
+        def stays(info: _core.BlockInfo) -> bool:
+            again = content_tag(digest) in info.tags and content_in(info.tags) != digest
+            return info.source == name and set(told_apart(info.tags)[0]) == set(self._tags) and not again
+
+        # Until the rest is read, they are of no state of the file: it may become again what it was.
+        own = [content_tag(f"to {digest}")]
+        blocks = itertools.takewhile(stays, infos)
+        return set(self._reader.keep_beginning(texts.texts[0], name, path, self._tags, blocks, own))
 
     def _forget(self, blocks: Sequence[int]) -> None:
         self._forgotten += self._memory.forget(blocks) if blocks else 0

@@ -86,5 +86,8 @@ def content_tag(digest: str) -> str:
 
 
 def content_in(tags: Iterable[str]) -> str:
-    """Return the digest of the synced file that a block was read from; "" for any other block."""
-    return next((tag.removeprefix(_CONTENT) for tag in tags if tag.startswith(_CONTENT)), "")
+    """Return the digest of the synced file that a block is of; "" for any other block.
+
+    The newest one is the last: a block stays where the file changed behind it.
+    """
+    return next(reversed([tag.removeprefix(_CONTENT) for tag in tags if tag.startswith(_CONTENT)]), "")

@@ -251,6 +251,57 @@ def test_a_moved_file_keeps_its_blocks_wherever_it_goes(tmp_path: Path) -> None:
         assert held(mm) == there(folder)
 
 
+def test_of_a_file_that_grew_only_the_end_is_read(tmp_path: Path) -> None:
+    """And of one that changed in the middle what stands behind it; a file that becomes what it was is right, too."""
+    log = tmp_path / "log.txt"
+    first, more, other = random_text(600, seed=1), random_text(300, seed=2), random_text(200, seed=3)
+    with open_model(tmp_path / "memory") as mm:
+        for text, most, least in (
+            (first, 600, 600),
+            (first + more, 300 + 128, 300),
+            (first + more[:100] + other, 200 + 128, 200),
+            (first[:300] + other + first[300:], 500 + 128, 500),
+            (first, 600, 1),
+            (first + more, 900, 300),
+            (first + more, 0, 0),
+        ):
+            log.write_text(text)
+            before = {block.id for block in mm.memory.blocks()}
+            report = mm.sync(tmp_path, exclude="memory")
+            assert least <= report.tokens <= most
+            assert held(mm) == {str(log): text}
+            assert len(before & {block.id for block in mm.memory.blocks()}) == len(before) - report.forgotten
+            assert mm.sync(tmp_path, exclude="memory").tokens == 0
+        assert mm.sync(tmp_path, exclude="memory", tags="new").tokens == 0
+        log.write_text(first + more + other)
+        assert mm.sync(tmp_path, exclude="memory", tags="new").tokens == 1100
+        assert {block.tags for block in mm.memory.blocks()} == {("new",)}
+
+
+def test_a_file_that_becomes_what_it_was_while_a_pass_is_cut_short_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stood behind its first blocks is forgotten by then."""
+    log = tmp_path / "log.txt"
+    first = random_text(600, seed=1)
+
+    def stop(*given: Any, **named: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with open_model(tmp_path / "memory") as mm:
+        log.write_text(first)
+        mm.sync(tmp_path, exclude="memory")
+        log.write_text(first[:300] + "another end")
+        monkeypatch.setattr(mm._reader, "read", stop)
+        with pytest.raises(KeyboardInterrupt):
+            mm.sync(tmp_path, exclude="memory")
+        assert 0 < len(held(mm)[str(log)]) < 300
+        monkeypatch.undo()
+        log.write_text(first)
+        mm.sync(tmp_path, exclude="memory")
+        assert held(mm) == {str(log): first}
+
+
 def test_what_was_cut_short_names_the_command_that_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     fill(folder, 4, letters=600)
@@ -357,6 +408,8 @@ def test_a_pass_that_is_killed_anywhere_ends_the_same(tmp_path: Path) -> None:
         mm.sync(folder)
     change(folder, 6, 3, 5)
     (folder / "new.txt").write_text(random_text(600, seed=77))
+    with sorted(folder.rglob("n*.txt"))[-2].open("a") as grown:
+        grown.write(random_text(400, seed=78))
     shutil.copytree(tmp_path / "begun", tmp_path / "whole")
     with open_model(tmp_path / "whole") as mm:
         report = mm.sync(folder)
