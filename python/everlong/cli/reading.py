@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from everlong.cli.app import print_json
 from everlong.text.terminal import say
 
@@ -26,7 +28,10 @@ def files_in(given: Iterable[Path], memory: Path) -> list[Path]:
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            found += [path / one.path for one in listed(path, Choice(), without=[str(memory)]).files]
+            files = listed(path, Choice(), without=[str(memory)]).files
+            if not files:
+                raise typer.BadParameter(f"folder '{path}' has no file to read")
+            found += [path / one.path for one in files]
         else:
             found.append(path)
     return found
@@ -44,7 +49,7 @@ class Readable:
         self._found = self._read(files)
         self._next = next(self._found, None)
         if self._next is None:
-            raise UnreadableFileError("\n".join(self.refused.values()) or "the folder has no file to read")
+            raise UnreadableFileError("\n".join(self.refused.values()))
         self._tell(list(self.refused.values()))
 
     def __iter__(self) -> Iterator[tuple[Path, GivenTexts, bool]]:

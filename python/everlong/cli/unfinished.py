@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 def unfinished_of(memory: Memory) -> list[dict[str, Any]]:
     """Return the unfinished readings of a memory as plain values, for JSON."""
-    from everlong.memory.unfinished import unfinished_in
+    from everlong.memory.unfinished import Unfinished, unfinished_in
 
-    return [dataclasses.asdict(one) for one in unfinished_in(memory)]
+    shown = [field.name for field in dataclasses.fields(Unfinished) if field.name != "synced"]
+    return [{name: getattr(one, name) for name in shown} for one in unfinished_in(memory)]
 
 
 def unfinished_notes(memory: Memory, folder: pathlib.Path) -> list[str]:
