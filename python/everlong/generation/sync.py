@@ -20,7 +20,7 @@ from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.generation.sync_plan import Plan, plan
 from everlong.memory import Memory
-from everlong.memory.origins import content_in, content_tag, origin_tag, require_users, told_apart
+from everlong.memory.origins import content_in, content_tag, happened_tag, origin_tag, require_users, told_apart
 from everlong.memory.synced import EMPTY, Held, keep_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
@@ -202,15 +202,18 @@ class _Pass:
     def _unchanged(self, texts: GivenTexts, name: str, path: str, digest: str, held: Held) -> set[int]:
         """Return the blocks of a file that changed behind them, which stay.
 
-        Not those that the file had moved with, or that must bear again what the file was once, or other tags.
+        Not those that the file had moved with, or that must bear again what the file was once, or other tags or times.
         """
         if len(texts.texts) != 1:
             return set()
+        told = texts.texts[0].happened
+        times = set() if told is None else {happened_tag(told)}
         infos = sorted(map(self._memory.core.blocks.info, held.all_but("")), key=lambda info: (info.stream, info.begin))
 
         def stays(info: _core.BlockInfo) -> bool:
             again = content_tag(digest) in info.tags and content_in(info.tags) != digest
-            return info.source == name and set(told_apart(info.tags)[0]) == set(self._tags) and not again
+            same = times == {tag for tag in info.tags if tag.startswith(_core.HAPPENED_TAG)}
+            return same and info.source == name and set(told_apart(info.tags)[0]) == set(self._tags) and not again
 
         # Until the rest is read, they are of no state of the file: it may become again what it was.
         own = [content_tag(f"to {digest}")]

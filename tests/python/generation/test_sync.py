@@ -302,6 +302,18 @@ def test_a_file_that_becomes_what_it_was_while_a_pass_is_cut_short_is_whole(
         assert held(mm) == {str(log): first}
 
 
+def test_a_file_that_says_another_date_is_read_anew(tmp_path: Path) -> None:
+    """Its words are the same, and so would be its first blocks."""
+    page = tmp_path / "page.html"
+    with open_model() as mm:
+        for year in (2018, 2019):
+            page.write_text(f"<meta name=date content={year}-05-06><p>{random_text(300)}")
+            assert mm.sync(tmp_path).tokens >= 300
+            happened = {block.happened for block in mm.memory.blocks()}
+            assert {moment.year for moment in happened if moment is not None} == {year}
+            assert len(happened) == 1
+
+
 def test_what_was_cut_short_names_the_command_that_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     fill(folder, 4, letters=600)
