@@ -20,7 +20,16 @@ from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.generation.sync_plan import Plan, plan
 from everlong.memory import Memory
-from everlong.memory.origins import content_in, content_tag, happened_tag, origin_tag, require_users, told_apart
+from everlong.memory.origins import (
+    content_in,
+    content_tag,
+    happened_tag,
+    origin_tag,
+    require_users,
+    text_tag,
+    told_apart,
+)
+from everlong.memory.places import place_in
 from everlong.memory.synced import EMPTY, Held, keep_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
@@ -82,6 +91,11 @@ def report_of(found: Plan, passed_over: dict[str, str], read: ReadReport, forgot
 def planned(memory: Memory | None, folder: str | os.PathLike[str], choice: Choice) -> SyncReport:
     """Return what a sync would do, and do nothing. None stands for a memory that is not made yet."""
     return report_of(plan(memory, from_home(folder).resolve(), choice)[0], {}, ReadReport(0, 0, 0.0), 0)
+
+
+def _was_left(info: _core.BlockInfo, digest: str) -> bool:
+    """Return whether a block's file was what it is to become, and then something else: tags come only once."""
+    return content_tag(digest) in info.tags and content_in(info.tags) != digest
 
 
 class KeepsInStep:
@@ -205,20 +219,35 @@ class _Pass:
         Not those that the file had moved with, or that must bear again what the file was once, or other tags or times.
         """
         if len(texts.texts) != 1:
-            return set()
+            return self._known(texts, name, path, digest, held)
         told = texts.texts[0].happened
         times = set() if told is None else {happened_tag(told)}
         infos = sorted(map(self._memory.core.blocks.info, held.all_but("")), key=lambda info: (info.stream, info.begin))
 
         def stays(info: _core.BlockInfo) -> bool:
-            again = content_tag(digest) in info.tags and content_in(info.tags) != digest
             same = times == {tag for tag in info.tags if tag.startswith(_core.HAPPENED_TAG)}
-            return same and info.source == name and set(told_apart(info.tags)[0]) == set(self._tags) and not again
+            if not same or _was_left(info, digest):
+                return False
+            return info.source == name and set(told_apart(info.tags)[0]) == set(self._tags)
 
         # Until the rest is read, they are of no state of the file: it may become again what it was.
         own = [content_tag(f"to {digest}")]
         blocks = itertools.takewhile(stays, infos)
         return set(self._reader.keep_beginning(texts.texts[0], name, path, self._tags, blocks, own))
+
+    def _known(self, texts: GivenTexts, name: str, path: str, digest: str, held: Held) -> set[int]:
+        """Return the blocks of those texts of a file, as of mails, that are still at their places in it."""
+        places: dict[str | None, set[str]] = {}
+        for one in texts.texts:
+            mark = text_tag(one.pieces, name, path, self._tags, special_tokens=False, happened=one.happened)
+            places.setdefault(mark, {""}).update(place for _, place in one.places)
+        kept = set()
+        for info in map(self._memory.core.blocks.info, held.all_but("")):
+            mark = next((tag for tag in info.tags if tag in places), None)
+            if mark is not None and place_in(info.tags, 0, 1) in places[mark] and not _was_left(info, digest):
+                self._memory.core.blocks.add_tags(info.id, [content_tag(f"to {digest}")])
+                kept.add(info.id)
+        return kept
 
     def _forget(self, blocks: Sequence[int]) -> None:
         self._forgotten += self._memory.forget(blocks) if blocks else 0

@@ -84,6 +84,23 @@ def test_a_folder_is_read_and_cited_at_the_right_places(tmp_path: Path) -> None:
             assert any(_lies_in(one.place, recall.place) for recall in found), [recall.place for recall in found]
 
 
+def test_a_file_of_many_texts_is_not_read_twice(tmp_path: Path) -> None:
+    """In the same process and in another; a mail that is new to a mailbox is."""
+    letters = ["first words " * 20, "second words " * 20, "third words " * 20]
+    box = tmp_path / "letters.mbox"
+    box.write_bytes(mbox_of(letters[:2], tmp_path))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "memory", TINY_MEMORY) as mm:
+        whole = mm.read(box).tokens
+        again = mm.read(box)
+        assert (again.tokens, again.already) == (0, whole)
+    box.write_bytes(mbox_of(letters, tmp_path))
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "memory", TINY_MEMORY) as mm:
+        third = mm.read(box)
+        assert third.already == whole
+        assert 240 < third.tokens < 400
+        assert mm.read(box, again=True).tokens == whole + third.tokens
+
+
 def test_one_bad_part_hides_no_other(tmp_path: Path) -> None:
     """A mail without a header, a broken attachment, an archive in an archive, too deep."""
     good = mbox_of(["first words", "second words"], tmp_path)

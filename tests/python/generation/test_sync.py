@@ -20,9 +20,11 @@ import everlong
 from everlong.cli.memory import sources
 from everlong.cli.unfinished import unfinished_notes
 from everlong.memory.origins import origin_tag
+from everlong.memory.places import place_in
 from everlong.memory.synced import keep_table
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 from support.examples import examples
+from support.made_files import mbox_of
 from support.processes import killed, tell_and_wait
 
 MODEL = tiny_model()
@@ -312,6 +314,31 @@ def test_a_file_that_says_another_date_is_read_anew(tmp_path: Path) -> None:
             happened = {block.happened for block in mm.memory.blocks()}
             assert {moment.year for moment in happened if moment is not None} == {year}
             assert len(happened) == 1
+
+
+def test_of_a_mailbox_only_new_letters_are_read(tmp_path: Path) -> None:
+    """And all that stand at another place by then, so that they are cited at the right one."""
+    letters = [random_text(150, seed=number) for number in range(5)]
+    box = tmp_path / "letters.mbox"
+    with open_model() as mm:
+
+        def sync(told: list[str]) -> int:
+            box.write_bytes(mbox_of(told, tmp_path))
+            tokens = mm.sync(tmp_path).tokens
+            found: dict[str, str] = {}
+            for block in mm.memory.blocks(where=everlong.Where(origin=box)):
+                place = place_in(mm.memory.core.blocks.info(block.id).tags, 0, 1)
+                found[place] = found.get(place, "") + mm.text(block.id)
+            assert list(found) == [f"message {number}, River {number}" for number in range(1, len(told) + 1)]
+            assert all(letter in text for letter, text in zip(told, found.values(), strict=True))
+            assert mm.sync(tmp_path).tokens == 0
+            return tokens
+
+        whole = sync(letters[:4])
+        assert 150 < sync(letters) < 300
+        assert whole <= sync(letters[1:]) <= whole + 300
+        assert sync(letters[1:4]) == 0
+        assert sync(letters[1:]) > 150
 
 
 def test_what_was_cut_short_names_the_command_that_goes_on(tmp_path: Path) -> None:
