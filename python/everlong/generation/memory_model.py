@@ -20,11 +20,13 @@ from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
 from everlong.generation.given import require_asking
+from everlong.generation.given_file import GivenTexts
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
+from everlong.generation.sync import KeepsInStep
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
 from everlong.models.tokenizer_at_work import TokenizerAtWork
@@ -41,7 +43,7 @@ from everlong.text.prompt import require_unicode
 Signal = Literal["summarize", "retrieve"]
 
 
-class MemoryModel:
+class MemoryModel(KeepsInStep):
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
     Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed
@@ -126,7 +128,7 @@ class MemoryModel:
     @one_at_a_time
     def read(
         self,
-        text: str | os.PathLike[str] | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str] | GivenTexts,
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -139,9 +141,12 @@ class MemoryModel:
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
+        With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md). It is cited by
+        page or other `place`. `GivenTexts` is a file that was parsed before.
+
         Everything reported is durable. `source` names the text in citations, by default by its file's name. A question
         may be narrowed by it and by `tags`, one or several (`where=`). `origin` tells it from other texts of that name,
-        by default by its file's path. `happened` is when the events in it happened, beside when it is archived.
+        by default by its file's path. `happened` is when the events in it happened, by default what its file says.
         `Where(happened_after=)` and times in a question go by it.
 
         A text that was read before under the same names is recognised and reported as `already` there. Pieces that are
@@ -156,11 +161,11 @@ class MemoryModel:
         far and those in all: None until all was tokenized. What the function raises ends the reading, like Ctrl-C.
 
         Raises TypeError and ValueError for names that are no text, before anything is read. Raises ValueError for a
-        file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
+        file without text, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
         ReadOnlyMemoryError. What was archived before an error stays, and the refused block is not in the memory.
         However a reading ends, what is archived of it bears its name.
         """
-        flags = {"again": again, "more": more, "special_tokens": special_tokens}
+        flags: dict[str, Any] = {"again": again, "more": more, "special_tokens": special_tokens}
         return self._reader.read(text, source, origin, tags, happened, progress, **flags)
 
     @one_at_a_time
