@@ -231,7 +231,7 @@ def _seal(folder: pathlib.Path) -> dict[str, Any]:
     """Return what an entry says of itself; nothing for what is damaged or none."""
     try:
         said = json.loads((folder / _SEAL).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) and isinstance(said.get("read_from"), list) else {}
 

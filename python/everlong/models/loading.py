@@ -72,6 +72,8 @@ def load(
         source = str(embedded_file())
     if is_gguf_file(source):
         source, arguments["gguf_file"] = os.path.split(os.path.abspath(source))
+    elif arguments.get("gguf_file") and is_gguf_file(os.path.join(source, arguments["gguf_file"])):
+        name_or_path = os.path.join(source, arguments["gguf_file"])
     load_files = load_gguf if arguments.get("gguf_file") else from_pretrained
     with without_bars(unless_terminal=True):
         model, tokenizer = load_files(source, arguments)

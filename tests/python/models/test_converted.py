@@ -107,6 +107,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a seal of nothing": lambda folder: (folder / "entry.json").write_text("null"),
     "a torn seal": lambda folder: (folder / "entry.json").write_text('{"name": "'),
     "a binary seal": lambda folder: (folder / "entry.json").write_bytes(b"\xff\xfe\x00"),
+    "a seal too deep": lambda folder: (folder / "entry.json").write_text("[" * 10**6),
     "a seal of no files": lambda folder: (folder / "entry.json").write_text('{"read_from": [], "files": 3}'),
     "a file": lambda folder: in_place_of(folder, Path.touch),
     "a link to nowhere": lambda folder: in_place_of(folder, lambda path: path.symlink_to("nowhere")),
