@@ -33,7 +33,7 @@ from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
 Scores = dict[str, dict[str, float]]  # by question and arm: nats a token of the right answer
 
 
-class Led(transformers.LogitsProcessor):  # type: ignore[misc]  # transformers has no types
+class Led(transformers.LogitsProcessor):
     """Lets a model say the given tokens and no others, and notes how likely each was."""
 
     def __init__(self, ids: Sequence[int]) -> None:
