@@ -45,7 +45,7 @@ def load_gguf(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
     import transformers
 
     packed = arguments.get("quantization_config")
-    arguments = {"quantization_config": transformers.GgufConfig(dequantize=True), **arguments}
+    arguments = {**arguments, "quantization_config": packed or transformers.GgufConfig(dequantize=True)}
     if arguments.get("dtype", "auto") == "auto":
         arguments["dtype"] = torch.float32
     file = _local(source, arguments)

@@ -77,6 +77,7 @@ def test_auto_is_fp32(file: Path) -> None:
 @pytest.mark.usefixtures("read_no_more")
 def test_further_arguments_are_heeded(file: Path) -> None:
     assert load(str(file), "float32", attn_implementation="eager")[0].config._attn_implementation == "eager"
+    assert load(str(file), "float32", quantization_config=None)[0].dtype == torch.float32
 
 
 def test_a_file_that_changed_is_another_model(file: Path) -> None:
