@@ -1,11 +1,11 @@
-"""How much of what was found a model is to read: page groups and their neighbours, by how likely the right answer is.
+"""How much of what was found a model is to read: page groups and their neighbours, by how well it answers.
 
     python benchmarks/groups.py FOLDER --model MODEL.gguf [--tokens 4096] [--questions 12] [--groups 4 8 16]
 
 A memory in FOLDER reads books with planted facts, and FairytaleQA's test stories, each of so many tokens. Every
-question is asked with each number of groups and of neighbours. The model does not answer freely: it is led through the
-right answer, and the log-probability of its tokens is the score, in nats a token. So a few questions tell arms apart,
-and no wording is judged. FOLDER/groups.json has the scores after each question, and a run that was cut short goes on.
+question is asked with each number of groups and of neighbours, one arm after the other. Planted facts are right or not.
+A question to a story scores the F1 of the words that reply and answer share. FOLDER/groups.json has the replies after
+each question, and a run that was cut short goes on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-import torch
-import transformers
 
 import everlong
 from everlong.eval.decoding import AS_MEASURED
@@ -30,24 +27,9 @@ from everlong.models import load
 from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
 from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
-Scores = dict[str, dict[str, float]]  # by question and arm: nats a token of the right answer
+_STORY_TOKENS = 24
 
-
-class Led(transformers.LogitsProcessor):
-    """Lets a model say the given tokens and no others, and notes how likely each was."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        self.ids = list(ids)
-        self.nats: list[float] = []
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        at = len(self.nats)
-        if at >= len(self.ids):
-            return scores
-        self.nats.append(float(torch.log_softmax(scores[0].float(), -1)[self.ids[at]]))
-        led = torch.full_like(scores, -torch.inf)
-        led[:, self.ids[at]] = 0.0
-        return led
+Scores = dict[str, dict[str, tuple[float, str]]]  # by question and arm: the score, and the reply
 
 
 def read(folder: pathlib.Path, model: tuple[Any, Any], config: everlong.MemoryConfig, tokens: int, facts: int) -> None:
@@ -75,13 +57,11 @@ def questions_of(folder: pathlib.Path, count: int) -> list[ToAnswer]:
     return [one for turn in turns for one in turn if one is not None]
 
 
-def nats_of(mm: everlong.MemoryModel, question: ToAnswer) -> float:
-    """Return the mean log-probability of the right answer's tokens."""
-    right = question.fact.answer if question.fact is not None else question.answers[0]
-    led = Led(mm.tokenizer(right, add_special_tokens=False)["input_ids"])
-    chosen = {**AS_MEASURED, "max_new_tokens": len(led.ids), "remember": False}
-    mm.generate(question.words, logits_processor=[led], **chosen)
-    return statistics.fmean(led.nats)
+def answered(mm: everlong.MemoryModel, question: ToAnswer) -> tuple[float, str]:
+    """Return the score of an answer, and its text. Nothing is remembered."""
+    most = _STORY_TOKENS if question.fact is None else question.fact.max_new_tokens
+    reply = mm.generate(question.words, max_new_tokens=most, remember=False, **AS_MEASURED).text
+    return question.score(reply), reply
 
 
 def rows_of(scores: Scores, kinds: dict[str, str], base: str) -> Iterator[str]:
@@ -94,9 +74,9 @@ def rows_of(scores: Scores, kinds: dict[str, str], base: str) -> Iterator[str]:
         cells = []
         for name in (*names, None):
             of_kind = [by_arm for words, by_arm in scores.items() if name in (None, kinds[words])]
-            mean = statistics.fmean(by_arm[arm] for by_arm in of_kind)
-            less, error = mean_and_stderr(by_arm[arm] - by_arm[base] for by_arm in of_kind)
-            cells.append(f"{mean:.3f}" if arm == base else f"{mean:.3f} ({less:+.3f} ± {error:.3f})")
+            mean = statistics.fmean(by_arm[arm][0] for by_arm in of_kind)
+            less, error = mean_and_stderr(by_arm[arm][0] - by_arm[base][0] for by_arm in of_kind)
+            cells.append(f"{mean:.2f}" if arm == base else f"{mean:.2f} ({less:+.2f} ± {error:.2f})")
         yield f"| {arm} | " + " | ".join(cells) + " |"
 
 
@@ -129,11 +109,17 @@ def main() -> None:
             by_arm = {}
             for arm, (groups, sides) in arms.items():
                 mm.config = config.changed(search={"groups": groups, "neighbours": sides})
-                by_arm[arm] = nats_of(mm, question)
+                by_arm[arm] = answered(mm, question)
             scores[question.words] = by_arm
             file.write_text(json.dumps(scores, indent=1), "utf-8")
             seconds = time.monotonic() - started
-            print(f"{len(scores)} questions, {seconds:.0f} s", question.kind, by_arm, file=sys.stderr, flush=True)
+            print(
+                f"{len(scores)} questions, {seconds:.0f} s",
+                question.kind,
+                {arm: score for arm, (score, _) in by_arm.items()},
+                file=sys.stderr,
+                flush=True,
+            )
     kinds = {question.words: question.kind for question in questions}
     print("\n".join(rows_of(scores, kinds, next(iter(arms)))))
 
