@@ -17,7 +17,7 @@ from everlong.files.document import UnreadableFileError
 from everlong.files.parsing import Limits, parse
 from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in
-from support import TINY_MEMORY, byte_tokenizer, tiny_model
+from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 from support.made_files import KINDS, hostile, make_good, mbox_of, zip_of
 from support.processes import run_script
 
@@ -99,6 +99,33 @@ def test_a_file_of_many_texts_is_not_read_twice(tmp_path: Path) -> None:
         assert third.already == whole
         assert 240 < third.tokens < 400
         assert mm.read(box, again=True).tokens == whole + third.tokens
+
+
+@pytest.mark.parametrize("stop", [200, 500, 900])
+def test_places_are_right_behind_a_reading_that_was_cut_short(stop: int, tmp_path: Path) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text("".join(f"# Part {number}\n{random_text(90, seed=number)}\n" for number in range(12)))
+
+    def interrupt(done: int, _: int | None) -> None:
+        if done > stop:
+            raise KeyboardInterrupt
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, TINY_MEMORY) as mm:
+        with pytest.raises(KeyboardInterrupt):
+            mm.read(file, progress=interrupt)
+        assert mm.read(file).resumed_tokens > 0
+        place = ""
+        for block in mm.memory.core.blocks.infos():
+            text = mm.text(block.id)
+            for at in range(len(text)):  # its letters are tokens
+                if text[at] == "#":
+                    place = ""
+                if place == "":
+                    place = place_in(block.tags, at, at + 1)
+                    told = re.match(r"# (Part \d+)", file.read_text()[block.begin + at :])
+                    assert told is not None
+                    assert told[1] == place
+                assert place_in(block.tags, at, at + 1) == place
 
 
 def test_one_bad_part_hides_no_other(tmp_path: Path) -> None:
