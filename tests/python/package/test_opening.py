@@ -107,6 +107,7 @@ PYTHON_OPENS = {
     "files/parsing.py": "a file to read",
     "generation/sync_plan.py": "files of a folder to read",
     "memory/report.py": "data of the package",
+    "models/converted.py": "the cache of converted models, which is the user's own",
     "models/machine.py": "/proc",
     "models/profiles.py": "the cache of profiles, which is the user's own",
     "parts/adapter/answers.py": "work of a training",
