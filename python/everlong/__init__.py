@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
     from everlong.generation.perplexity import Perplexity
     from everlong.generation.reading import ReadReport
+    from everlong.generation.sync import SyncReport
     from everlong.memory import Block, Memory, MemoryStats
     from everlong.memory.where import Where
     from everlong.models import rope as rope
@@ -57,6 +58,7 @@ else:
         "generation.memory_model": ["MemoryModel"],
         "generation.perplexity": ["Perplexity"],
         "generation.reading": ["ReadReport"],
+        "generation.sync": ["SyncReport"],
         "memory": ["Block", "Memory", "MemoryStats"],
         "memory.where": ["Where"],
         "retrieval.profile": ["IndexProfile"],
@@ -132,6 +134,7 @@ __all__ = [
     "ReadReport",
     "Recall",
     "SearchConfig",
+    "SyncReport",
     "UnsupportedModelError",
     "Where",
     "__version__",

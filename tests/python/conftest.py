@@ -46,14 +46,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def profiles_of_no_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what fixtures of a wider scope calibrate out of the user's cache."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("EVERLONG_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patched.setenv("EVERLONG_CACHE", str(_cache(tmp_path_factory.mktemp("cache"), tmp_path_factory)))
         yield
 
 
 @pytest.fixture(autouse=True)
 def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test an empty cache: it reads no profile of the user or of other tests, and leaves none."""
-    monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex))
+    """Give each test a cache of its own: it reads no profile of the user or of other tests, and leaves none."""
+    folder = tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex
+    monkeypatch.setenv("EVERLONG_CACHE", str(_cache(folder, tmp_path_factory)))
+
+
+def _cache(folder: Path, factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a cache that is empty, but for converted models: converting them takes long."""
+    shared = factory.getbasetemp() / "models"
+    shared.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models").symlink_to(shared)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,13 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | rebuild | ask | chat | inspect | graph | doctor | bench | demo | eval SUITE | train PART | plot`. The
-exit code is 0; 1 with one line that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
+`everlong read | sync | rebuild | ask | chat | inspect | graph | doctor | bench | demo | eval SUITE | train PART |
+plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself is wrong;
+130 after Ctrl-C.
 """
 
 from typing import Final
 
-from everlong.cli import cost, evidence, graph, health, memory, training
+from everlong.cli import cached, cost, evidence, graph, health, memory, sync, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -17,6 +18,7 @@ MAY_IMPORT: Final = (
     "doctor",
     "errors",
     "eval",
+    "files",
     "frame",
     "generation",
     "memory",
@@ -30,4 +32,4 @@ MAY_IMPORT: Final = (
     "training",
 )
 
-__all__ = ["cost", "evidence", "graph", "health", "main", "memory", "training"]
+__all__ = ["cached", "cost", "evidence", "graph", "health", "main", "memory", "sync", "training"]

@@ -52,7 +52,7 @@ _CONVERSATION = "conversation"  # shown in place of the source "", for what was 
 @grouped
 def read(
     *,
-    files: Annotated[list[Path], typer.Argument(help="Text files, UTF-8.")],
+    files: Annotated[list[Path], typer.Argument(help="Files of text, or folders of them.")],
     memory: MemoryFolder,
     model: KeptModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
@@ -64,36 +64,25 @@ def read(
     loading: Configured,
     as_json: Json = False,
 ) -> None:
-    """Read text files into a memory, which is made if it does not exist.
+    """Read files into a memory, which is made if it does not exist.
 
-    After an interruption, the same command goes on where the reading stopped. A file that the memory already holds is
-    not read again.
+    Plain text, Markdown and code are read, and with the extra `files` also PDF, HTML, EPUB, DOCX, PPTX, XLSX, CSV,
+    notebooks, mail, subtitles, exported chats, and zip archives of these. A file without text is passed over, and the
+    rest is read. After an interruption, the same command goes on where the reading stopped. A file that the memory
+    already holds is not read again.
     """
-    from everlong.memory.given_text import pieces_of
+    from everlong.cli.reading import Readable, files_in, read_files
     from everlong.memory.where import parse_time
 
     for file in files:
-        require_there(file, folder=False)
+        require_there(file, folder=file.is_dir())
     when = parse_time(happened) if happened else None
-    for file in files:
-        pieces_of(file)  # a file that is no text is reported before a memory is made
+    found = Readable(files_in(files, memory))  # files without text are reported before a memory is made
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm:
-        reports = {}
-        for number, file in enumerate(files, 1):
-            more = number < len(files)
-            report = mm.read(
-                file, source=source, tags=tag or (), happened=when, again=again, more=more, progress=not as_json
-            )
-            reports[str(file)] = dataclasses.asdict(report)
-            if not as_json:
-                rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
-                there = report.resumed_tokens + report.already
-                known = f" after {there:,} that were there" if there else ""
-                say(f"{file}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
-    if as_json:
-        print_json(reports)
+    with attached(loading, named, memory) as mm:
+        how = {"source": source, "tags": tag or (), "happened": when, "again": again}
+        read_files(mm, found, as_json=as_json, **how)
 
 
 @app.command()
@@ -114,7 +103,7 @@ def rebuild(
     require_there(old, folder=True)
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm:
+    with attached(loading, named, memory) as mm:
         report = mm.rebuild(old, progress=not as_json)
     if as_json:
         print_json(dataclasses.asdict(report))
@@ -188,7 +177,7 @@ def ask(
     when_stopped(lambda: f"{memory} keeps what it had")
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
-        _attached(loading, named, opened) as mm,
+        attached(loading, named, opened) as mm,
     ):
         how: dict[str, Any] = {"chat_template_kwargs": variables, "system": system}
         if question is None:
@@ -219,7 +208,7 @@ def ask(
         say("\n" + shown(note), lines=True)
 
 
-def _attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
+def attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
     from everlong.generation.memory_model import MemoryModel
 
     if not loading.settings:
@@ -259,7 +248,7 @@ def _open(memory: Path, host_bytes: int | None, *, to_write: bool) -> Memory:
 def citation(recall: Recall) -> str:
     """Return one line: where a passage stands, and how it begins."""
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
-    name = recall.source or _CONVERSATION
+    name = ", ".join(filter(None, (recall.source or _CONVERSATION, recall.place)))
     how = ", as Detail Tokens" if recall.as_details else ""
     told = "" if recall.told is None else f", {recall.told:%Y-%m-%d %H:%M}"
     return f"[{name}{told}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
@@ -306,7 +295,7 @@ def chat(
         require_matplotlib()
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
-    with _attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
+    with attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
         if timeline is not None:
             last.callback(_draw_timeline, mm, timeline)
         for note in () if as_json else unfinished_notes(mm.memory, memory):

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 def unfinished_of(memory: Memory) -> list[dict[str, Any]]:
     """Return the unfinished readings of a memory as plain values, for JSON."""
-    from everlong.memory.unfinished import unfinished_in
+    from everlong.memory.unfinished import Unfinished, unfinished_in
 
-    return [dataclasses.asdict(one) for one in unfinished_in(memory)]
+    shown = [field.name for field in dataclasses.fields(Unfinished) if field.name != "synced"]
+    return [{name: getattr(one, name) for name in shown} for one in unfinished_in(memory)]
 
 
 def unfinished_notes(memory: Memory, folder: pathlib.Path) -> list[str]:
@@ -47,6 +48,9 @@ def kept_in(folder: pathlib.Path) -> str:
 def _to_go_on(one: Unfinished, folder: pathlib.Path) -> str:
     if len(one.origins) < len(one.sources):  # a text that was given by hand
         return "to go on, read the same text under the same name"
+    if one.synced:  # the source is the path from the folder on
+        synced = one.origins[0].removesuffix(one.sources[0])
+        return f"go on with: {shlex.join(['everlong', 'sync', synced, '--memory', str(folder)])}"
     command = ["everlong", "read", *one.origins, "--memory", str(folder)]
     for tag in one.tags:
         command += ["--tag", tag]

@@ -19,6 +19,11 @@ from everlong.frame.zones import Zones
 _LOGGER = logging.getLogger("everlong")
 
 
+def nowhere(begin: int, end: int) -> tuple[str, ...]:
+    """Return no tag: the text has no places."""
+    return ()
+
+
 class FrameArchive:
     """Archives a frame's blocks, and tells the observers."""
 
@@ -26,6 +31,7 @@ class FrameArchive:
         self._stream, self._zones = stream, zones
         self.source = ""  # of the next blocks, like the two that follow
         self.tags: tuple[str, ...] = ()
+        self.placed: Callable[[int, int], tuple[str, ...]] = nowhere  # tags for a block's span: its places in a text
         self.created_at: float | None = None  # in seconds since 1970; None: now
         self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # more tags for a block, by its ids [n]
         self.blocks = 0  # archived by this frame
@@ -62,7 +68,7 @@ class FrameArchive:
             source=self.source,
             # Rounded to what a datetime can hold, so that filters may name it.
             created_at=round(time.time(), 6) if self.created_at is None else self.created_at,
-            tags=(*self.tags, *self._told_tags(told)),
+            tags=(*self.tags, *self.placed(action.begin, action.end), *self._told_tags(told)),
             token_ids=ids,
             tensors=tensors,
             role=action.role,

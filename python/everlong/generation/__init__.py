@@ -2,4 +2,16 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "retrieval", "settings", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "config",
+    "errors",
+    "files",
+    "frame",
+    "memory",
+    "models",
+    "paths",
+    "retrieval",
+    "settings",
+    "text",
+)

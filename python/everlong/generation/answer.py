@@ -7,6 +7,7 @@ from typing import Literal
 
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.walk import WalkTrace
+from everlong.text import notebook
 
 # A memory with less confidence than this is unsure: what came back more likely lacks the answer.
 UNSURE_BELOW = 0.5
@@ -39,6 +40,11 @@ class Answer:
     def unsure(self) -> bool:
         """Whether the memory was searched, and what came back more likely lacks the answer."""
         return is_unsure(self.confidence)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the answer, and citations that unfold."""
+        doubt = "" if not self.unsure else notebook.paragraph(f"memory unsure: {self.confidence or 0:.0%}")
+        return notebook.paragraph(self.text) + doubt + "".join(recall._repr_html_() for recall in self.recalled)
 
 
 def is_unsure(confidence: float | None) -> bool:

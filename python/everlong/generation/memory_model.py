@@ -20,12 +20,14 @@ from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
 from everlong.generation.given import require_asking
+from everlong.generation.given_file import GivenTexts
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
-from everlong.generation.survey import Surveying
+from everlong.generation.survey import Surveys
+from everlong.generation.sync import KeepsInStep
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
 from everlong.models.tokenizer_at_work import TokenizerAtWork
@@ -42,7 +44,7 @@ from everlong.text.prompt import require_unicode
 Signal = Literal["summarize", "retrieve"]
 
 
-class MemoryModel:
+class MemoryModel(KeepsInStep, Surveys):
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
     Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed
@@ -84,7 +86,6 @@ class MemoryModel:
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
         self._answering = Answering(self.frame, self.searcher, tokenizer)
-        self._surveying = Surveying(self.frame, self.searcher, self._answering, tokenizer)
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
         self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
@@ -128,7 +129,7 @@ class MemoryModel:
     @one_at_a_time
     def read(
         self,
-        text: str | os.PathLike[str] | TextIO | Iterable[str],
+        text: str | os.PathLike[str] | TextIO | Iterable[str] | GivenTexts,
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -141,9 +142,12 @@ class MemoryModel:
     ) -> ReadReport:
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
+        With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md). It is cited by
+        page or other `place`. `GivenTexts` is a file that was parsed before.
+
         Everything reported is durable. `source` names the text in citations, by default by its file's name. A question
         may be narrowed by it and by `tags`, one or several (`where=`). `origin` tells it from other texts of that name,
-        by default by its file's path. `happened` is when the events in it happened, beside when it is archived.
+        by default by its file's path. `happened` is when the events in it happened, by default what its file says.
         `Where(happened_after=)` and times in a question go by it.
 
         A text that was read before under the same names is recognised and reported as `already` there. Pieces that are
@@ -158,11 +162,11 @@ class MemoryModel:
         far and those in all: None until all was tokenized. What the function raises ends the reading, like Ctrl-C.
 
         Raises TypeError and ValueError for names that are no text, before anything is read. Raises ValueError for a
-        file that is not UTF-8, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
+        file without text, MemoryIOError when the disk refuses, CapacityError for a memory in RAM that is full, and
         ReadOnlyMemoryError. What was archived before an error stays, and the refused block is not in the memory.
         However a reading ends, what is archived of it bears its name.
         """
-        flags = {"again": again, "more": more, "special_tokens": special_tokens}
+        flags: dict[str, Any] = {"again": again, "more": more, "special_tokens": special_tokens}
         return self._reader.read(text, source, origin, tags, happened, progress, **flags)
 
     @one_at_a_time
@@ -178,10 +182,6 @@ class MemoryModel:
         beginning of `old`, and what `read` raises.
         """
         return self._reader.rebuild(old, progress=progress)
-
-    def _encode(self, text: str) -> torch.Tensor:
-        require_unicode(text)
-        return encode(self.tokenizer, text)
 
     # --- asking
 
@@ -311,35 +311,6 @@ class MemoryModel:
         prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
         return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
 
-    @one_at_a_time
-    def survey(
-        self,
-        /,
-        question: str,
-        max_new_tokens: int | None = None,
-        *,
-        system: str | None = None,
-        chat: bool = True,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        where: Where = EVERYWHERE,
-        note_tokens: int | None = None,
-        progress: Progress = False,
-        **generation: Any,
-    ) -> Answer:
-        """Answer a question over everything: how many, all of which, the most frequent. Nothing is remembered.
-
-        Every line of the text that passes `where` is looked at, in words. Lines that have most of what the question
-        names are noted, and lines that those lead to, up to `note_tokens` in all (None: the recalled zone's). The
-        answer is made from these notes alone. To a question that counts, the most frequent words are told with their
-        counts. `quoted` has the notes, and `recalled` cites them. `progress` is as for `read`. Other arguments and
-        errors are as for `generate`.
-        """
-        require_asking(where, generation, max_new_tokens)
-        if note_tokens is not None and note_tokens < 1:
-            raise ValueError(f"note_tokens is {note_tokens}, expected 1 or more")
-        prompt = self._answering.prompt(asked_of(question, None, system), chat, chat_template_kwargs)
-        return self._surveying.answer(question, prompt, max_new_tokens, where, note_tokens, progress, generation)
-
     def decode(
         self,
         model: Any,
@@ -453,7 +424,9 @@ class MemoryModel:
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.answer.policies)
-        return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
+        require_unicode(text)
+        ids = encode(self.tokenizer, text)
+        return perplexity_of(ids, self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
 

@@ -11,6 +11,7 @@ import torch
 from everlong.frame.frame import Frame
 from everlong.generation.progress import Progress, telling
 from everlong.memory.given_text import require_piece
+from everlong.memory.places import Places
 from everlong.memory.readings import Readings
 from everlong.text.encoding import TextEncoder
 from everlong.text.prompt import require_unicode
@@ -22,11 +23,15 @@ def read_pieces(
     tokenizer: Any,
     pieces: Iterable[str],
     label: str,
+    places: Places,
     *,
     special_tokens: bool,
     progress: Progress,
 ) -> int:
-    """Read pieces in chunks as one text, except what the memory has. Return how many tokens were read."""
+    """Read pieces in chunks as one text, except what the memory has. Return how many tokens were read.
+
+    `places` is told where each token stands.
+    """
     tokens = 0
     ended = False  # all of it was tokenized
     size = frame.config.frame.chunk_tokens
@@ -39,6 +44,7 @@ def read_pieces(
             nonlocal tokens
             new = readings.unread(ids)
             tokens += len(new)
+            places.note(encoder.begins[: len(ids)], tokens)
             return torch.cat([waiting, new])
 
         encoder = TextEncoder(tokenizer, special_tokens=special_tokens)

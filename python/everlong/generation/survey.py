@@ -11,13 +11,15 @@ from typing import Any
 from everlong.frame.frame import Frame
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering
+from everlong.generation.given import require_asking
+from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.progress import Progress, telling
-from everlong.memory.where import Where
+from everlong.memory import Memory
+from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.notes import Notes, take_notes, words_in
-from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import encode
-from everlong.text.prompt import Prompt
+from everlong.text.messages import asked_of
 
 _COUNTED = 20  # words whose counts stand before a question that counts
 _LONGEST = 40  # letters of such a word
@@ -26,41 +28,53 @@ _COUNTS = re.compile(
 )
 
 
-class Surveying:
-    """Surveys one frame's memory. For the frame's thread alone."""
+class Surveys:
+    """What a MemoryModel does with questions over everything."""
 
-    def __init__(self, frame: Frame, searcher: Searcher, answering: Answering, tokenizer: Any) -> None:
-        self._frame, self._searcher, self._answering, self._tokenizer = frame, searcher, answering, tokenizer
+    memory: Memory
+    tokenizer: Any
+    frame: Frame
+    searcher: Searcher
+    _answering: Answering
+    _turns: OneAtATime
 
-    def answer(
+    @one_at_a_time
+    def survey(
         self,
+        /,
         question: str,
-        prompt: Prompt,
-        max_new_tokens: int | None,
-        where: Where,
-        note_tokens: int | None,
-        progress: Progress,
-        generation: Mapping[str, Any],
+        max_new_tokens: int | None = None,
+        *,
+        system: str | None = None,
+        chat: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        where: Where = EVERYWHERE,
+        note_tokens: int | None = None,
+        progress: Progress = False,
+        **generation: Any,
     ) -> Answer:
-        """Do as `MemoryModel.survey`, whose prompt for the question this is."""
-        config = self._searcher.config
-        room = config.frame.recalled_tokens if note_tokens is None else note_tokens
+        """Answer a question over everything: how many, all of which, the most frequent. Nothing is remembered.
+
+        Every line of the text that passes `where` is looked at, in words. Lines that have most of what the question
+        names are noted, and lines that those lead to, up to `note_tokens` in all (None: the recalled zone's). The
+        answer is made from these notes alone. To a question that counts, the most frequent words are told with their
+        counts. `quoted` has the notes, and `recalled` cites them. `progress` is as for `read`. Other arguments and
+        errors are as for `generate`.
+        """
+        require_asking(where, generation, max_new_tokens)
+        if note_tokens is not None and note_tokens < 1:
+            raise ValueError(f"note_tokens is {note_tokens}, expected 1 or more")
+        prompt = self._answering.prompt(asked_of(question, None, system), chat, chat_template_kwargs)
+        room = self.searcher.config.frame.recalled_tokens if note_tokens is None else note_tokens
+        core, stream = self.memory.core, self.frame.os.stream
         with telling(progress, "survey") as told:
-            notes = take_notes(
-                self._frame.memory.core, self._tokenizer, question, where, self._frame.os.stream, room, told.more
-            )
-        whole = prompt.behind(encode(self._tokenizer, _said(notes, question)))
+            notes = take_notes(core, self.tokenizer, question, where, stream, room, told.more)
+        whole = prompt.behind(encode(self.tokenizer, _said(notes, question)))
         answering = self._answering.answer(whole, max_new_tokens, [], where, None, generation)
         answer = self._answering.whole(answering, where, remember=False)
-        lines = tuple(note.text for note in notes.lines)
-        return dataclasses.replace(answer, recalled=self._cited(notes), quoted=lines)
-
-    def _cited(self, notes: Notes) -> tuple[Recall, ...]:
-        """Return the lines, those with the most of the question first."""
         best = sorted(notes.lines, key=lambda note: -note.share)
-        return tuple(
-            self._searcher.citing.line(note.stream, (note.begin, note.end), note.share, "survey") for note in best
-        )
+        cited = (self.searcher.citing.line(one.stream, (one.begin, one.end), one.share, "survey") for one in best)
+        return dataclasses.replace(answer, recalled=tuple(cited), quoted=tuple(note.text for note in notes.lines))
 
 
 def _said(notes: Notes, question: str) -> str:

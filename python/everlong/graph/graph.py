@@ -202,7 +202,7 @@ class MemoryGraph:
         graph = self.to_networkx()
         import networkx
 
-        networkx.write_graphml(graph, absolute(file))
+        networkx.write_graphml_xml(graph, absolute(file))  # the one by lxml refuses control characters
 
     def _derived(self) -> Derived:
         """Derive from the blocks that have a node."""

@@ -4,6 +4,6 @@ from typing import Final
 
 from everlong.memory.memory import Block, Damage, Memory, MemoryStats, VerifyReport
 
-MAY_IMPORT: Final = ("_core", "errors", "graph", "paths")
+MAY_IMPORT: Final = ("_core", "errors", "graph", "paths", "text")
 
 __all__ = ["Block", "Damage", "Memory", "MemoryStats", "VerifyReport"]

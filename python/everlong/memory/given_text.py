@@ -1,4 +1,4 @@
-"""Text as it is given to be read: a str, a file, or pieces of one text."""
+"""Text as it is given to be read: a str, an opened file, or pieces of one text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from everlong.memory.origins import origin_of
-from everlong.paths import from_home
 
 _EXPECTED = "expected str, the pathlib.Path of a file, a file opened as text, or several str that are one text"
 
 
-def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
+def pieces_of(text: str | TextIO | Iterable[str]) -> tuple[Iterable[str], str, str]:
     """Return text as pieces, one after the other, with the name and path of its file; "" where there is no file.
 
     TypeError for what is no text. UserWarning for a str that is a file's name: its few letters are the text, not what
@@ -28,12 +27,9 @@ def pieces_of(text: str | os.PathLike[str] | TextIO | Iterable[str]) -> tuple[It
             )
         return [text], "", ""
     try:
-        if isinstance(text, os.PathLike):
-            file = from_home(text)
-            return [file.read_text(encoding="utf-8-sig")], _name_of(file), _path_of(file)
         if hasattr(text, "read"):  # temporary files are file objects by that alone
             name = getattr(text, "name", "")
-            return [_read(text)], _name_of(name), _path_of(name)
+            return [_read(text)], name_of(name), path_of(name)
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8: {error.reason} at byte {error.start:,}") from error
     if not isinstance(text, Iterable) or isinstance(text, bytes | bytearray | memoryview | Mapping | set | frozenset):
@@ -82,15 +78,16 @@ def _hint(given: object) -> str:
     return ""
 
 
-def _path_of(file: Any) -> str:
+def path_of(file: Any) -> str:
     """Return a file's path from the root; "" where there is no such file, as for a stream with a name."""
     if not isinstance(file, str | bytes | os.PathLike) or not os.path.isfile(file):
         return ""
     return origin_of(pathlib.Path(os.fsdecode(file))).encode("utf-8", "replace").decode()
 
 
-def _name_of(file: Any) -> str:
-    """Return a file's name; "" where it has only a number. Each byte that is not UTF-8 shows as "?"."""
+def name_of(file: Any, *, ending: bool = False) -> str:
+    """Return a file's name, without its ending; "" where it has only a number. Bytes that are not UTF-8 show as "?"."""
     if not isinstance(file, str | bytes | os.PathLike):
         return ""
-    return pathlib.Path(os.fsdecode(file)).stem.encode("utf-8", "replace").decode()
+    path = pathlib.Path(os.fsdecode(file))
+    return (path.name if ending else path.stem).encode("utf-8", "replace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import logging
@@ -23,6 +24,7 @@ from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
 from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
 from everlong.paths import absolute
+from everlong.text import notebook
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -326,6 +328,16 @@ class Memory:
         """Log what was wrong with saved indexes, which were then made anew, and why a GPU did not search."""
         for message in self.core.index.take_messages():
             _LOGGER.warning(message)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how much it holds, and its newest sources."""
+        if self._closed:
+            return notebook.paragraph("a memory that was closed")
+        stats, tokens = self.stats(), collections.Counter[str]()
+        for info in reversed(self.core.blocks.infos()):
+            tokens[info.source or "conversation"] += info.end - info.begin
+        head = f"{self.path or 'memory in RAM'}: {stats.tokens:,} tokens in {stats.blocks:,} blocks"
+        return notebook.paragraph(head) + notebook.table(tokens.items())
 
     def __enter__(self) -> Memory:
         return self

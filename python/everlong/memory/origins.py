@@ -19,6 +19,7 @@ from everlong.paths import from_home
 _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
 _TEXT = f"{_OWN}text="
+_CONTENT = f"{_OWN}content="  # of the file of a folder that is kept in step with the memory
 TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the model was asked about
 
 
@@ -71,5 +72,22 @@ def require_users(tags: Iterable[str]) -> None:
 def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
     """Return the user's tags of a block, with those of everlong's own that cannot be read; and its origin, or ""."""
     listed = list(tags)
-    origin = next((tag.removeprefix(_ORIGIN) for tag in listed if tag.startswith(_ORIGIN)), "")
-    return given_in(listed) + unreadable_in(listed), origin
+    return given_in(listed) + unreadable_in(listed), next(reversed(origins_in(listed)), "")
+
+
+def origins_in(tags: Iterable[str]) -> list[str]:
+    """Return where a block's text stood, the newest place last: a file may have been moved since it was read."""
+    return [tag.removeprefix(_ORIGIN) for tag in tags if tag.startswith(_ORIGIN)]
+
+
+def content_tag(digest: str) -> str:
+    """Return the tag for the content of a synced file."""
+    return _CONTENT + digest
+
+
+def content_in(tags: Iterable[str]) -> str:
+    """Return the digest of the synced file that a block is of; "" for any other block.
+
+    The newest one is the last: a block stays where the file changed behind it.
+    """
+    return next(reversed([tag.removeprefix(_CONTENT) for tag in tags if tag.startswith(_CONTENT)]), "")

@@ -66,8 +66,8 @@ class Readings:
             self._candidates = [(self._job, self._known[source])]
         else:
             self._candidates = self._held_by(self._jobs, source)
-            if text is not None:
-                self._candidates.append((_WHOLE, self._held_as(text)))
+        if text is not None:
+            self._candidates.append((_WHOLE, self._held_as(text)))
         if again:
             self._candidates = []
         self._candidates = [candidate for candidate in self._candidates if len(candidate[1]) > 0]

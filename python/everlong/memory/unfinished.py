@@ -11,6 +11,7 @@ from typing import Any
 
 import everlong._core as _core
 from everlong.memory.memory import Memory
+from everlong.memory.origins import content_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Unfinished:
     origins: tuple[str, ...]  # paths of their files; those without a file are left out
     tags: tuple[str, ...]
     tokens: int  # what the memory has of them
+    synced: bool = False  # a `sync` was reading them
 
 
 def unfinished_in(memory: Memory) -> list[Unfinished]:
@@ -41,7 +43,8 @@ def unfinished_in(memory: Memory) -> list[Unfinished]:
             sources = tuple(dict.fromkeys(block.source for block, _ in pieces))
             origins = tuple(dict.fromkeys(block.origin for block, _ in pieces if block.origin))
             tags = tuple(dict.fromkeys(tag for block, _ in pieces for tag in block.tags))
-            found.append(Unfinished(sources, origins, tags, sum(tokens for _, tokens in pieces)))
+            synced = any(content_in(memory.core.blocks.info(block.id).tags) for block, _ in pieces)
+            found.append(Unfinished(sources, origins, tags, sum(tokens for _, tokens in pieces), synced))
     return found
 
 

@@ -1,7 +1,7 @@
-"""Races between dtypes: which one a model reads faster in on this machine, and whether another race is worth it.
+"""Races between dtypes: which one a model reads faster in on this machine.
 
 Other work on the machine makes a time too long, never too short. So the dtypes take turns, and the best time of each
-counts, over all races that were kept. An outcome that other work may have made is tested again.
+counts. An outcome is kept, and nothing is timed again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MOST_ROUNDS = 4  # rounds of one race
-MOST_RACES = 4  # races of one model on one machine; what is still close then may be either
-_CLEAR = 1.25  # the slower dtype takes so many times the faster one's seconds, or more
+ENOUGH = 9.0  # seconds of all times, after which a race ends: long times average out what other work does to them
 _STEADY = 1.25  # two rounds of one dtype differ by less, where nothing else is at work
 
 # Returns the seconds that a model of this dtype, by its name, takes for what is timed.
@@ -22,36 +21,22 @@ Timed = Callable[[str], float]
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The outcome of one or several races."""
+    """The outcome of a race."""
 
     seconds: Mapping[str, float]  # the best of each dtype
-    sure: bool  # clear, and found while the machine did nothing else
-    races: int = 1
 
     @property
     def dtype(self) -> str:
         """The fastest dtype; of equal ones the first that was timed."""
         return min(self.seconds, key=lambda dtype: self.seconds[dtype])
 
-    @property
-    def final(self) -> bool:
-        """Whether no further race is needed."""
-        return self.sure or self.races >= MOST_RACES
 
-
-def race(dtypes: Sequence[str], timed: Timed, *, before: Outcome | None = None, busy: bool = False) -> Outcome:
-    """Time each dtype in turn, round after round, until the outcome is clear and steady; at most MOST_ROUNDS times.
-
-    Best times of an earlier outcome `before` go on counting. `busy`: other work is known to go on meanwhile.
-    """
+def race(dtypes: Sequence[str], timed: Timed) -> Outcome:
+    """Time each dtype in turn, round after round, until the times are steady; at most MOST_ROUNDS times, or ENOUGH."""
     rounds: list[Mapping[str, float]] = []
-    while len(rounds) < MOST_ROUNDS and not _is_steady(rounds):
+    while len(rounds) < MOST_ROUNDS and not _is_steady(rounds) and sum(sum(one.values()) for one in rounds) < ENOUGH:
         rounds.append({dtype: timed(dtype) for dtype in dtypes})
-    counted = rounds if before is None else [*rounds, before.seconds]
-    best = {dtype: min(one[dtype] for one in counted) for dtype in dtypes}
-    faster, slower = min(best.values()), max(best.values())
-    sure = not busy and _is_steady(rounds) and slower >= _CLEAR * faster
-    return Outcome(best, sure, 1 if before is None else before.races + 1)
+    return Outcome({dtype: min(one[dtype] for one in rounds) for dtype in dtypes})
 
 
 def _is_steady(rounds: Sequence[Mapping[str, float]]) -> bool:
@@ -74,6 +59,6 @@ def parse_outcome(text: str | None, dtypes: Sequence[str], here: Mapping[str, An
         if kept["here"] != dict(here) or sorted(kept["seconds"]) != sorted(dtypes):
             return None
         seconds = {dtype: float(kept["seconds"][dtype]) for dtype in dtypes}
-        return Outcome(seconds, bool(kept["sure"]), int(kept["races"])) if min(seconds.values()) > 0 else None
+        return Outcome(seconds) if min(seconds.values()) > 0 else None
     except (ValueError, TypeError, KeyError):
         return None

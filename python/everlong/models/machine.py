@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import platform
 
@@ -18,14 +17,6 @@ def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
     present = set(cpu.get("flags", "").split())
     flags = " ".join(flag for flag in DECISIVE if flag in present)
     return f"{name} ({flags})" if flags else name
-
-
-def is_busy() -> bool:
-    """Return whether over half of the processors were at work in the last minute; False if that is unknown."""
-    try:
-        return os.getloadavg()[0] > (os.cpu_count() or 1) / 2
-    except (AttributeError, OSError):  # no such figure on this system
-        return False
 
 
 def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import everlong._core as _core
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
+from everlong.memory import places
 from everlong.memory.origins import told_apart
 from everlong.memory.where import Role, told_at
 from everlong.retrieval.recall import Found, Recall
@@ -87,6 +88,7 @@ class Citing:
             text=self._text(info.stream, span),
             passage=self._text(info.stream, passage),
             found_by=found_by,
+            place=places.place_in(info.tags, passage[0] - info.begin, passage[1] - info.begin),
             role=cast(Role, info.role),
             origin=told_apart(info.tags)[1],
             told=datetime.datetime.fromtimestamp(told_at(info), datetime.UTC),

@@ -28,6 +28,7 @@ from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
+from everlong.text import notebook
 from everlong.text.prompt import Prompt
 
 # Returns what to add to the scores of a search's first pages; `core.search.find` takes it as `added`.
@@ -58,9 +59,16 @@ class Recall:
     # `Answer.confidence`. None for what no search found, or only parts with scores that do not tell right from wrong.
     confidence: float | None = None
     origin: str = ""  # where it was read from, usually a file's path
+    place: str = ""  # where the passage stands in its file, as "p. 14"; "" for a plain text
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
     # UTC; when its events happened, as `read` was told, else when it was archived. It says nothing of what came back.
     told: datetime.datetime | None = dataclasses.field(default=None, compare=False)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where it stands, which unfolds to the passage."""
+        sure = "" if self.confidence is None else f"{self.confidence:.0%}"
+        head = ", ".join(filter(None, (self.source or "conversation", self.place, sure)))
+        return notebook.unfolding(head, self.passage)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,27 +84,31 @@ class TextEncoder:
         fast = getattr(tokenizer, "is_fast", False)
         self._windows = _Windows(tokenizer, WINDOW, OVERLAP, special_tokens=special_tokens) if fast else None
         self._pieces: list[str] = []
+        # Of the ids that were returned last, [n]: their first characters, counted from the text's beginning. Where the
+        # tokenizer is not fast they are guessed, as if all tokens were of one length.
+        self.begins = _NO_TOKENS[:, 1]
 
     def add(self, piece: str) -> torch.Tensor:
         """Add a piece. Return ids [n] int64 that are certain now."""
         if self._windows is not None:
-            return _ids(self._windows.add(piece))
+            return self._ids(self._windows.add(piece))
         self._pieces.append(piece)
         return torch.zeros(0, dtype=torch.int64, device="cpu")
 
     def end(self) -> torch.Tensor:
         """End the text. Return ids [n] int64 of the rest. The next piece begins another text."""
         if self._windows is not None:
-            return _ids(self._windows.end())
+            return self._ids(self._windows.end())
         text, self._pieces = "".join(self._pieces), []
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, ids):
             ids = _literal(self._tokenizer)(text, add_special_tokens=False, verbose=False)["input_ids"]
+        self.begins = np.linspace(0, len(text), len(ids), endpoint=False).astype(np.int32)
         return torch.tensor(ids, dtype=torch.int64, device="cpu")
 
-
-def _ids(tokens: Tokens) -> torch.Tensor:
-    return torch.from_numpy(tokens[:, 0].astype(np.int64))
+    def _ids(self, tokens: Tokens) -> torch.Tensor:
+        self.begins = tokens[:, 1]
+        return torch.from_numpy(tokens[:, 0].astype(np.int64))
 
 
 class _Windows:

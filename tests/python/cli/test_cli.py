@@ -701,7 +701,7 @@ def test_a_setting_changes_what_is_recalled(saved_model: Path, tmp_path: Path) -
 
 
 def test_a_file_that_is_no_text_leaves_no_memory(saved_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("some words", encoding="utf-16")
+    (tmp_path / "notes.txt").write_bytes(b"some words\0\xff")
     done = everlong("read", tmp_path / "notes.txt", "--memory", tmp_path / "m", "--model", saved_model)
     assert done.returncode == 1
     assert "not UTF-8" in done.stderr

@@ -153,9 +153,9 @@ def test_files_and_file_objects(tmp_path: Path) -> None:
         assert [block.source for block in mm.memory.blocks()] == ["novel"] * 3 + ["novel"] * 3 + ["string"] * 3
         assert mm.read("").tokens == 0
         assert mm.read([]).tokens == 0
-        (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
-        with pytest.raises(ValueError, match=r"latin.txt is not UTF-8: .* at byte 3"):
-            mm.read(tmp_path / "latin.txt")
+        (tmp_path / "noise.txt").write_bytes(b"caf\xe9\0 au lait")
+        with pytest.raises(ValueError, match=r"noise.txt is not UTF-8: .* at byte 3"):
+            mm.read(tmp_path / "noise.txt")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,11 @@ from everlong.models import loading as models
 from support import byte_tokenizer, tiny_model
 
 
+@pytest.fixture(autouse=True)
+def a_cpu_with_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_computes_16_bits", lambda: True)
+
+
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
     tiny_model().save_pretrained(tmp_path)
@@ -273,7 +278,6 @@ def test_the_race_is_run_once_on_a_machine(folder: pathlib.Path, monkeypatch: py
         return 1.0 if model.dtype == torch.bfloat16 else 2.0
 
     monkeypatch.setattr(models, "_prefill_seconds", seconds)
-    monkeypatch.setattr(models, "is_busy", lambda: False)
     expected = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     for _ in range(2):
         assert_same(models.load(str(folder))[0], expected)

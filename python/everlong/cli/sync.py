@@ -1,0 +1,120 @@
+"""`everlong sync`: a memory is kept in step with a folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from everlong.cli.app import (
+    Json,
+    KeptModel,
+    MemoryFolder,
+    app,
+    model_for,
+    print_json,
+    print_json_line,
+    require_there,
+    starting,
+)
+from everlong.cli.memory import attached
+from everlong.cli.options import Configured, grouped
+from everlong.cli.stopping import when_stopped
+from everlong.cli.unfinished import kept_in
+from everlong.text.terminal import say
+
+if TYPE_CHECKING:
+    from everlong.generation.memory_model import MemoryModel
+    from everlong.generation.sync import SyncReport
+
+_LISTED = 20  # paths of a kind that are shown
+
+
+@app.command()
+@grouped
+def sync(
+    *,
+    folder: Annotated[Path, typer.Argument(help="Folder whose files are read, with all below it.")],
+    memory: MemoryFolder,
+    model: KeptModel = "",
+    include: Annotated[
+        list[str] | None,
+        typer.Option(help="Only files of this pattern, as in a .gitignore: '*.md'. May be given several times."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="No files of this pattern. May be given several times.")
+    ] = None,
+    gitignore: Annotated[bool, typer.Option(help="Leave out what a .gitignore names.")] = True,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="A tag for what is read now; may be given several times.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change, until Ctrl-C.")] = False,
+    loading: Configured,
+    as_json: Json = False,
+) -> None:
+    """Keep a memory in step with a folder: read new and changed files, forget those that are gone.
+
+    A file that was moved is not read again. What --exclude, --include or a .gitignore leaves out counts as gone. After
+    an interruption, the same command goes on where it stopped.
+    """
+    require_there(folder, folder=True)
+    chosen: dict[str, Any] = {"include": include or (), "exclude": exclude or (), "gitignore": gitignore}
+    if dry_run:
+        _tell(_planned(memory, folder, chosen), done=False, as_json=as_json)
+        return
+    named = starting(model_for(memory, model), quiet=as_json)
+    when_stopped(lambda: kept_in(memory))
+    with attached(loading, named, memory) as mm:
+        told: dict[str, Any] = {} if as_json else {"on_file": lambda path: say(f"reading {path}", stderr=True)}
+        _tell(mm.sync(folder, tags=tag or (), **chosen, **told), done=True, as_json=as_json, one_line=watch)
+        if watch:
+            _watch(mm, folder, memory, {"tags": tag or (), **chosen, **told}, as_json=as_json)
+
+
+def _planned(memory: Path, folder: Path, chosen: dict[str, Any]) -> SyncReport:
+    from everlong.files.folder import Choice
+    from everlong.generation.sync import planned
+    from everlong.memory import Memory
+
+    choice = Choice(**chosen)
+    if not Memory.exists(memory):
+        return planned(None, folder, choice)
+    with Memory.open(memory, read_only=True) as opened:
+        return planned(opened, folder, choice)
+
+
+def _watch(mm: MemoryModel, folder: Path, memory: Path, how: dict[str, Any], *, as_json: bool) -> None:
+    """Sync after each change. What changes in the memory's own folder, which may lie below, is no change."""
+    import watchfiles
+
+    own = memory.resolve()
+
+    def counts(change: watchfiles.Change, path: str) -> bool:
+        return not Path(path).is_relative_to(own)
+
+    if not as_json:
+        say(f"watching {folder}; Ctrl-C ends it", stderr=True)
+    for _ in watchfiles.watch(folder.resolve(), watch_filter=counts, raise_interrupt=True):
+        _tell(mm.sync(folder, **how), done=True, as_json=as_json, one_line=True)
+
+
+def _tell(report: SyncReport, *, done: bool, as_json: bool, one_line: bool = False) -> None:
+    if as_json:
+        (print_json_line if one_line else print_json)(dataclasses.asdict(report))
+        return
+    moved = [f"{old} -> {new}" for old, new in report.moved]
+    for what, paths in (("new", report.new), ("changed", report.changed), ("moved", moved), ("gone", report.gone)):
+        for path in paths[:_LISTED]:
+            say(f"{what}: {path}")
+        if len(paths) > _LISTED:
+            say(f"{what}: {len(paths) - _LISTED:,} more")
+    for path, why in (*report.unreadable.items(), *report.passed_over.items()):
+        say(f"passed over: {path} {why}", stderr=True)
+    counts = (
+        f"{len(report.new):,} new, {len(report.changed):,} changed, {len(moved):,} moved, {len(report.gone):,} gone"
+    )
+    read = f"; {report.tokens:,} tokens read, {report.forgotten:,} blocks forgotten" if done else ": nothing was done"
+    say(f"{counts}, {report.kept:,} kept, {len(report.unreadable):,} passed over{read}")

@@ -1,0 +1,79 @@
+"""All documents of some bytes, with those of the files within them. It runs in the child process alone."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from collections.abc import Iterator
+
+from everlong.files import archive, mail
+from everlong.files.document import Document, UnreadableFileError, line_of
+from everlong.files.kind import HEAD, kind_of
+
+_DEEPEST = 3  # files within files
+
+
+class PassedOverError(UnreadableFileError):
+    """A part of a file that cannot be read: `name`, and the message."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document | PassedOverError]:
+    """Yield what the bytes of a file hold. Raises UnreadableFileError for a file that is no text."""
+    kind = kind_of(data[:HEAD], suffix)
+    if kind == "archive":
+        member = archive.office_reader(data)
+        if member is not None:
+            yield from archive.read_office(data, member)
+            return
+        for name, ending, found in archive.members(data):
+            yield from _within(line_of(name), found, ending, depth)
+    elif kind == "mail":
+        for name, message in mail.messages(data):
+            yield from _passing_over(name, _of_message(name, message, depth))
+    else:
+        yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+
+
+def _of_message(name: str, data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
+    message = mail.parsed(data)
+    yield mail.document(name, message)
+    for attached, payload in mail.attachments(message):
+        ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
+        yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
+
+
+def _within(
+    name: str, data: bytes | UnreadableFileError, suffix: str, depth: int
+) -> Iterator[Document | PassedOverError]:
+    """Yield what a file within a file holds. What cannot be read is passed over."""
+    if isinstance(data, UnreadableFileError):
+        yield PassedOverError(name, str(data))
+        return
+    if depth >= _DEEPEST:
+        yield PassedOverError(name, f"lies {_DEEPEST} files deep: what is deeper is not read")
+        return
+    for found in _passing_over(name, documents_in(data, suffix, depth + 1)):
+        if isinstance(found, Document):
+            yield found.within(name)
+        else:
+            yield PassedOverError(f"{name}, {found.name}" if found.name != name else name, str(found))
+
+
+def _passing_over(name: str, found: Iterator[Document | PassedOverError]) -> Iterator[Document | PassedOverError]:
+    """Yield what is found, and in place of a failure which part of the file is passed over, where it has a name."""
+    try:
+        yield from found
+    except (MemoryError, ImportError, OSError):
+        raise
+    except UnreadableFileError as error:
+        if not name:
+            raise
+        yield PassedOverError(name, str(error))
+    except Exception as error:  # a library's own, about bytes that it did not expect
+        if not name:
+            raise
+        yield PassedOverError(name, f"cannot be read: {type(error).__name__}: {error}")

@@ -1,0 +1,84 @@
+"""Documents: what is read out of a file, with the places to cite."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SPACES = re.compile(r"[ \t\u00a0]+")
+_LONGEST_PLACE = 120  # characters
+
+
+class UnreadableFileError(ValueError):
+    """No text can be read out of a file. The message says why, and what to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A stretch of text that is cited by one place. The sections of a document, joined, are its text."""
+
+    place: str  # as "p. 14"; "" where there is nothing to say
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """One text of a file: the whole file, a mail of a mailbox, a member of an archive."""
+
+    sections: tuple[Section, ...]
+    name: str = ""  # within its file, as "notes/plan.docx"; "" for the file itself
+    title: str = ""
+    author: str = ""
+    happened: float | None = None  # when it was written, or what it tells of happened; in seconds since 1970
+
+    @property
+    def text(self) -> str:
+        return "".join(section.text for section in self.sections)
+
+    def within(self, name: str) -> Document:
+        """Return it as a part of another file, under `name` there."""
+        return dataclasses.replace(self, name=f"{name}, {self.name}" if self.name else name)
+
+    def with_head(self) -> Document:
+        """Return it with title and author as its first words, where it does not begin with them."""
+        begin = self.text[:500]
+        said = [f"{what}: {told}" for what, told in (("Title", self.title), ("Author", self.author)) if told]
+        if not said or all(told in begin for told in (self.title, self.author)):
+            return self
+        return dataclasses.replace(self, sections=(Section("", "\n".join(said) + "\n\n"), *self.sections))
+
+
+@dataclasses.dataclass(frozen=True)
+class Parsed:
+    """What came of a file."""
+
+    documents: tuple[Document, ...]
+    passed_over: tuple[tuple[str, str], ...] = ()  # parts of it that are no text, or cannot be read: name, and why
+    plain: bool = False  # it is its own text, byte for byte but for the encoding
+
+
+def paragraph(place: str, text: str) -> Section:
+    """Return text as a section that ends with a blank line."""
+    return Section(place, cleaned(text).strip("\n") + "\n\n")
+
+
+def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """Return the sections that have text."""
+    return tuple(section for section in sections if section.text.strip())
+
+
+def cleaned(text: str) -> str:
+    """Return text without control characters, and with U+FFFD for each half of a surrogate pair."""
+    return (
+        _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
+        .encode("utf-16", "surrogatepass")
+        .decode("utf-16", "replace")
+    )
+
+
+def line_of(text: object) -> str:
+    """Return what a file says of itself as one short line: a title, a name, a place."""
+    told = _SPACES.sub(" ", " ".join(cleaned(str(text or "")).split()))
+    return told if len(told) <= _LONGEST_PLACE else told[: _LONGEST_PLACE - 1] + "…"

@@ -1,0 +1,121 @@
+"""Plain text, Markdown and code: they are their own text, and places are found in it."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+
+from everlong.files.dates import seconds_of
+from everlong.files.document import Document, Section, UnreadableFileError, line_of
+from everlong.files.kind import CONTAINERS
+
+_LINES = 20  # of code that one place names
+_MARKDOWN = ("md", "markdown", "mdown", "mkd")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]")
+_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
+_PROSE = ("", "txt", "text", "log", "rst", "tex", "json", "jsonl", "xml", "csv", "tsv", *_MARKDOWN, *CONTAINERS)
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def read(data: bytes, suffix: str) -> Iterator[Document]:
+    """Yield the one document that a text is."""
+    yield of_text(decoded(data), suffix)
+
+
+def of_text(text: str, suffix: str) -> Document:
+    """Return text as it is, cut into sections by its headings, or by its lines where it is code."""
+    if suffix in _MARKDOWN:
+        front = _front_matter(text)
+        return Document(
+            tuple(_by_headings(text)),
+            title=front.get("title", ""),
+            author=front.get("author", ""),
+            happened=seconds_of(front.get("date")),
+        )
+    return Document((Section("", text),) if suffix in _PROSE else tuple(_by_lines(text)))
+
+
+def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
+    """Return bytes as text: UTF-8, or what they begin with, state, or look like.
+
+    Raises UnreadableFileError for what is no text, and where the encoding cannot be found out. Without `guess` raises
+    UnicodeDecodeError where it would be guessed, which takes time and RAM.
+    """
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            try:
+                return _lines(data.decode(encoding))
+            except UnicodeDecodeError as error:
+                raise UnreadableFileError(_no_text(error)) from None
+    try:
+        return _lines(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        refused = error
+    if stated:
+        try:
+            return _lines(data.decode(codecs.lookup(stated).name))
+        except (UnicodeError, LookupError):
+            pass
+    if not guess:
+        raise refused
+    return _lines(_guessed(data, refused))
+
+
+def _guessed(data: bytes, refused: UnicodeDecodeError) -> str:
+    if b"\0" in data:
+        raise UnreadableFileError(_no_text(refused))
+    try:
+        import charset_normalizer
+    except ImportError:
+        raise UnreadableFileError(
+            _no_text(refused) + "; other encodings are found out with the extra: pip install 'everlong[files]'"
+        ) from None
+    best = charset_normalizer.from_bytes(data).best()
+    if best is None:
+        raise UnreadableFileError(_no_text(refused))
+    return str(best)
+
+
+def _no_text(error: UnicodeDecodeError) -> str:
+    return f"is not UTF-8: {error.reason} at byte {error.start:,}"
+
+
+def _lines(text: str) -> str:
+    """Python's own text mode gives every end of line as one."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _by_headings(text: str) -> Iterator[Section]:
+    place, fenced = "", False
+    begun: list[str] = []
+    for line in text.splitlines(keepends=True):
+        fenced ^= _FENCE.match(line) is not None
+        if not fenced and _HEADING.match(line):
+            if begun:
+                yield Section(place, "".join(begun))
+            place, begun = line_of(line.strip(" \t\n#")), []
+        begun.append(line)
+    if begun:
+        yield Section(place, "".join(begun))
+
+
+def _by_lines(text: str) -> Iterator[Section]:
+    lines = text.splitlines(keepends=True)
+    for first in range(0, len(lines), _LINES):
+        some = lines[first : first + _LINES]
+        yield Section(f"lines {first + 1}-{first + len(some)}", "".join(some))
+
+
+def _front_matter(text: str) -> dict[str, str]:
+    """Return the plain values of the lines between --- that a note may begin with."""
+    found = _FRONT.match(text)
+    pairs = (line.partition(":") for line in found[1].splitlines()) if found else ()
+    return {name.strip().lower(): line_of(value.strip(" \t\"'")) for name, colon, value in pairs if colon}

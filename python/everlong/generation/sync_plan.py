@@ -1,0 +1,152 @@
+"""What is to be done so that a memory holds what a folder holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from everlong.files.folder import Choice, File, Listing, listed
+from everlong.memory import Memory
+from everlong.memory.synced import EMPTY, Held, Seen, held_in, table_of
+
+_TICK = 2_000_000_000  # ns: file systems have clocks as slow as that
+
+
+@dataclasses.dataclass
+class Plan:
+    """What is to be done. Paths are from the root of the file system."""
+
+    folder: Path
+    held: dict[str, Held]
+    table: dict[str, Seen]
+    new: list[str] = dataclasses.field(default_factory=list)
+    changed: list[str] = dataclasses.field(default_factory=list)
+    moved: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # from where, to where
+    gone: list[str] = dataclasses.field(default_factory=list)
+    kept: list[str] = dataclasses.field(default_factory=list)
+    unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def name(self, path: str) -> str:
+        """Return a path from the folder on; one that is not in it, as it is."""
+        return path.removeprefix(f"{self.folder}{os.sep}")
+
+
+def origin_in(folder: Path, path: str) -> str:
+    """Return the origin of a file below a folder. Bytes of its name that are no UTF-8 are spelled out."""
+    return os.fspath(folder / path).encode("utf-8", "backslashreplace").decode()
+
+
+def plan(memory: Memory | None, folder: Path, choice: Choice) -> tuple[Plan, dict[str, Path]]:
+    """Return what is to be done, and the files by their paths. `folder` is from the root, without links.
+
+    OSError where the folder cannot be listed: then nothing is known to be gone.
+    """
+    inside = [memory.path] if memory is not None and memory.path is not None else []
+    listing = listed(folder, choice, without=inside)
+    found = Plan(folder, held_in(memory), {})
+    files = {origin_in(folder, file.path): folder / file.path for file in listing.files}
+    found.table = _looked_into(found, table_of(memory), files, listing)
+    fresh = _sort(found, files)
+    missing = _missing(found, files, listing)
+    _match(found, fresh, missing)
+    return found, files
+
+
+def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], listing: Listing) -> dict[str, Seen]:
+    """Return the table as it is now. A file of another size or time is hashed."""
+    for name, why in listing.unreadable.items():
+        found.unreadable[origin_in(found.folder, name)] = why
+    below = f"{found.folder}{os.sep}"
+    table = {path: seen for path, seen in before.items() if not path.startswith(below)}
+    for (origin, path), file in zip(files.items(), listing.files, strict=True):
+        seen = before.get(origin)
+        try:
+            if seen is None or (seen.size, seen.time) != (file.size, file.time):
+                seen = _seen(path, file, seen)
+            table[origin] = seen
+        except OSError as error:
+            found.unreadable[origin] = error.strerror or str(error)
+    return table
+
+
+def _seen(path: Path, file: File, before: Seen | None) -> Seen:
+    now = time.time_ns()
+    with path.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    why = before.why if before is not None and before.digest == digest else ""
+    return Seen(file.size, file.time if file.time < now - _TICK else -1, digest, why)
+
+
+def _sort(found: Plan, files: Iterable[str]) -> list[str]:
+    """Sort the files into those that are there, those that changed, and those that are new, which it returns."""
+    fresh = []
+    for path in files:
+        seen, held = found.table.get(path), found.held.get(path)
+        if seen is None:  # it cannot be opened: what the memory has of it stays
+            continue
+        if held is None and seen.why == EMPTY:
+            found.kept.append(path)
+        elif held is None and seen.why:
+            found.unreadable[path] = seen.why
+        elif held is not None and held.whole and set(held.blocks) == {seen.digest}:
+            found.kept.append(path)
+        elif held is not None:
+            found.changed.append(path)
+        else:
+            fresh.append(path)
+    return fresh
+
+
+def _missing(found: Plan, files: dict[str, Path], listing: Listing) -> list[str]:
+    """Return the files that the memory holds and the folder does not, in order of their paths.
+
+    A file of another folder counts where it is there no more: it may have come to this one.
+    """
+    below = f"{found.folder}{os.sep}"
+    unknown = tuple(origin_in(found.folder, path) for path in listing.unreadable if path.endswith("/"))
+    missing = []
+    for path in sorted(found.held):
+        if path in files or path in found.unreadable or path.startswith(tuple(f"{one}{os.sep}" for one in unknown)):
+            continue
+        if path.startswith(below) or not os.path.lexists(path):
+            missing.append(path)
+    return missing
+
+
+def _match(found: Plan, fresh: Sequence[str], missing: Sequence[str]) -> None:
+    """Tell files that moved from those that are gone and new.
+
+    A block cannot lose a place where its file stood, only get a newer one. So a file that comes to such a place makes
+    the moved one be read anew, and so does a file that moves back.
+    """
+    arrived = set(fresh) | set(found.changed)
+    stood = {place: path for path in found.kept if path in found.held for place in found.held[path].earlier}
+    sources: dict[str, list[str]] = {}
+    gone = []
+    for path in missing:
+        held = found.held[path]
+        (digest,) = held.blocks if len(held.blocks) == 1 else ("",)
+        # The same move, cut short: some of its blocks are there already.
+        target = stood.get(path, "")
+        if target and digest in found.held[target].blocks:
+            found.moved.append((path, target))
+        elif digest and held.whole and not held.earlier & arrived:
+            sources.setdefault(digest, []).append(path)
+        else:
+            gone.append(path)
+    for path in fresh:
+        waiting = sources.get(found.table[path].digest, [])
+        if waiting:
+            found.moved.append((waiting.pop(0), path))
+        else:
+            found.new.append(path)
+    below = f"{found.folder}{os.sep}"
+    gone += [path for paths in sources.values() for path in paths]
+    found.gone = sorted(path for path in gone if path.startswith(below))
+    outdated = {path for place, path in stood.items() if place in arrived}
+    found.kept = [path for path in found.kept if path not in outdated]
+    found.changed = sorted({*found.changed, *outdated})
