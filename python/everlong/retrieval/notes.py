@@ -28,6 +28,7 @@ _SPECIFIC = 3.0  # what a number, a name or quoted words of the question count b
 _HOPS = 8  # times that lines are noted for what noted lines name
 _RARE = 8  # a name that more lines have leads to no further lines
 _RUN = 8192  # tokens that are looked at together
+_LONGEST = 400  # characters of a line; a longer sentence is several
 
 # Letters of scripts without spaces are words of their own.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
@@ -91,7 +92,7 @@ def take_notes(
     lines: list[_Line] = []
     counts: collections.Counter[str] = collections.Counter()
     for run in _runs(core, tokenizer, where, stream, looked_at):
-        for first, last in sentences(run.text):
+        for first, last in _lines(run.text):
             words = words_in(run.text[first:last])
             counts.update(words)
             lines.append(_Line(len(runs), first, last, frozenset(words)))
@@ -111,6 +112,17 @@ def take_notes(
 def words_in(text: str) -> list[str]:
     """Return a text's words, in lower case, in their order."""
     return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where sentences begin and end, and the parts of long ones, cut between words where they have any."""
+    for first, last in sentences(text):
+        while last - first > _LONGEST:
+            cut = text.rfind(" ", first + _LONGEST // 2, first + _LONGEST)
+            cut = first + _LONGEST if cut < 0 else cut
+            yield first, cut
+            first = cut + (text[cut] == " ")
+        yield first, last
 
 
 def _runs(

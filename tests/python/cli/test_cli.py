@@ -45,6 +45,10 @@ def test_read_then_ask_without_naming_the_model_again(saved_model: Path, tmp_pat
     answer = json.loads(ask.stdout)
     assert answer["tokens"] == 3
     assert any("Zq7#Kx9" in recall["text"] and recall["source"] == "book" for recall in answer["recalled"])
+    survey = everlong("ask", "What is the key?", "--survey", "--memory", memory, "--max-new-tokens", "3", "--json")
+    assert survey.returncode == 0, survey.stderr
+    assert any("The key is Zq7#Kx9." in line for line in json.loads(survey.stdout)["quoted"])
+    assert everlong("ask", "What?", "--survey", "--remember", "--memory", memory).returncode == 2
 
 
 # Ctrl-C while the sixth chunk is computed.

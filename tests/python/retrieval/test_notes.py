@@ -72,6 +72,15 @@ def test_no_more_is_noted_than_there_is_room_for() -> None:
     assert 0 < sum(note.end - note.begin for note in notes.lines) <= 100
 
 
+@pytest.mark.parametrize("gap", [" ", "x"])
+def test_of_a_sentence_without_an_end_a_part_is_noted(gap: str) -> None:
+    text = gap.join(["and so on"] * 90 + ["the key is Zq7"] + ["and so on"] * 90)
+    notes = notes_of([("book", text)], "Zq7 key?" if gap == " " else "and?", most=450)
+    assert notes.lines
+    assert all(len(note.text) <= 400 for note in notes.lines)
+    assert gap == "x" or "the key is Zq7" in notes.lines[0].text
+
+
 @pytest.mark.parametrize("question", ["Zebra?", "?", "..."])
 def test_a_question_of_which_no_line_tells_has_no_notes(question: str) -> None:
     assert notes_of([("book", FILLER)], question).lines == ()
