@@ -22,9 +22,9 @@ MB = 1_000_000
 
 
 def payload(tokens: int) -> int:
-    """As e4m3: a byte a number, and a scale of four for each channel of a page's keys and each token's values."""
+    """As e4m3: a byte a number, four for each token's values and six for each channel of a page's keys."""
     layers, kv_heads, head_dim, pages = 3, 2, 16, math.ceil(tokens / 64)
-    return layers * kv_heads * (2 * head_dim * tokens + 4 * (pages * head_dim + tokens))
+    return layers * kv_heads * (2 * head_dim * tokens + 6 * pages * head_dim + 4 * tokens)
 
 
 def test_what_is_asked_for_is_what_a_memory_takes() -> None:

@@ -142,7 +142,7 @@ EVERLONG_HD inline float GroupCentre(float least, float largest) {
 // code = round((value - least) / step), value = code * step + least. Both terms are exact, so a decoded number is
 // rounded once. Numbers lie below kStepsLimit.
 
-inline constexpr float kStepsLimit = 0x1p127F;
+inline constexpr float kStepsLimit = 0x1p126F;
 inline constexpr float kLeastStep = 0x1p-118F;
 // A sum with it has the number rounded to an integer, ties to even, in its low bits.
 inline constexpr float kToInteger = 0x1.8p23F;

@@ -81,7 +81,7 @@ EVERLONG_HD constexpr float FormatMax(Codec codec) {
 
 // Return the first MagnitudeBits that the codec cannot hold: NaN, infinity, and what rounds to it.
 EVERLONG_HD constexpr uint32_t RejectedBits(Codec codec) {
-  if (HasSteps(codec)) return 0x7F000000U;  // kStepsLimit
+  if (HasSteps(codec)) return 0x7E800000U;  // kStepsLimit
   return codec == Codec::kBFloat16 ? 0x7F7F8000U : kFloatInfinityBits;
 }
 
