@@ -1,12 +1,13 @@
 """What each codec of the archive costs: bytes a token, nearness to the exact cache, and time to encode and decode.
 
-    python benchmarks/codecs.py [--model smollm2] [--contexts 6] [--tokens 1024] [--after 192] [--rounds 9] [--json]
+    python benchmarks/codecs.py [--model smollm2] [--contexts 6] [--tokens 1024] [--after 192] [--rounds 25] [--json]
 
 A context of a shipped book is prefilled in fp32. Its keys are un-rotated, coded, decoded and rotated back, and the next
 tokens of the book are read behind it. The first 16 tokens and the newest 64 stay exact. KL, nats lost and how often
-the likeliest token is the same are beside the exact cache, means over contexts; contexts begin at the ends of the
-books. Times are of one context of bfloat16, medians; MB/s are of these bfloat16 numbers. `restore` decodes 704 tokens
-and rotates them into a frame; beside it is its time over that of e4m3.
+the likeliest token is the same are beside the exact cache, means over contexts, which lie at the ends of the books.
+Times are CPU time of one thread for one context of bfloat16, medians, so that other work on the machine counts little;
+MB/s are of these bfloat16 numbers. `restore` decodes 704 tokens and rotates them into a frame; beside it is its time
+over that of e4m3.
 """
 
 from __future__ import annotations
@@ -93,13 +94,16 @@ def nearness(reader: Reader, codec: str, contexts: list[Context]) -> dict[str, f
 
 
 def seconds(work: Callable[[], object], rounds: int) -> float:
-    """Return the median time of a call."""
+    """Return the median CPU time of a call, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     work()
     times = []
     for _ in range(rounds):
-        begun = time.perf_counter()
+        begun = time.process_time()
         work()
-        times.append(time.perf_counter() - begun)
+        times.append(time.process_time() - begun)
+    torch.set_num_threads(threads)
     return statistics.median(times)
 
 
@@ -158,7 +162,7 @@ def main() -> None:
     parser.add_argument("--contexts", type=int, default=6)
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of a context, a multiple of 64")
     parser.add_argument("--after", type=int, default=192, help="tokens that are read behind it")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
@@ -166,7 +170,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(report, indent=2))
         return
-    print(f"{report['cpu']}, torch {report['torch']}, {torch.get_num_threads()} threads, {report['contexts']} contexts")
+    print(f"{report['cpu']}, torch {report['torch']}, {report['contexts']} contexts")
     print(f"{'codec':>10} {'bytes':>7} {'KL':>8} {'nats':>8} {'same':>7} {'encode':>8} {'decode':>8}   restore")
     for codec, row in report["codecs"].items():
         print(

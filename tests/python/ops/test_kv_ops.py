@@ -677,7 +677,7 @@ def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]
         "too many tokens": (archive, (*frame.buffers, 30, 11, 16, "bf16"), "span to archive"),
         "more tokens than slots": (archive, (*frame.buffers, 0, 41, 16, "bf16"), "tokens is 41"),
         "negative tokens": (archive, (*frame.buffers, 0, -1, 16, "bf16"), "tokens is -1"),
-        "no such codec": (archive, (*frame.buffers, 0, 8, 16, "int4"), '"int4"'),
+        "no such codec": (archive, (*frame.buffers, 0, 8, 16, "int3"), '"int3"'),
         "pages of no tokens": (archive, (*frame.buffers, 0, 8, 0, "bf16"), "page_tokens is 0"),
         "a NaN": (archive, (not_finite, v, cos, sin, 0, 40, 16, "e4m3"), "layer 1, head 0, token 7 "),
         "placements of floats": (ops.restore_kv, restore(places.double()), "placements is Double"),
@@ -728,8 +728,8 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
 
 
 def test_payload_bytes_names_a_wrong_codec() -> None:
-    with pytest.raises(ValueError, match="int4"):
-        ops.payload_bytes(1, 16, 1, 1, 8, "int4")
+    with pytest.raises(ValueError, match="int3"):
+        ops.payload_bytes(1, 16, 1, 1, 8, "int3")
 
 
 def test_want_of_memory_is_torchs_error() -> None:
