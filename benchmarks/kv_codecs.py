@@ -1,6 +1,6 @@
 """What each codec of the archive costs: bytes a token, nearness to the exact cache, and time to encode and decode.
 
-    python benchmarks/codecs.py [--model smollm2] [--contexts 6] [--tokens 1024] [--after 192] [--rounds 25] [--json]
+    python benchmarks/kv_codecs.py [--model smollm2] [--contexts 6] [--tokens 1024] [--after 192] [--rounds 25] [--json]
 
 A context of a shipped book is prefilled in fp32. Its keys are un-rotated, coded, decoded and rotated back, and the next
 tokens of the book are read behind it. The first 16 tokens and the newest 64 stay exact. KL, nats lost and how often
@@ -27,6 +27,7 @@ from everlong import ops
 from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong.models.releases import cache_argument
 
 PAGE = 64
 SINKS, NEWEST = 16, 64  # tokens that stay exact
@@ -48,26 +49,27 @@ class Reader:
 
     def __init__(self, model: Any) -> None:
         self.model = model.to(torch.float32)
-        self._rope = model.model.rotary_emb
+        self.rope = model.model.rotary_emb
+        self._cache = cache_argument(model)
 
     def prefill(self, ids: torch.Tensor, tokens: int) -> Context:
         cache: Any = DynamicCache()
-        self.model(ids[None, :tokens], past_key_values=cache, use_cache=True, logits_to_keep=1)
+        self.model(ids[None, :tokens], use_cache=True, logits_to_keep=1, **{self._cache: cache})
         keys = torch.cat([layer.keys for layer in cache.layers])
         values = torch.cat([layer.values for layer in cache.layers])
-        cos, sin = self._rope(keys, torch.arange(tokens)[None])
+        cos, sin = self.rope(keys, torch.arange(tokens)[None])
         k, v = ops.derotate_kv(keys, values, cos, sin)
         return Context(k, v, ids[tokens:], self.log_probabilities(k, v, ids[tokens:]))
 
     def log_probabilities(self, k: torch.Tensor, v: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         """Return those of the tokens behind each of `after` but the last."""
         tokens = k.shape[2]
-        keys, values = ops.rerotate_kv(k, v, torch.arange(tokens), self._rope.inv_freq, self._rope.attention_scaling)
+        keys, values = ops.rerotate_kv(k, v, torch.arange(tokens), self.rope.inv_freq, self.rope.attention_scaling)
         cache = DynamicCache()
         for layer, (of_layer, with_it) in enumerate(zip(keys, values, strict=True)):
             cache.update(of_layer[None], with_it[None], layer)
         positions = torch.arange(tokens, tokens + len(after) - 1)[None]
-        out = self.model(after[None, :-1], past_key_values=cache, position_ids=positions, use_cache=True)
+        out = self.model(after[None, :-1], position_ids=positions, use_cache=True, **{self._cache: cache})
         return torch.log_softmax(out.logits[0].float(), -1)
 
 
@@ -148,7 +150,7 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
     rows = {}
     for codec in CODECS:
         rows[codec] = {"bytes": ops.payload_bytes(tokens, PAGE, layers, heads, dim, codec) / tokens}
-        rows[codec] |= nearness(reader, codec, contexts) | speed(codec, contexts[0], reader._rope, options.rounds)
+        rows[codec] |= nearness(reader, codec, contexts) | speed(codec, contexts[0], reader.rope, options.rounds)
     base = rows["e4m3"]["restore_ms"]
     for row in rows.values():
         row["restore_of_e4m3"] = row["restore_ms"] / base if base else math.nan
