@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -151,6 +152,7 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
     for codec in CODECS:
         rows[codec] = {"bytes": ops.payload_bytes(tokens, PAGE, layers, heads, dim, codec) / tokens}
         rows[codec] |= nearness(reader, codec, contexts) | speed(codec, contexts[0], reader.rope, options.rounds)
+        print(f"{codec} is measured", file=sys.stderr, flush=True)
     base = rows["e4m3"]["restore_ms"]
     for row in rows.values():
         row["restore_of_e4m3"] = row["restore_ms"] / base if base else math.nan
