@@ -1,5 +1,6 @@
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 // clang-format off
 #include "vendor.h"  // first: the units are device code here
@@ -7,6 +8,7 @@
 
 #include "archive_kernels.h"
 #include "archive_key_part.h"
+#include "archive_steps.h"
 #include "archive_units.h"
 #include "archive_value_part.h"
 #include "grid.h"
@@ -65,6 +67,11 @@ __global__ void __launch_bounds__(kPageThreads, kPageBlocks)
 }
 
 template <class Element, bool kInterleaved>
+__global__ void __launch_bounds__(kBlockThreads) ArchiveStepsOf(ArchiveJob job, int32_t layers_a_block) {
+  ArchiveSteps<Element, kInterleaved>(FirstIndex(), LayersOfBlock(layers_a_block, job.frame.layers), job);
+}
+
+template <class Element, bool kInterleaved>
 __global__ void ReadRejectedValue(ArchiveJob job) {
   ReadRejected<Element, kInterleaved>(job);
 }
@@ -72,7 +79,10 @@ __global__ void ReadRejectedValue(ArchiveJob job) {
 template <class Element, int32_t kWidth, bool kInterleaved, class Code>
 LaunchStatus Launch(const ArchiveJob& job, hipStream_t stream) {
   const kv::FrameKv& frame = job.frame;
-  if constexpr (sizeof(BitsOf<Code>) == 1) {
+  if constexpr (std::is_same_v<Code, StepsElement>) {
+    const LayerGrid units(StepsUnits(job), frame.kv_heads, frame.layers);
+    ArchiveStepsOf<Element, kInterleaved><<<units.blocks, dim3(kBlockThreads), 0, stream>>>(job, units.layers_a_block);
+  } else if constexpr (sizeof(BitsOf<Code>) == 1) {
     const PageParts parts = PartsOfPage<kWidth>(job);
     const int64_t of_layer = PagesOf(job) * frame.kv_heads * parts.parts();
     const int32_t layers_a_block = LayersABlock(of_layer, frame.layers);
@@ -113,8 +123,10 @@ LaunchStatus ArchiveKv(const ArchiveJob& job, void* stream) {
     constexpr int32_t kWidth = kVectorWidth<Element>;
     return WithCode(job.codec, [&](auto code) {
       using Code = decltype(code);
-      if (AllowsVectors(job.frame, job.phase.half, kWidth) && AllowsColumns(job, kWidth)) {
-        return LaunchPairing<Element, kWidth, Code>(job, on);
+      if constexpr (!std::is_same_v<Code, StepsElement>) {
+        if (AllowsVectors(job.frame, job.phase.half, kWidth) && AllowsColumns(job, kWidth)) {
+          return LaunchPairing<Element, kWidth, Code>(job, on);
+        }
       }
       return LaunchPairing<Element, 1, Code>(job, on);
     });

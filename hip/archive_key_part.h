@@ -17,8 +17,10 @@ class KeyPart : public PagePart<Code> {
         lanes_(parts.key_lanes),
         column_(thread % parts.key_columns),
         lane_(thread / parts.key_columns),
-        partial_(shared),
-        inverse_(shared + kNumbers * parts.key_columns * parts.key_lanes) {
+        least_(shared),
+        largest_(least_ + kNumbers * parts.key_columns * parts.key_lanes),
+        inverse_(largest_ + kNumbers * parts.key_columns * parts.key_lanes),
+        centre_(inverse_ + kNumbers * parts.key_columns) {
     const int32_t units = UnitsPerRow(job.frame.head_dim, job.phase.half, kWidth);
     const int32_t first = part * columns_;
     unit_ = UnitOfRow(first + column_, job.phase.half, kInterleaved, kWidth);
@@ -50,46 +52,66 @@ class KeyPart : public PagePart<Code> {
 
   EVERLONG_HD void Measure(int32_t layer) {
     if (!takes_part_) return;
-    uint32_t largest[kNumbers] = {};
+    float least[kNumbers];
+    float largest[kNumbers];
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kNumbers; ++i) {
+      largest[i] = -FloatFromBits(kFloatInfinityBits);
+      least[i] = FloatFromBits(kFloatInfinityBits);
+    }
+    uint32_t of_all = 0;
     EVERLONG_UNROLL
     for (int32_t r = 0; r < kRows; ++r) {
       if (!Has(r)) continue;
       values_[r] = WidenUnit(stored_[r]);
       if (unit_.second != 0) TurnUnit<kInterleaved>(values_[r], phase_[r]);
       EVERLONG_UNROLL
-      for (int32_t i = 0; i < kNumbers; ++i) largest[i] = LargerMagnitude(largest[i], values_[r].numbers[i]);
+      for (int32_t i = 0; i < kNumbers; ++i) {
+        const float value = values_[r].numbers[i];
+        of_all = LargerMagnitude(of_all, value);
+        least[i] = least[i] < value ? least[i] : value;
+        largest[i] = largest[i] > value ? largest[i] : value;
+      }
     }
-    uint32_t of_all = 0;
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kNumbers; ++i) of_all = largest[i] > of_all ? largest[i] : of_all;
     if (of_all >= kv::RejectedBits(this->job_.codec)) Reject(layer);
-    EVERLONG_UNROLL
-    for (int32_t i = 0; i < kNumbers; i += kAccess) {
-      ElementVector<Float32Element, kAccess> access;
-      EVERLONG_UNROLL
-      for (int32_t j = 0; j < kAccess; ++j) access.bits[j] = largest[i + j];
-      StoreVector(access, partial_, ((i / kAccess * lanes_ + lane_) * columns_ + column_) * kAccess);
-    }
+    StorePartial(least, least_);
+    StorePartial(largest, largest_);
   }
 
   EVERLONG_HD void Scale(int32_t layer) const {
     if (channel_ < 0) return;
-    const uint32_t* of_lane = partial_ + access_ * lanes_ * columns_ * kAccess + group_;
-    uint32_t largest = 0;
-    for (int32_t lane = 0; lane < lanes_; ++lane, of_lane += columns_ * kAccess) {
-      largest = *of_lane > largest ? *of_lane : largest;
+    const int32_t first = access_ * lanes_ * columns_ * kAccess + group_;
+    float least = FloatFromBits(least_[first]);
+    float largest = FloatFromBits(largest_[first]);
+    for (int32_t lane = 1; lane < lanes_; ++lane) {
+      const float low = FloatFromBits(least_[first + lane * columns_ * kAccess]);
+      const float high = FloatFromBits(largest_[first + lane * columns_ * kAccess]);
+      least = low < least ? low : least;
+      largest = high > largest ? high : largest;
     }
-    uint8_t* out = this->Part(layer) + this->at_.layout.KScales(this->at_.head) + int64_t{4} * channel_;
-    inverse_[access_ * columns_ * kAccess + group_] = this->StoreScale(largest, out);
+    const kv::PartLayout& layout = this->at_.layout;
+    float centre = 0;  // which changes no number
+    if (kv::FormOf(this->job_.codec).centred) {
+      centre = GroupCentre(least, largest);
+      StoreBytes<BFloat16Element, 1>({{static_cast<uint16_t>(FloatBits(centre) >> 16)}},
+                                     this->Part(layer) + layout.KCentres(this->at_.head) + int64_t{2} * channel_);
+    }
+    const uint32_t low = MagnitudeBits(least - centre);
+    const uint32_t high = MagnitudeBits(largest - centre);
+    uint8_t* out = this->Part(layer) + layout.KScales(this->at_.head) + int64_t{4} * channel_;
+    inverse_[access_ * columns_ * kAccess + group_] = this->StoreScale(low > high ? low : high, out);
+    centre_[access_ * columns_ * kAccess + group_] = FloatBits(centre);
   }
 
   EVERLONG_HD void Encode(int32_t layer) const {
     if (!takes_part_) return;
     float inverse[kNumbers];
+    float centre[kNumbers];
     EVERLONG_UNROLL
     for (int32_t i = 0; i < kNumbers; i += kAccess) {
       const int64_t at = (i / kAccess * columns_ + column_) * kAccess;
       WidenVector(LoadVector<Float32Element, kAccess>(inverse_, at), inverse + i);
+      WidenVector(LoadVector<Float32Element, kAccess>(centre_, at), centre + i);
     }
     uint8_t* codes = this->Part(layer) + this->at_.layout.KCodes(this->at_.head);
     EVERLONG_UNROLL
@@ -97,7 +119,7 @@ class KeyPart : public PagePart<Code> {
       if (!Has(r)) continue;
       float scaled[kNumbers];
       EVERLONG_UNROLL
-      for (int32_t i = 0; i < kNumbers; ++i) scaled[i] = values_[r].numbers[i] * inverse[i];
+      for (int32_t i = 0; i < kNumbers; ++i) scaled[i] = (values_[r].numbers[i] - centre[i]) * inverse[i];
       uint8_t* out = codes + Token(r) * this->at_.layout.head_dim + unit_.d;
       this->template StoreCodes<kWidth>(scaled, out);
       if (unit_.second != 0) this->template StoreCodes<kWidth>(scaled + kWidth, out + unit_.second);
@@ -113,6 +135,15 @@ class KeyPart : public PagePart<Code> {
   [[nodiscard]] EVERLONG_HD int64_t Token(int32_t r) const { return lane_ + r * lanes_; }
   [[nodiscard]] EVERLONG_HD bool Has(int32_t r) const { return takes_part_ && Token(r) < this->at_.layout.tokens; }
 
+  // Store what the thread's rows have of each number; `partial` is least_ or largest_.
+  EVERLONG_HD void StorePartial(const float* numbers, uint32_t* partial) const {
+    EVERLONG_UNROLL
+    for (int32_t i = 0; i < kNumbers; i += kAccess) {
+      const int64_t at = ((i / kAccess * lanes_ + lane_) * columns_ + column_) * kAccess;
+      StoreVector(NarrowVector<Float32Element, kAccess>(numbers + i), partial, at);
+    }
+  }
+
   EVERLONG_HD void Reject(int32_t layer) {
     EVERLONG_UNROLL
     for (int32_t r = 0; r < kRows; ++r) {
@@ -127,8 +158,10 @@ class KeyPart : public PagePart<Code> {
   int32_t lanes_;
   int32_t column_;
   int32_t lane_;
-  uint32_t* partial_;  // [2 * kWidth / kAccess, lanes, columns, kAccess]: largest magnitudes of a lane's rows
+  uint32_t* least_;    // [2 * kWidth / kAccess, lanes, columns, kAccess]: the least numbers of a lane's rows
+  uint32_t* largest_;  // the same of the largest
   uint32_t* inverse_;  // [2 * kWidth / kAccess, columns, kAccess]: 1 / scale
+  uint32_t* centre_;   // the same of the centres
   RowUnit unit_;
   bool takes_part_;
   int32_t channel_ = -1;  // of the head, which the thread scales; -1: none

@@ -217,7 +217,7 @@ PageParts PartsOfPage(const ArchiveJob& job) {
   parts.value_lanes = parts.threads / parts.value_columns;
   const int32_t rows = parts.value_lanes * kValueRows;
   parts.value_parts = (job.page_tokens + rows - 1) / rows;
-  const int32_t key_words = kNumbers * parts.key_columns * (parts.key_lanes + 1);
+  const int32_t key_words = 2 * kNumbers * parts.key_columns * (parts.key_lanes + 1);
   const int32_t value_words = rows * ((parts.value_columns | 1) + 1);
   parts.shared_words = std::max(key_words, value_words);
   return parts;
@@ -254,11 +254,9 @@ class PagePart {
   HeadPage at_;
 };
 
-// Fill in rejected->value. One thread calls it after all others.
+// Return one number without rotation.
 template <class Element, bool kInterleaved>
-EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
-  if (job.rejected->index == RejectedNumber::kNone) return;
-  const kv::NumberPlace at = kv::PlaceOfNumber(SizesOf(job), job.rejected->index);
+EVERLONG_HD inline float NumberAt(const ArchiveJob& job, const kv::NumberPlace& at) {
   const kv::FrameKv& frame = job.frame;
   const int64_t row = at.layer * frame.layer_stride + at.head * frame.head_stride +
                       (job.first_slot + at.token) * static_cast<int64_t>(frame.head_dim);
@@ -268,7 +266,15 @@ EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
   const auto* numbers = static_cast<const BitsOf<Element>*>(at.is_key ? frame.k : frame.v) + row;
   UnitValues<1> values = WidenUnit(LoadUnit<Element, 1>(numbers + unit.d, unit.second));
   if (unit.second != 0) TurnUnit<kInterleaved>(values, InversePhaseAt<1>(job, at.token, unit));
-  job.rejected->value = unit.d == at.d ? values.numbers[0] : values.numbers[1];
+  return unit.d == at.d ? values.numbers[0] : values.numbers[1];
+}
+
+// Fill in rejected->value. One thread calls it after all others.
+template <class Element, bool kInterleaved>
+EVERLONG_HD inline void ReadRejected(const ArchiveJob& job) {
+  if (job.rejected->index == RejectedNumber::kNone) return;
+  const kv::NumberPlace at = kv::PlaceOfNumber(SizesOf(job), job.rejected->index);
+  job.rejected->value = NumberAt<Element, kInterleaved>(job, at);
 }
 
 }  // namespace everlong::hip

@@ -149,6 +149,12 @@ struct E5M2Element {
   }
 };
 
+// Codes of steps (base/element.h), once they are out of their row: integers from 0 to 255.
+struct StepsElement {
+  EVERLONG_HD static float Widen(uint8_t bits) { return static_cast<float>(bits); }
+  EVERLONG_HD static uint8_t Narrow(float value) { return static_cast<uint8_t>(FloatBits(value + kToInteger)); }
+};
+
 // Call body(element) with the conversion of `dtype`, to pick a kernel on the host.
 template <class Body>
 auto WithElement(DType dtype, const Body& body) {
@@ -166,17 +172,19 @@ auto WithElement(DType dtype, const Body& body) {
 // Call body(code) with the conversion of `codec`, to pick a kernel on the host.
 template <class Body>
 auto WithCode(kv::Codec codec, const Body& body) {
-  switch (codec) {
-    case kv::Codec::kFloat32:
+  switch (kv::FormOf(codec).kind) {
+    case kv::CodeKind::kFloat32:
       return body(Float32Element{});
-    case kv::Codec::kBFloat16:
+    case kv::CodeKind::kBFloat16:
       return body(BFloat16Element{});
-    case kv::Codec::kE4M3:
+    case kv::CodeKind::kE4M3:
       return body(E4M3Element{});
-    case kv::Codec::kE5M2:
+    case kv::CodeKind::kE5M2:
+      return body(E5M2Element{});
+    case kv::CodeKind::kSteps:
       break;
   }
-  return body(E5M2Element{});
+  return body(StepsElement{});
 }
 
 // --- vectors

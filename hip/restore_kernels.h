@@ -23,7 +23,8 @@ struct RestoreJob {
   double attention_scaling = 1.0;
 };
 
-// Write phase, k and v of the placed slots of every layer.
+// Write phase, k and v of the placed slots of every layer. Scales and centres are not checked as on a CPU: the store's
+// checksums are what tells that a payload is whole.
 LaunchStatus RestoreKv(const RestoreJob& job, void* stream);
 
 }  // namespace everlong::hip

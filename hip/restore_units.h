@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "divisor.h"
 #include "elements.h"
@@ -40,8 +41,8 @@ EVERLONG_HD inline void PlacePhase(int64_t index, const RestoreJob& job, const D
   job.phase.sin[at] = phase.s;
 }
 
-// A unit of one row in every layer of a span, out of a payload. With kKeys it is keys, which have a scale a channel;
-// else values, which have a scale a row. Code is how numbers are coded.
+// A unit of one row in every layer of a span, out of a payload. With kKeys it is keys, which have a scale a channel and
+// may have a centre; else values, which have a scale a row, or with steps one a group. Code is how numbers are coded.
 template <class Element, int32_t kWidth, bool kInterleaved, bool kKeys, class Code>
 class UnitRestorer {
  public:
@@ -52,9 +53,14 @@ class UnitRestorer {
     const int64_t page_row = row.place.first_token + row.t;
     const uint8_t* part = job.payload + row.place.byte_offset + span.first * layout.Bytes();
     in_stride_ = layout.Bytes();
-    codes_ = part + (kKeys ? layout.KCodes(span.head) : layout.VCodes(span.head)) +
-             (page_row * frame.head_dim + unit.d) * kCodeBytes;
-    scales_ = part + (kKeys ? layout.KScales(span.head) + 4 * unit.d : layout.VScales(span.head) + 4 * page_row);
+    bits_ = kKeys ? kv::FormOf(job.codec).key_bits : kv::FormOf(job.codec).value_bits;
+    codes_ = part + (kKeys ? layout.KCodes(span.head) + page_row * layout.KRow()
+                           : layout.VCodes(span.head) + page_row * layout.VRow());
+    if (!kSteps) codes_ += unit.d * kCodeBytes;
+    scales_ = part + (kKeys ? layout.KScales(span.head) + 4 * unit.d
+                            : layout.VScales(span.head) +
+                                  4 * (page_row * layout.VGroups() + (kSteps ? unit.d / kv::kStepsGroup : 0)));
+    if (kKeys && kv::FormOf(job.codec).centred) centres_ = part + layout.KCentres(span.head) + 2 * unit.d;
     out_ = static_cast<BitsOf<Element>*>(kKeys ? frame.k : frame.v) + span.first * frame.layer_stride +
            span.head * frame.head_stride + (row.place.slot + row.t) * frame.head_dim + unit.d;
     out_stride_ = frame.layer_stride;
@@ -76,15 +82,19 @@ class UnitRestorer {
  private:
   static constexpr int32_t kCodeBytes = sizeof(BitsOf<Code>);
   static constexpr bool kScaled = kCodeBytes == 1;
+  static constexpr bool kSteps = std::is_same_v<Code, StepsElement>;
+  static constexpr bool kMayHaveCentres = kKeys && kScaled && !kSteps;
   static constexpr int32_t kScales = kKeys ? (kWidth < 4 ? kWidth : 4) : 1;  // an access
   static constexpr int32_t kAccesses = kKeys ? kWidth / kScales : 1;
   using Codes = ElementVector<Code, kWidth>;
   using Scales = ElementVector<Float32Element, kScales>;
+  using Centres = ElementVector<BFloat16Element, kWidth>;
 
   // A vector as the payload has it.
   struct Coded {
     Codes codes;
     Scales scales[kScaled ? kAccesses : 1];
+    Centres centres;
   };
   struct CodedUnit {
     Coded first;
@@ -94,16 +104,28 @@ class UnitRestorer {
   [[nodiscard]] EVERLONG_HD bool IsAligned() const {
     const auto codes = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(codes_)) | static_cast<uint64_t>(in_stride_);
     const auto scales = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(scales_)) | static_cast<uint64_t>(in_stride_);
-    return codes % sizeof(Codes) == 0 && (!kScaled || scales % sizeof(Scales) == 0);
+    return (kSteps || codes % sizeof(Codes) == 0) && (!kScaled || scales % sizeof(Scales) == 0);
   }
 
+  // Load the vector that lies `number` numbers behind the unit's first.
   template <bool kAligned>
-  EVERLONG_HD static Coded Load(const uint8_t* codes, const uint8_t* scales) {
+  EVERLONG_HD Coded Load(int32_t layer, int32_t number) const {
+    const uint8_t* const codes = codes_ + layer * in_stride_ + (kSteps ? 0 : number * kCodeBytes);
+    const uint8_t* const scales = scales_ + layer * in_stride_ + int64_t{4} * number;
     Coded coded{};
-    if constexpr (kAligned) {
+    if constexpr (kSteps) {
+      EVERLONG_UNROLL
+      for (int32_t i = 0; i < kWidth; ++i) {
+        coded.codes.bits[i] = static_cast<uint8_t>(PackedCode(codes, unit_.d + number + i, bits_));
+      }
+    } else if constexpr (kAligned) {
       coded.codes = Loaded<Codes>(codes);
     } else {
       coded.codes = LoadBytes<Code, kWidth>(codes);
+    }
+    if constexpr (kMayHaveCentres) {
+      const uint8_t* const centres = centres_ + layer * in_stride_ + int64_t{2} * number;
+      if (centres_ != nullptr) coded.centres = LoadBytes<BFloat16Element, kWidth>(centres);
     }
     if constexpr (kScaled) {
       EVERLONG_UNROLL
@@ -119,23 +141,28 @@ class UnitRestorer {
     return coded;
   }
 
-  EVERLONG_HD static void Decode(const Coded& coded, float* values) {
+  EVERLONG_HD void Decode(const Coded& coded, float* values) const {
     WidenVector(coded.codes, values);
     if constexpr (kScaled) {
+      float centres[kWidth];
+      WidenVector(coded.centres, centres);
       EVERLONG_UNROLL
       for (int32_t i = 0; i < kWidth; ++i) {
-        const Scales& scales = coded.scales[kKeys ? i / kScales : 0];
-        values[i] *= FloatFromBits(scales.bits[kKeys ? i % kScales : 0]);
+        const uint32_t scale = coded.scales[kKeys ? i / kScales : 0].bits[kKeys ? i % kScales : 0];
+        if constexpr (kSteps) {
+          values[i] = values[i] * StepOf(scale) + LeastOf(scale, bits_);
+          if constexpr (!kKeys && std::is_same_v<Element, Float16Element>) values[i] = WithinFloat16(values[i]);
+        } else {
+          values[i] *= FloatFromBits(scale);
+          if (kMayHaveCentres && centres_ != nullptr) values[i] += centres[i];
+        }
       }
     }
   }
 
   template <bool kAligned>
   EVERLONG_HD void RunAhead() const {
-    const auto load = [&](int32_t layer, int32_t number) {
-      const int64_t at = layer * in_stride_;
-      return Load<kAligned>(codes_ + at + number * kCodeBytes, scales_ + at + int64_t{4} * number);
-    };
+    const auto load = [&](int32_t layer, int32_t number) { return Load<kAligned>(layer, number); };
     if (!kKeys || unit_.second == 0) {
       ForEachLoaded<kAligned ? kPlainAhead : 1>(
           layers_, [&](int32_t layer) { return load(layer, 0); },
@@ -161,7 +188,9 @@ class UnitRestorer {
   int32_t layers_;
   const uint8_t* codes_;
   const uint8_t* scales_;
-  int64_t in_stride_;  // bytes between layers
+  const uint8_t* centres_ = nullptr;  // nullptr: none
+  int32_t bits_ = 8;                  // of a code of steps
+  int64_t in_stride_;                 // bytes between layers
   BitsOf<Element>* out_;
   int64_t out_stride_;
   UnitPhase<kWidth> phase_{};

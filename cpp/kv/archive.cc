@@ -44,6 +44,24 @@ PartLayout PartOf(const PayloadLayout& layout, int32_t tokens) {
   return {layout.codec, layout.kv_heads, layout.head_dim, tokens};
 }
 
+// Do tasks [0, tasks) in parallel: does(task, end of the thread's own) returns false to refuse one, and ends its
+// thread's work. Every thread calls `done` last. Return the first that was refused; kNoTask: none.
+template <class Does, class Done>
+int64_t FirstRefused(int64_t tasks, int64_t grain, const Does& does, const Done& done) {
+  std::atomic<int64_t> first{kNoTask};
+  ParallelFor(0, tasks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      if (does(task, end)) continue;
+      int64_t seen = first.load(std::memory_order_relaxed);
+      while (task < seen && !first.compare_exchange_weak(seen, task, std::memory_order_relaxed)) {
+      }
+      break;
+    }
+    done();
+  });
+  return first.load(std::memory_order_relaxed);
+}
+
 // Return the thread's working buffer for the kernels. It grows to the size that the largest page needs.
 float* Scratch(const SlabTask& task) {
   thread_local CacheLineVector<float> scratch;
@@ -52,25 +70,43 @@ float* Scratch(const SlabTask& task) {
   return scratch.data();
 }
 
-// The target of a kernel for the rows of one slab: in place, or staged beside it until they are streamed there.
+// Codes of fewer than 8 bits are packed to rows of bits. Kernels know codes of whole bytes only.
+constexpr bool IsPacked(int32_t bits) { return bits < 8; }
+
+// Return the thread's buffer for what kernels write or read beside the payload.
+std::byte* Beside(int64_t bytes) {
+  thread_local CacheLineVector<std::byte> beside;
+  if (std::ssize(beside) < bytes) beside.resize(static_cast<size_t>(bytes));
+  return beside.data();
+}
+
+// The target of a kernel for the codes of one slab: in place; or staged beside it, until they are packed or streamed.
 class SlabWriter {
  public:
-  SlabWriter(std::byte* place, int64_t bytes, bool staged) : place_(place), bytes_(bytes), staged_(staged) {
-    if (staged) beside().resize(std::max(beside().size(), static_cast<size_t>(bytes)));
-  }
-  [[nodiscard]] std::byte* data() const { return staged_ ? beside().data() : place_; }
+  SlabWriter(std::byte* place, int64_t tokens, int32_t dim, int32_t bits, bool staged)
+      : place_(place),
+        tokens_(tokens),
+        dim_(dim),
+        bits_(bits),
+        beside_(staged || IsPacked(bits) ? Beside(tokens * Stride()) : nullptr) {}
+  // Return where the kernel writes.
+  [[nodiscard]] SlabView View(Format format) const { return {beside_ != nullptr ? beside_ : place_, Stride(), format}; }
   void Finish() const {
-    if (staged_) StreamCopy(beside().data(), place_, bytes_);
+    if (IsPacked(bits_)) {
+      BestSlabKernels().pack(beside_, tokens_, dim_, bits_, place_);
+    } else if (beside_ != nullptr) {
+      StreamCopy(beside_, place_, tokens_ * Stride());
+    }
   }
 
  private:
-  static CacheLineVector<std::byte>& beside() {
-    thread_local CacheLineVector<std::byte> bytes;
-    return bytes;
-  }
+  [[nodiscard]] int64_t Stride() const { return PackedBytes(dim_, std::max(bits_, 8)); }
+
   std::byte* place_;
-  int64_t bytes_;
-  bool staged_;
+  int64_t tokens_;
+  int32_t dim_;
+  int32_t bits_;
+  std::byte* beside_;
 };
 
 // One head of one page of the span: what a thread archives at a time.
@@ -97,18 +133,12 @@ class SpanArchiver {
 
   Status Run() const {
     const int64_t tasks = layout_.PageCount(tokens_) * layout_.layers * layout_.kv_heads;
-    std::atomic<int64_t> first_rejected{kNoTask};
-    ParallelFor(0, tasks, Grain(layout_), [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        if (Archive(TaskAt(task), TaskAt(std::min(task + 1, end - 1)))) continue;
-        int64_t seen = first_rejected.load(std::memory_order_relaxed);
-        while (task < seen && !first_rejected.compare_exchange_weak(seen, task, std::memory_order_relaxed)) {
-        }
-        break;
-      }
-      if (streamed_) FenceStreams();
-    });
-    const int64_t rejected = first_rejected.load(std::memory_order_relaxed);
+    const int64_t rejected = FirstRefused(
+        tasks, Grain(layout_),
+        [this](int64_t task, int64_t end) { return Archive(TaskAt(task), TaskAt(std::min(task + 1, end - 1))); },
+        [this] {
+          if (streamed_) FenceStreams();
+        });
     return rejected == kNoTask ? OkStatus() : Rejected(TaskAt(rejected));
   }
 
@@ -150,20 +180,25 @@ class SpanArchiver {
         payload_.data() + at.page * layout_.PageBytes(layout_.page_tokens) + at.layer * layout_.PartBytes(tokens);
     const PartLayout places = PartOf(layout_, tokens);
     const Format format = FormatOf(layout_.codec);
-    const int64_t stride = layout_.head_dim * FormatBytes(format);
+    const CodecForm form = FormOf(layout_.codec);
     const SlabKernels& kernels = BestSlabKernels();
     const bool scaled = HasScales(layout_.codec);
 
     const bool staged = streamed_ && !kernels.streams;
 
-    const SlabWriter k_codes(part + places.KCodes(at.head), tokens * stride, staged || (streamed_ && scaled));
-    const SlabTask keys = KeysTask(at, RowsAt(at, frame_.v), {k_codes.data(), stride, format});
+    const SlabWriter k_codes(part + places.KCodes(at.head), tokens, layout_.head_dim, form.key_bits,
+                             staged || (streamed_ && scaled));
+    SlabTask keys = KeysTask(at, RowsAt(at, frame_.v), k_codes.View(format));
+    keys.bits = form.key_bits;
+    std::byte* const centres = form.centred ? part + places.KCentres(at.head) : nullptr;
     const uint32_t largest_key =
-        scaled ? kernels.encode_channels(keys, part + places.KScales(at.head), Scratch(keys)) : kernels.turn(keys);
+        scaled ? kernels.encode_channels(keys, part + places.KScales(at.head), centres, Scratch(keys))
+               : kernels.turn(keys);
     k_codes.Finish();
 
-    const SlabWriter v_codes(part + places.VCodes(at.head), tokens * stride, staged);
-    const SlabTask values = TaskOf(at, frame_.v, RowsAt(next, frame_.k), {v_codes.data(), stride, format});
+    const SlabWriter v_codes(part + places.VCodes(at.head), tokens, layout_.head_dim, form.value_bits, staged);
+    SlabTask values = TaskOf(at, frame_.v, RowsAt(next, frame_.k), v_codes.View(format));
+    values.bits = form.value_bits;
     const uint32_t largest_value =
         scaled ? kernels.encode_tokens(values, part + places.VScales(at.head), Scratch(values)) : kernels.turn(values);
     v_codes.Finish();
@@ -209,36 +244,81 @@ struct HeadPart {
   int32_t page_tokens;
   int32_t head;
 
-  [[nodiscard]] const std::byte* KeysAt(int32_t first) const { return RowsAt(Places().KCodes(head), first); }
-  [[nodiscard]] const std::byte* ValuesAt(int32_t first) const { return RowsAt(Places().VCodes(head), first); }
+  [[nodiscard]] const std::byte* KeysAt(int32_t first) const {
+    return part + Places().KCodes(head) + first * Places().KRow();
+  }
+  [[nodiscard]] const std::byte* ValuesAt(int32_t first) const {
+    return part + Places().VCodes(head) + first * Places().VRow();
+  }
 
   // Decode tokens [first, first + tokens), keys rotated, to `out`. `next` are the rows to read after the values.
   void DecodeKeys(int32_t first, int32_t tokens, const SlabRotation& rotation, SlabView out, bool streamed) const {
-    const SlabTask task{In(KeysAt(first), ValuesAt(first)), out, tokens, layout.head_dim, rotation, streamed};
+    const int32_t bits = FormOf(layout.codec).key_bits;
+    const SlabTask task{
+        In(KeysAt(first), tokens, bits, ValuesAt(first)), out, tokens, layout.head_dim, rotation, streamed, bits};
     if (HasScales(layout.codec)) {
-      BestSlabKernels().decode_channels(task, part + Places().KScales(head), Scratch(task));
+      const std::byte* const centres = FormOf(layout.codec).centred ? part + Places().KCentres(head) : nullptr;
+      BestSlabKernels().decode_channels(task, part + Places().KScales(head), centres, Scratch(task));
     } else {
       BestSlabKernels().turn(task);
     }
   }
   void DecodeValues(int32_t first, int32_t tokens, const std::byte* next, SlabView out, bool streamed) const {
-    const SlabTask task{In(ValuesAt(first), next), out, tokens, layout.head_dim, {}, streamed};
+    const int32_t bits = FormOf(layout.codec).value_bits;
+    const SlabTask task{In(ValuesAt(first), tokens, bits, next), out, tokens, layout.head_dim, {}, streamed, bits};
     if (HasScales(layout.codec)) {
-      const std::byte* const scales = part + Places().VScales(head);
-      BestSlabKernels().decode_tokens(task, scales + static_cast<int64_t>(sizeof(float)) * first);
+      BestSlabKernels().decode_tokens(task, ValueScalesAt(first));
     } else {
       BestSlabKernels().turn(task);
     }
   }
 
+  // Return whether the scales and centres are numbers that the codec writes, as far as these tokens use them.
+  [[nodiscard]] bool HasTables(int32_t first, int32_t tokens) const {
+    if (!HasScales(layout.codec)) return true;
+    const bool steps = HasSteps(layout.codec);
+    const auto are_scales = [steps](const std::byte* scales, int64_t count) {
+      bool all = true;
+      for (int64_t i = 0; i < count; ++i) {
+        uint32_t scale;
+        std::memcpy(&scale, scales + 4 * i, 4);
+        all &= steps ? IsStepsTable(scale) : scale < kFloatInfinityBits;
+      }
+      return all;
+    };
+    bool all = are_scales(part + Places().KScales(head), layout.head_dim) &&
+               are_scales(ValueScalesAt(first), int64_t{tokens} * Places().VGroups());
+    for (int32_t d = 0; FormOf(layout.codec).centred && d < layout.head_dim; ++d) {
+      uint16_t centre;
+      std::memcpy(&centre, part + Places().KCentres(head) + 2 * int64_t{d}, 2);
+      all &= MagnitudeBits(BFloat16ToFloat(centre)) < kFloatInfinityBits;
+    }
+    return all;
+  }
+
  private:
   [[nodiscard]] PartLayout Places() const { return PartOf(layout, page_tokens); }
-  [[nodiscard]] int64_t Stride() const { return layout.head_dim * FormatBytes(FormatOf(layout.codec)); }
-  [[nodiscard]] const std::byte* RowsAt(int64_t codes, int32_t first) const { return part + codes + first * Stride(); }
-  [[nodiscard]] ConstSlabView In(const std::byte* rows, const std::byte* next) const {
-    return {rows, Stride(), FormatOf(layout.codec), next};
+  [[nodiscard]] const std::byte* ValueScalesAt(int32_t first) const {
+    return part + Places().VScales(head) + static_cast<int64_t>(sizeof(float)) * first * Places().VGroups();
+  }
+  // Return rows that a kernel reads. `next` has rows of the same length.
+  [[nodiscard]] ConstSlabView In(const std::byte* rows, int32_t tokens, int32_t bits, const std::byte* next) const {
+    const Format format = FormatOf(layout.codec);
+    const int64_t stride = layout.head_dim * FormatBytes(format);
+    const bool alike = FormOf(layout.codec).key_bits == FormOf(layout.codec).value_bits;
+    if (!IsPacked(bits)) return {rows, stride, format, alike ? next : nullptr};
+    std::byte* const codes = Beside(tokens * stride);
+    BestSlabKernels().unpack(rows, tokens, layout.head_dim, bits, codes);
+    return {codes, stride, format, nullptr};
   }
 };
+
+Status DamagedTables(int32_t head, int64_t layer, const PagePlacement& place, const PayloadLayout& layout) {
+  return CorruptError("payload, page at byte " + std::to_string(place.byte_offset) + ", layer " +
+                      std::to_string(layer) + ", head " + std::to_string(head) +
+                      ": a scale or a centre is not one that codec " + std::string(CodecName(layout.codec)) +
+                      " writes; expected the bytes that were archived, so the payload is damaged or of another codec");
+}
 
 Status ValidatePlacement(const PagePlacement& place, const std::string& name, int64_t payload_bytes,
                          const PayloadLayout& layout, int64_t slots) {
@@ -322,6 +402,25 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
   EVERLONG_RETURN_IF_ERROR(
       ValidateRestore(static_cast<int64_t>(payload.size()), placements, layout, rope, frame, phase));
 
+  // Work goes head by head of a part: `task` counts them over all layers and placements.
+  const auto place_of = [&](int64_t task) -> const PagePlacement& {
+    return placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
+  };
+  const auto layer_of = [&](int64_t task) { return task / layout.kv_heads % layout.layers; };
+  const auto source_of = [&](int64_t task) -> HeadPart {
+    const PagePlacement& place = place_of(task);
+    return {payload.data() + place.byte_offset + layer_of(task) * layout.PartBytes(place.page_tokens), layout,
+            place.page_tokens, static_cast<int32_t>(task % layout.kv_heads)};
+  };
+  const int64_t tasks = static_cast<int64_t>(placements.size()) * layout.layers * layout.kv_heads;
+  const int64_t damaged = FirstRefused(
+      tasks, Grain(layout),
+      [&](int64_t task, int64_t) {
+        return source_of(task).HasTables(place_of(task).first_token, place_of(task).tokens);
+      },
+      [] {});
+  if (damaged != kNoTask) return DamagedTables(source_of(damaged).head, layer_of(damaged), place_of(damaged), layout);
+
   // Phases come first, once a position. Every layer and head then reads them.
   const PhaseWriter phases(rope);
   ParallelFor(0, static_cast<int64_t>(placements.size()), 1, [&](int64_t begin, int64_t end) {
@@ -338,17 +437,6 @@ Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlac
   for (const PagePlacement& place : placements) tokens += place.tokens;
   const bool streamed = 2 * tokens * layout.layers * layout.kv_heads * stride >= kStreamedFrameBytes;
 
-  // Work goes head by head of a part: `task` counts them over all layers and placements.
-  const auto place_of = [&](int64_t task) -> const PagePlacement& {
-    return placements[static_cast<size_t>(task / layout.kv_heads / layout.layers)];
-  };
-  const auto layer_of = [&](int64_t task) { return task / layout.kv_heads % layout.layers; };
-  const auto source_of = [&](int64_t task) -> HeadPart {
-    const PagePlacement& place = place_of(task);
-    return {payload.data() + place.byte_offset + layer_of(task) * layout.PartBytes(place.page_tokens), layout,
-            place.page_tokens, static_cast<int32_t>(task % layout.kv_heads)};
-  };
-  const int64_t tasks = static_cast<int64_t>(placements.size()) * layout.layers * layout.kv_heads;
   ParallelFor(0, tasks, Grain(layout), [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const PagePlacement& place = place_of(task);

@@ -1,6 +1,7 @@
 #include "everlong/kv/payload.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
 
@@ -8,6 +9,10 @@
 
 namespace everlong::kv {
 namespace {
+
+// In the order of Codec.
+constexpr std::array<std::string_view, kCodecs> kNames = {"fp32", "bf16", "e4m3", "e5m2", "e4m3-plain", "e5m2-plain",
+                                                          "int8", "int6", "int4", "k8v4", "k5v4"};
 
 Status RequirePositive(std::string_view name, int32_t value) {
   if (value > 0) return OkStatus();
@@ -17,26 +22,15 @@ Status RequirePositive(std::string_view name, int32_t value) {
 
 }  // namespace
 
-std::string_view CodecName(Codec codec) {
-  switch (codec) {
-    case Codec::kFloat32:
-      return "fp32";
-    case Codec::kBFloat16:
-      return "bf16";
-    case Codec::kE4M3:
-      return "e4m3";
-    case Codec::kE5M2:
-      return "e5m2";
-  }
-  EVERLONG_CHECK(false);
-}
+std::string_view CodecName(Codec codec) { return kNames[static_cast<size_t>(codec)]; }
 
 Result<Codec> ParseCodec(std::string_view name) {
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
-    if (name == CodecName(codec)) return codec;
-  }
-  return InvalidArgumentError("codec is \"" + std::string(name) +
-                              "\"; expected \"fp32\", \"bf16\", \"e4m3\" or \"e5m2\"");
+  const auto* const found = std::ranges::find(kNames, name);
+  if (found != kNames.end()) return static_cast<Codec>(found - kNames.begin());
+  std::string expected;
+  for (const std::string_view known : kNames)
+    expected += (expected.empty() ? "\"" : ", \"") + std::string(known) + "\"";
+  return InvalidArgumentError("codec is \"" + std::string(name) + "\"; expected one of " + expected);
 }
 
 int64_t PayloadLayout::PageCount(int64_t tokens) const { return (tokens + page_tokens - 1) / page_tokens; }

@@ -63,15 +63,17 @@ Format FormatOf(DType dtype) {
 }
 
 Format FormatOf(Codec codec) {
-  switch (codec) {
-    case Codec::kFloat32:
+  switch (FormOf(codec).kind) {
+    case CodeKind::kFloat32:
       return Format::kFloat32;
-    case Codec::kBFloat16:
+    case CodeKind::kBFloat16:
       return Format::kBFloat16;
-    case Codec::kE4M3:
+    case CodeKind::kE4M3:
       return Format::kE4M3;
-    case Codec::kE5M2:
+    case CodeKind::kE5M2:
       return Format::kE5M2;
+    case CodeKind::kSteps:
+      return Format::kSteps;
   }
   EVERLONG_CHECK(false);
 }

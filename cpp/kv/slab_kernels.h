@@ -14,8 +14,8 @@
 
 namespace everlong::kv {
 
-// How a number is stored: an element type or an FP8 code.
-enum class Format : uint8_t { kFloat32, kFloat16, kBFloat16, kE4M3, kE5M2 };
+// How a number is stored: an element type, an FP8 code, or a code of steps (base/element.h) in a byte of its own.
+enum class Format : uint8_t { kFloat32, kFloat16, kBFloat16, kE4M3, kE5M2, kSteps };
 
 Format FormatOf(DType dtype);
 Format FormatOf(Codec codec);
@@ -56,9 +56,11 @@ struct SlabTask {
   // Set it where nobody reads the output soon. The output is then written past the caches if its rows are cache lines.
   // Call FenceStreams() (stream_copy.h) before another thread reads it.
   bool streamed = false;
+  int32_t bits = 8;  // of a code of steps
 };
 
-// Scales are fp32 and unaligned; scratch [ScratchFloats(task)]. "The largest" is that of the MagnitudeBits
+// Scales are fp32, or StepsTable (base/element.h) for codes of steps. Centres are bfloat16; without centres (nullptr),
+// FP8 codes are plain. All are unaligned; scratch [ScratchFloats(task)]. "The largest" is that of the MagnitudeBits
 // (base/element.h) of all numbers, after the rotation and before the rounding. From kFloatInfinityBits it says that a
 // number is not finite; codes and scales are then unspecified.
 struct SlabKernels {
@@ -67,16 +69,20 @@ struct SlabKernels {
   // Copy between element types. `out` may be `in`, or overlap it where no row of `in` is still to be read. Returns the
   // largest.
   uint32_t (*turn)(const SlabTask& task);
-  // Encode to FP8 with a scale a channel, scales [dim], or with a scale a token, [tokens], without rotation. Both
-  // return the largest.
-  uint32_t (*encode_channels)(const SlabTask& task, std::byte* scales, float* scratch);
+  // Encode with a scale and a centre a channel, [dim]; or without rotation, with a scale a token, [tokens]. Steps have
+  // one every kStepsGroup numbers of a token instead: [tokens, groups]. Both return the largest.
+  uint32_t (*encode_channels)(const SlabTask& task, std::byte* scales, std::byte* centres, float* scratch);
   uint32_t (*encode_tokens)(const SlabTask& task, std::byte* scales, float* scratch);
-  // Decode from FP8: value = code * scale, then rotated by finite phases; with a scale a token, not rotated.
-  void (*decode_channels)(const SlabTask& task, const std::byte* scales, float* scratch);
+  // Decode what these encode. Channels are then rotated, by finite phases. No number of a token that float16 holds is
+  // decoded to an infinity.
+  void (*decode_channels)(const SlabTask& task, const std::byte* scales, const std::byte* centres, float* scratch);
   void (*decode_tokens)(const SlabTask& task, const std::byte* scales);
+  // Pack codes [tokens, dim], a byte each, to rows of PackedBytes(dim, bits), and unpack them; bits 4, 5 or 6.
+  void (*pack)(const std::byte* codes, int64_t tokens, int32_t dim, int32_t bits, std::byte* rows);
+  void (*unpack)(const std::byte* rows, int64_t tokens, int32_t dim, int32_t bits, std::byte* codes);
 };
 
-constexpr int64_t ScratchFloats(const SlabTask& task) { return 64 * task.tokens + task.dim; }
+constexpr int64_t ScratchFloats(const SlabTask& task) { return 64 * task.tokens + 2 * int64_t{task.dim}; }
 
 const KernelTable<SlabKernels>& SupportedSlabKernels();
 inline const SlabKernels& BestSlabKernels() { return SupportedSlabKernels().kernels[0]; }

@@ -87,7 +87,7 @@ class Catalog {
   // Return the highest segment that a row names, 0 without rows.
   [[nodiscard]] Result<int32_t> NewestSegment();
 
-  // Return the number of its schema: kFormatVersion, or an older one of a catalog that was not migrated.
+  // Return the number of its schema: kCatalogSchema, or an older one of a catalog that was not migrated.
   [[nodiscard]] Result<int64_t> Schema();
   // Migrate from schema 1 to this one, with what its records of tensors hold.
   Status Migrate(std::span<const OldTensors> tensors);

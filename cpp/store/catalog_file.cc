@@ -96,7 +96,7 @@ constexpr const char* kSecondSchema = R"sql(
     PRIMARY KEY (block, name)
   ) WITHOUT ROWID;
 )sql";
-static_assert(kApplicationId == 1163283527 && kFormatVersion == 2, "the schemas' texts hold the same numbers");
+static_assert(kApplicationId == 1163283527 && kCatalogSchema == 2, "the schemas' texts hold the same numbers");
 
 constexpr const char* kAddRole = "ALTER TABLE blocks ADD COLUMN role INTEGER NOT NULL DEFAULT 0";
 
@@ -303,9 +303,9 @@ Status CatalogFile::Verify(bool whole_file) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t application, SelectNumber(database_, "PRAGMA application_id"));
   EVERLONG_ASSIGN_OR_RETURN(const int64_t version, SelectNumber(database_, "PRAGMA user_version"));
   if (application != kApplicationId) return CorruptError("'" + database_.name() + "' is not a catalog of everlong");
-  if (version > kFormatVersion) {
+  if (version > kCatalogSchema) {
     return NewerFormatError("catalog '" + database_.name() + "' has format " + std::to_string(version) +
-                            "; this everlong reads up to " + std::to_string(kFormatVersion) + ": update it");
+                            "; this everlong reads up to " + std::to_string(kCatalogSchema) + ": update it");
   }
   if (version < kOldestSchema) {
     return CorruptError("catalog '" + database_.name() + "' has format " + std::to_string(version));

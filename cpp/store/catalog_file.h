@@ -89,7 +89,7 @@ class CatalogFile {
   int64_t openings_ = 0;
 };
 
-// Return the number of the tables' schema: kFormatVersion, or an older one of a catalog that was not migrated.
+// Return the number of the tables' schema: kCatalogSchema, or an older one of a catalog that was not migrated.
 Result<int64_t> SchemaOf(Database& database);
 // Add what the second schema has and the first one has not.
 Status AddSecondSchema(Database& database);

@@ -147,6 +147,13 @@ std::string Problem(const Manifest& manifest) {
   return {};
 }
 
+// Until format 3, channels of FP8 keys had no centres. What was so is called so since.
+constexpr int32_t kCentredFormat = 3;
+void NameAsNow(Manifest& manifest) {
+  std::string& codec = manifest.geometry.codec;
+  if (manifest.format_version < kCentredFormat && (codec == "e4m3" || codec == "e5m2")) codec += "-plain";
+}
+
 constexpr int kIndent = 2;
 
 // Writes an object, one member a line. It remembers a text that is not valid UTF-8.
@@ -265,6 +272,7 @@ Result<Manifest> ParseManifest(std::string_view text, std::string_view name) {
        {top.problem(), fingerprint.problem(), geometry.problem(), attributes.problem(), Problem(manifest)}) {
     if (!problem.empty()) return corrupt(problem);
   }
+  NameAsNow(manifest);
   return manifest;
 }
 

@@ -1,6 +1,7 @@
 // How a store is made and opened.
 #include "everlong/store/memory_store.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -61,7 +62,7 @@ Status ValidateOptions(const StoreOptions& options) {
 // A migration writes the catalog first, so no catalog is older than the manifest says.
 Status RequireSchema(Catalog& catalog, const Manifest& manifest, const FilePath& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog.Schema());
-  if (schema >= manifest.format_version) return OkStatus();
+  if (schema >= std::min(manifest.format_version, kCatalogSchema)) return OkStatus();
   return CorruptError("catalog '" + (folder / kCatalogFile).string() + "' has format " + std::to_string(schema) +
                       ", its memory format " + std::to_string(manifest.format_version));
 }

@@ -8,7 +8,7 @@ namespace everlong::store {
 
 Status Store::MigrateCatalog() {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
-  if (schema == kFormatVersion) return OkStatus();
+  if (schema == kCatalogSchema) return OkStatus();
   // Damage must not keep anybody from opening the memory, because a repair has to open it.
   std::vector<Damage> damage;
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&damage));

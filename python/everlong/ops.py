@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch.library import register_fake
@@ -30,9 +30,31 @@ _native.load_ops(_native.check_core(_native.PACKAGE))
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
-_CODE_BYTES = {"fp32": 4, "bf16": 2, "e4m3": 1, "e5m2": 1}
-_WITH_SCALES = ("e4m3", "e5m2")
-CODECS = tuple(_CODE_BYTES)
+
+
+class _Codec(NamedTuple):
+    """What decides the bytes of a codec (cpp/kv/include/everlong/kv/codec.h)."""
+
+    key_bits: int  # of a code
+    value_bits: int
+    channel_bytes: int = 0  # what a channel of a page's keys has beside its codes
+    group: int | None = None  # numbers of a token's values that share four bytes; None: all of them
+
+
+_CODECS = {
+    "fp32": _Codec(32, 32),
+    "bf16": _Codec(16, 16),
+    "e4m3": _Codec(8, 8, 6),
+    "e5m2": _Codec(8, 8, 6),
+    "e4m3-plain": _Codec(8, 8, 4),
+    "e5m2-plain": _Codec(8, 8, 4),
+    "int8": _Codec(8, 8, 4, 64),
+    "int6": _Codec(6, 6, 4, 64),
+    "int4": _Codec(4, 4, 4, 64),
+    "k8v4": _Codec(8, 4, 4, 64),
+    "k5v4": _Codec(5, 4, 4, 64),
+}
+CODECS = tuple(_CODECS)
 REFUSED_BYTES = 16  # bytes of what an archive reports of a number that its codec cannot hold
 
 
@@ -287,14 +309,16 @@ def decode_kv(
 
 
 def payload_bytes(tokens: int, page_tokens: int, layers: int, kv_heads: int, head_dim: int, codec: str) -> int:
-    """Return the bytes of a block: codes, and for FP8 a float32 scale per channel of a page and per token."""
-    if codec not in _CODE_BYTES:
+    """Return the bytes of a block: codes, and what is kept for channels of pages and for tokens to decode them."""
+    if codec not in _CODECS:
         raise ValueError(f'codec is "{codec}"; expected one of {CODECS}')
-    codes = 2 * tokens * head_dim * _CODE_BYTES[codec]
-    if codec in _WITH_SCALES:
+    of = _CODECS[codec]
+    rows = tokens * ((head_dim * of.key_bits + 7) // 8 + (head_dim * of.value_bits + 7) // 8)
+    if of.channel_bytes:
         pages = (tokens + page_tokens - 1) // page_tokens
-        codes += 4 * (pages * head_dim + tokens)
-    return layers * kv_heads * codes
+        groups = 1 if of.group is None else (head_dim + of.group - 1) // of.group
+        rows += pages * head_dim * of.channel_bytes + 4 * tokens * groups
+    return layers * kv_heads * rows
 
 
 # Shapes and types without data, for torch.compile and meta tensors. torch passes arguments in the schema's order.

@@ -66,11 +66,19 @@ INSTANTIATE_TEST_SUITE_P(All, ArchiveCase,
                                          Case{Codec::kFloat32, DType::kFloat32, Pairing::kHalfSplit, 0, 1.0},
                                          Case{Codec::kBFloat16, DType::kBFloat16, Pairing::kHalfSplit, kDim, 1.0},
                                          Case{Codec::kBFloat16, DType::kBFloat16, Pairing::kHalfSplit, 12, 1.347},
+                                         Case{Codec::kPlainE4M3, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.0},
                                          Case{Codec::kE4M3, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.0},
                                          Case{Codec::kE4M3, DType::kBFloat16, Pairing::kInterleaved, 12, 1.139},
                                          Case{Codec::kE4M3, DType::kFloat16, Pairing::kHalfSplit, 8, 1.0},
                                          Case{Codec::kE5M2, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.139},
-                                         Case{Codec::kE5M2, DType::kBFloat16, Pairing::kInterleaved, 12, 1.0}));
+                                         Case{Codec::kE5M2, DType::kBFloat16, Pairing::kInterleaved, 12, 1.0},
+                                         Case{Codec::kPlainE5M2, DType::kFloat16, Pairing::kInterleaved, 12, 1.0},
+                                         Case{Codec::kInt8, DType::kFloat32, Pairing::kHalfSplit, kDim, 1.139},
+                                         Case{Codec::kInt8, DType::kBFloat16, Pairing::kInterleaved, 10, 1.0},
+                                         Case{Codec::kInt6, DType::kFloat16, Pairing::kHalfSplit, 12, 1.0},
+                                         Case{Codec::kInt4, DType::kBFloat16, Pairing::kHalfSplit, kDim, 1.0},
+                                         Case{Codec::kK8V4, DType::kFloat32, Pairing::kInterleaved, 8, 1.0},
+                                         Case{Codec::kK5V4, DType::kBFloat16, Pairing::kHalfSplit, 0, 1.0}));
 
 double LargestOfChannel(const Frame& frame, int64_t layer, int64_t head, int64_t first, int64_t count, int64_t d) {
   double largest = 0;
@@ -87,10 +95,15 @@ double LargestOfRow(const std::vector<double>& values, size_t row) {
 }
 
 // What a codec may change in a number of a group whose largest magnitude is `largest`: half a step of E4M3 (3 fraction
-// bits, so at most 2^-4 of the number itself, and in its subnormals half of 2^-9 of the scale) or E5M2 (2^-3, 2^-16).
-double CodecError(Codec codec, double value, double largest) {
-  if (codec == Codec::kE5M2) return 1.001 * std::max(std::abs(value) / 8, largest / 57344 * 0x1p-17);
-  if (codec == Codec::kE4M3) return 1.001 * std::max(std::abs(value) / 16, largest / 448 * 0x1p-10);
+// bits, so at most 2^-4 of the number itself, and in its subnormals half of 2^-9 of the scale) or E5M2 (2^-3, 2^-16). A
+// number less its centre is no larger than `largest`. A step is at most twice `largest` over the largest code, and a
+// bit.
+double CodecError(Codec codec, double value, double largest, bool is_key) {
+  const CodecForm form = FormOf(codec);
+  if (form.kind == CodeKind::kSteps) return 1.02 * largest / LargestCode(is_key ? form.key_bits : form.value_bits);
+  if (form.centred && is_key) value = 1.01 * largest;
+  if (form.kind == CodeKind::kE5M2) return 1.001 * std::max(std::abs(value) / 8, largest / 57344 * 0x1p-17);
+  if (form.kind == CodeKind::kE4M3) return 1.001 * std::max(std::abs(value) / 16, largest / 448 * 0x1p-10);
   return codec == Codec::kBFloat16 ? std::abs(value) * 0x1p-8 : 0.0;
 }
 
@@ -121,7 +134,7 @@ TEST_P(ArchiveCase, RestoresKeysAtNewPositions) {
         for (int64_t d = 0; d < kDim; ++d) {
           norm += plain[d] * plain[d];
           const double largest = LargestOfChannel(source, layer, head, 7 + page_first, page_count, d);
-          codec_sum = std::max(codec_sum, 2 * CodecError(param.codec, std::abs(plain[d]) * 1.02, largest * 1.02));
+          codec_sum = std::max(codec_sum, 2 * CodecError(param.codec, std::abs(plain[d]) * 1.02, largest * 1.02, true));
         }
         norm = std::sqrt(norm);
         const double tolerance = param.attention_scaling * (codec_sum + norm * (3 * half_ulp + 2e-6));
@@ -131,9 +144,9 @@ TEST_P(ArchiveCase, RestoresKeysAtNewPositions) {
           ASSERT_NEAR(target.Get(target.kv.k, to), expected, tolerance) << "token " << t << " d " << d;
           const double value = source.Get(source.kv.v, from + static_cast<size_t>(d));
           const double largest = LargestOfRow(source.plain_v, from) * 1.01;
-          const double value_error = HasScales(param.codec)
-                                         ? CodecError(param.codec, value, largest) + std::abs(value) * half_ulp * 2
-                                         : 0.0;  // fp32 and bf16 hold the values of these frames exactly
+          const double value_error =
+              HasScales(param.codec) ? CodecError(param.codec, value, largest, false) + std::abs(value) * half_ulp * 2
+                                     : 0.0;  // fp32 and bf16 hold the values of these frames exactly
           ASSERT_LE(std::abs(target.Get(target.kv.v, to) - value), value_error) << "token " << t << " d " << d;
         }
       }
@@ -240,14 +253,14 @@ void ExpectElementArithmetic(Codec codec, uint8_t (*encode)(float), float format
 }
 
 TEST(Archive, Fp8PayloadIsTheElementArithmetic) {
-  ExpectElementArithmetic(Codec::kE4M3, FloatToE4M3, kE4M3Max);
-  ExpectElementArithmetic(Codec::kE5M2, FloatToE5M2, kE5M2Max);
+  ExpectElementArithmetic(Codec::kPlainE4M3, FloatToE4M3, kE4M3Max);
+  ExpectElementArithmetic(Codec::kPlainE5M2, FloatToE5M2, kE5M2Max);
 }
 
 TEST(Restore, PlacesAPartOfAPage) {
   const RopeTable rope = MakeRope(kDim, 1e4, 1.0, Pairing::kHalfSplit);
   const Frame source(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 5);
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
+  for (const Codec codec : reference::AllCodecs()) {
     const Frame whole(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 6);
     const Frame partial(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 7);
     const std::vector<std::byte> payload = Archived(source, 0, 40, codec);
@@ -333,7 +346,7 @@ TEST(Archive, RefusesShapesThatDoNotFit) {
 
 TEST(Archive, NamesTheFirstNumberThatIsNotFinite) {
   const RopeTable rope = MakeRope(kDim, 1e4, 1.0, Pairing::kHalfSplit);
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
+  for (const Codec codec : reference::AllCodecs()) {
     for (const bool in_keys : {true, false}) {
       for (const double bad : {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
         Frame frame(kLayers, kHeads, kDim, PositionsFrom(0, kSlots), rope, DType::kFloat32, 10);
@@ -373,16 +386,18 @@ TEST(Archive, ThreadsDoNotChangeABit) {
   const Frame source(kLayers, kHeads, kDim, PositionsFrom(0, 4'000), rope, DType::kBFloat16, 12);
   const Frame serial(kLayers, kHeads, kDim, PositionsFrom(0, 4'000), rope, DType::kBFloat16, 13);
   const Frame parallel(kLayers, kHeads, kDim, PositionsFrom(0, 4'000), rope, DType::kBFloat16, 13);
-  const std::vector<PagePlacement> placements = PlaceAll(3'990, Codec::kE4M3, 5, 9);
-  const std::vector<std::byte> expected = Archived(source, 3, 3'990, Codec::kE4M3);
-  ASSERT_TRUE(RestorePages(expected, placements, Layout(Codec::kE4M3), rope, serial.kv, serial.phase).ok());
-  SetParallelForHook(&TwoThreads);
-  const std::vector<std::byte> payload = Archived(source, 3, 3'990, Codec::kE4M3);
-  const Status status = RestorePages(payload, placements, Layout(Codec::kE4M3), rope, parallel.kv, parallel.phase);
-  SetParallelForHook(nullptr);
-  ASSERT_TRUE(status.ok());
-  EXPECT_EQ(payload, expected);
-  ExpectSame(parallel, serial);
+  for (const Codec codec : {Codec::kE4M3, Codec::kK5V4}) {
+    const std::vector<PagePlacement> placements = PlaceAll(3'990, codec, 5, 9);
+    const std::vector<std::byte> expected = Archived(source, 3, 3'990, codec);
+    ASSERT_TRUE(RestorePages(expected, placements, Layout(codec), rope, serial.kv, serial.phase).ok());
+    SetParallelForHook(&TwoThreads);
+    const std::vector<std::byte> payload = Archived(source, 3, 3'990, codec);
+    const Status status = RestorePages(payload, placements, Layout(codec), rope, parallel.kv, parallel.phase);
+    SetParallelForHook(nullptr);
+    ASSERT_TRUE(status.ok());
+    EXPECT_EQ(payload, expected);
+    ExpectSame(parallel, serial);
+  }
 }
 
 }  // namespace

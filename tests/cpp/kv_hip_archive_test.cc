@@ -49,7 +49,7 @@ class PayloadCase : public testing::TestWithParam<Case> {
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
+  for (const Codec codec : kv::reference::AllCodecs()) {
     cases.push_back({codec, DType::kBFloat16, false, 64, 64});
     cases.push_back({codec, DType::kBFloat16, true, 64, 32});
     cases.push_back({codec, DType::kFloat16, false, 128, 128});  // more units than threads stand side by side

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "../../hip/archive_key_part.h"
+#include "../../hip/archive_steps.h"
 #include "../../hip/archive_value_part.h"
 #include "../../hip/restore_units.h"
 #include "../../hip/rotation_units.h"
@@ -129,7 +131,11 @@ inline void Archive(const ArchiveJob& job) {
     using Element = decltype(element);
     WithCode(job.codec, [&](auto code) {
       using Code = decltype(code);
-      if constexpr (sizeof(BitsOf<Code>) == 1) {
+      if constexpr (std::is_same_v<Code, StepsElement>) {
+        ForSpans(job.frame, [&](const HeadLayers& span) {
+          for (int64_t i = 0; i < StepsUnits(job) + kBeyond; ++i) ArchiveSteps<Element, interleaved()>(i, span, job);
+        });
+      } else if constexpr (sizeof(BitsOf<Code>) == 1) {
         ArchivePages<Element, width(), interleaved(), Code>(job);
       } else {
         ArchiveRows<Element, width(), interleaved(), Code>(job);

@@ -1,18 +1,19 @@
 #include <gtest/gtest.h>
 
 #include "everlong/kv/payload.h"
+#include "kv_reference.h"
 
 namespace everlong::kv {
 namespace {
 
 TEST(Payload, CodecNamesParseBack) {
-  for (const Codec codec : {Codec::kFloat32, Codec::kBFloat16, Codec::kE4M3, Codec::kE5M2}) {
+  for (const Codec codec : reference::AllCodecs()) {
     ASSERT_TRUE(ParseCodec(CodecName(codec)).ok());
     EXPECT_EQ(*ParseCodec(CodecName(codec)), codec);
   }
-  const Status unknown = ParseCodec("int4").status();
+  const Status unknown = ParseCodec("int3").status();
   EXPECT_EQ(unknown.code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(unknown.message().find("\"int4\""), std::string::npos) << unknown.message();
+  EXPECT_NE(unknown.message().find("\"int3\""), std::string::npos) << unknown.message();
 }
 
 TEST(Payload, SizesFollowTheFormat) {
@@ -20,7 +21,12 @@ TEST(Payload, SizesFollowTheFormat) {
   EXPECT_EQ(bf16.PartBytes(64), 2 * 2 * 64 * 8 * 2);
   EXPECT_EQ(bf16.PageBytes(5), 3 * 2 * 2 * 5 * 8 * 2);
   const PayloadLayout e4m3{Codec::kE4M3, 3, 2, 8, 64};
-  EXPECT_EQ(e4m3.PartBytes(5), 2 * (2 * 5 * 8) + 4 * (2 * 8) + 4 * (2 * 5));
+  EXPECT_EQ(e4m3.PartBytes(5), 2 * (2 * 5 * 8) + 4 * (2 * 8) + 4 * (2 * 5) + 2 * (2 * 8));
+  const PayloadLayout plain{Codec::kPlainE4M3, 3, 2, 8, 64};
+  EXPECT_EQ(plain.PartBytes(5), 2 * (2 * 5 * 8) + 4 * (2 * 8) + 4 * (2 * 5));
+  // Rows of 21 codes in 5 and in 4 bits, channels, and one group a token. Rows of 70 have two groups.
+  EXPECT_EQ((PayloadLayout{Codec::kK5V4, 3, 2, 21, 64}).PartBytes(5), 2 * 5 * (14 + 11) + 4 * 2 * 21 + 4 * 2 * 5);
+  EXPECT_EQ((PayloadLayout{Codec::kInt6, 3, 2, 70, 64}).PartBytes(5), 2 * 5 * 2 * 53 + 4 * 2 * 70 + 4 * 2 * 5 * 2);
   EXPECT_EQ((PayloadLayout{Codec::kE5M2, 3, 2, 8, 64}).PartBytes(5), e4m3.PartBytes(5));
   EXPECT_EQ(e4m3.BlockBytes(64 * 2 + 5), 2 * e4m3.PageBytes(64) + e4m3.PageBytes(5));
   EXPECT_EQ(e4m3.BlockBytes(0), 0);

@@ -149,7 +149,7 @@ TEST_P(SlabKernelsTest, EncodesWithAScaleAChannel) {
           std::vector<std::byte> codes(kTokens * dim);
           std::vector<std::byte> scales(4 * dim + 1);  // unaligned
           const SlabTask task = slab.Task({codes.data(), shape.dim, code}, pairing);
-          const uint32_t largest = kernels().encode_channels(task, scales.data() + 1, Scratch(task).data());
+          const uint32_t largest = kernels().encode_channels(task, scales.data() + 1, nullptr, Scratch(task).data());
           float of_all = 0;
           for (int32_t d = 0; d < shape.dim; ++d) {
             float of_channel = 0;
@@ -262,7 +262,7 @@ TEST_P(SlabKernelsTest, DecodesEveryCode) {
           std::vector<std::byte> by_token(codes.size() * bytes);
           SlabTask task = slab.Task({by_channel.data(), shape.dim * FormatBytes(out), out}, pairing);
           task.in = {codes.data(), shape.dim, code, nullptr};
-          kernels().decode_channels(task, scale_bytes, Scratch(task).data());
+          kernels().decode_channels(task, scale_bytes, nullptr, Scratch(task).data());
           task.out.data = by_token.data();
           task.rotation = {};
           kernels().decode_tokens(task, scale_bytes);
@@ -307,7 +307,7 @@ TEST_P(SlabKernelsTest, SaysThatANumberIsNotFinite) {
           EXPECT_GE(kernels().turn(task), kFloatInfinityBits);
           EXPECT_FALSE(std::isfinite(Get(out, Format::kFloat32, static_cast<size_t>(2 * shape.dim + d))));
           task.out = {out.data(), shape.dim, Format::kE4M3};
-          EXPECT_GE(kernels().encode_channels(task, scales.data(), Scratch(task).data()), kFloatInfinityBits);
+          EXPECT_GE(kernels().encode_channels(task, scales.data(), nullptr, Scratch(task).data()), kFloatInfinityBits);
           task.rotation = {};
           EXPECT_GE(kernels().encode_tokens(task, scales.data(), Scratch(task).data()), kFloatInfinityBits);
         }
@@ -338,7 +338,7 @@ TEST_P(SlabKernelsTest, StreamsTheSameBytes) {
   constexpr int64_t kTokens = 19;
   for (const Shape shape : kShapes) {
     const Slab slab(Format::kBFloat16, kTokens, shape, 8);
-    for (const Format format : {Format::kBFloat16, Format::kE4M3, Format::kE5M2}) {
+    for (const Format format : {Format::kBFloat16, Format::kE4M3, Format::kE5M2, Format::kSteps}) {
       const int64_t row = shape.dim * FormatBytes(format);
       const auto lines = static_cast<int64_t>((static_cast<size_t>(row) + kCacheLine - 1) / kCacheLine * kCacheLine);
       for (const int64_t stride : {row, lines}) {
@@ -346,7 +346,8 @@ TEST_P(SlabKernelsTest, StreamsTheSameBytes) {
           const auto size = static_cast<size_t>(kTokens * stride + offset);
           CacheLineVector<std::byte> results[2] = {CacheLineVector<std::byte>(size, std::byte{0xAB}),
                                                    CacheLineVector<std::byte>(size, std::byte{0xAB})};
-          std::vector<std::byte> scales(static_cast<size_t>(4 * std::max<int64_t>(kTokens, shape.dim)));
+          std::vector<std::byte> scales(static_cast<size_t>(4 * std::max<int64_t>(2 * kTokens, shape.dim)));
+          std::vector<std::byte> centres(static_cast<size_t>(2 * shape.dim));
           for (const bool by_channel : {true, false}) {
             for (const bool streamed : {false, true}) {
               SlabTask task = slab.Task({results[streamed].data() + offset, stride, format}, Pairing::kHalfSplit);
@@ -356,7 +357,7 @@ TEST_P(SlabKernelsTest, StreamsTheSameBytes) {
               if (format == Format::kBFloat16) {
                 kernels().turn(task);
               } else if (by_channel) {
-                kernels().encode_channels(task, scales.data(), scratch.data());
+                kernels().encode_channels(task, scales.data(), centres.data(), scratch.data());
               } else {
                 kernels().encode_tokens(task, scales.data(), scratch.data());
               }
@@ -376,7 +377,7 @@ TEST_P(SlabKernelsTest, StreamsTheSameBytes) {
               task.streamed = streamed;
               std::vector<float> scratch = Scratch(task);
               if (by_channel) {
-                kernels().decode_channels(task, scales.data(), scratch.data());
+                kernels().decode_channels(task, scales.data(), centres.data(), scratch.data());
               } else {
                 task.rotation = {};
                 kernels().decode_tokens(task, scales.data());

@@ -145,9 +145,27 @@ TEST_F(StoreManifest, ChecksTypesBehindARightChecksum) {
   EXPECT_EQ(ReadChecked(", \"format_version\": 1").code(), StatusCode::kCorrupt);
 }
 
+TEST_F(StoreManifest, Fp8OfOlderFormatsHasNoCentres) {
+  const auto codec_of = [this](int version, const std::string& codec) {
+    const std::string text = R"(, "format_version": )" + std::to_string(version) +
+                             R"(, "fingerprint": {"weights": "w", "rope": "r", "tokenizer": "t"}, "geometry": )"
+                             R"({"layers": 2, "kv_heads": 1, "head_dim": 8, "page_tokens": 64, "codec": ")" +
+                             codec + R"("}, "attributes": {}})";
+    EXPECT_OK(ReadChecked(text));
+    return ReadManifest(folder_)->geometry.codec;
+  };
+  for (const std::string codec : {"e4m3", "e5m2"}) {
+    EXPECT_EQ(codec_of(1, codec), codec + "-plain");
+    EXPECT_EQ(codec_of(2, codec), codec + "-plain");
+    EXPECT_EQ(codec_of(3, codec), codec);
+    EXPECT_EQ(codec_of(3, codec + "-plain"), codec + "-plain");
+  }
+  for (const std::string codec : {"bf16", "fp32", "e4m3x"}) EXPECT_EQ(codec_of(2, codec), codec);
+}
+
 TEST_F(StoreManifest, ANewerFormatSaysSo) {
   // Only the checksum and the version are promised to keep their place.
-  const Status status = ReadChecked(", \"format_version\": 3, \"all_else\": \"new\"}");
+  const Status status = ReadChecked(", \"format_version\": 4, \"all_else\": \"new\"}");
   EXPECT_EQ(status.code(), StatusCode::kNewerFormat);
   EXPECT_NE(status.message().find(folder_.string()), std::string::npos);
   EXPECT_EQ(MemoryStore::Open(folder_, false).status().code(), StatusCode::kNewerFormat);

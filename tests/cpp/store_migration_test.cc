@@ -48,7 +48,7 @@ TEST_P(StoreMigration, AWriterMigratesAndAnswersTheSame) {
     ExpectUndamaged(*store);
     EXPECT_EQ(store->manifest().format_version, kFormatVersion);
   }
-  EXPECT_EQ(CatalogFormat(), kFormatVersion);
+  EXPECT_EQ(CatalogFormat(), kCatalogSchema);
   EXPECT_EQ(ReadManifest(folder_)->format_version, kFormatVersion);
   // And takes what is new.
   const auto store = Open();

@@ -21,7 +21,10 @@ class ArchiveConfig(Settings, group="archive"):
     least_tokens: int = _OS.least_tokens  # L_min: a turn or a signal ends no shorter block
     cooldown_tokens: int = _OS.cooldown_tokens  # no signal counts for so many tokens after one that came too soon
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
-    codec: Literal["fp32", "bf16", "e4m3", "e5m2"] = "e4m3"
+    # How keys and values are kept (docs/guides/policies.md). The two plain ones are of memories made before format 3.
+    codec: Literal[
+        "fp32", "bf16", "e4m3", "e5m2", "e4m3-plain", "e5m2-plain", "int8", "int6", "int4", "k8v4", "k5v4"
+    ] = "e4m3"
     # Bytes of RAM that the memory may keep: indexes, catalog, payload. None: half of what is free when it is opened.
     host_bytes: int | None = None
     # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has

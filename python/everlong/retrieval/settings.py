@@ -54,8 +54,8 @@ class SearchConfig(Settings, group="search", least=_LEAST):
     rerank_seconds: float = 0.0
     query_distance: int = 2048  # the heads' queries are rotated to this distance from every key; 0: un-rotated
     retrieval_heads: int = 5  # how many heads calibration keeps; a memory that has some keeps those, and their distance
-    # Format of these heads' keys in RAM: int8 and e4m3 take half of bf16. For an archive in e4m3, the default codec,
-    # e4m3 finds what bf16 does.
+    # Format of these heads' keys in RAM: int8 and e4m3 take half of bf16. For an archive in e4m3-plain, e4m3 finds what
+    # bf16 does.
     heads_keys: HeadsKeys = "e4m3"
     # Bytes of the model's GPU for these keys and the room to search them there. Where they do not fit, and with 0,
     # questions are searched on the host.

@@ -77,7 +77,7 @@ def test_read_as_it_is_then_migrated(folder: Path, name: str) -> None:
         with everlong.Memory.open(folder) as memory:
             expect_same(memory.core, name, rebuilt=rebuilt and name != "text")
             assert memory.verify().damage == ()
-            assert json.loads((folder / "manifest.json").read_text())["format_version"] == _core.FORMAT_VERSION == 2
+            assert json.loads((folder / "manifest.json").read_text())["format_version"] == _core.FORMAT_VERSION == 3
 
 
 def test_what_it_exported_is_imported(name: str, tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def a_memory(tmp_path: Path) -> Path:
             "--tombstones 2 --heads 3 --layers 2 --tokens 2 --rounds 1",
             {"cpu", "torch", "on", "off", "ratio"},
         ),
+        ("kv_codecs", "--contexts 1 --tokens 128 --after 8 --rounds 1", {"cpu", "torch", "layers", "codecs"}),
         ("ram", "--sizes 9000", {"cpu", "frame_bytes", "host_bytes", "sizes"}),
         ("blocks", "--blocks 1600", {"open_s", "open_cpu_s", "open_resident_mb", "index_mb", "append_us", "forget_ms"}),
         ("rerank", "--tokens 6000 --candidates 9 --rounds 1", {"cpu", "archive", "text", "ratio", "correlation"}),

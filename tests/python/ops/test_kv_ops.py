@@ -19,6 +19,19 @@ from support.operators import Rope, keys, make_frame, operator_calls, phase, pla
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
 # Half a step of a codec: of a number, and of its group's largest where the format is subnormal.
 HALF_STEP = {"e4m3": (2.0**-4, 2.0**-10 / 448), "e5m2": (2.0**-3, 2.0**-17 / 57344)}
+BITS = {"int8": (8, 8), "int6": (6, 6), "int4": (4, 4), "k8v4": (8, 4), "k5v4": (5, 4)}  # of keys and of values
+
+
+def codec_error(codec: str, numbers: torch.Tensor, largest: torch.Tensor, *, keys: bool) -> torch.Tensor:
+    """Return what the codec may change in numbers whose groups have these largest magnitudes."""
+    if codec in BITS:  # half a step of at most twice the largest, in 8 bits rounded up
+        return largest.expand_as(numbers) * 1.02 / (2 ** BITS[codec][0 if keys else 1] - 1)
+    relative, absolute = HALF_STEP[codec.removesuffix("-plain")]
+    centred = keys and not codec.endswith("-plain")
+    magnitudes = 1.01 * largest.expand_as(numbers) if centred else numbers.abs()
+    return torch.maximum(magnitudes * relative, largest * absolute)
+
+
 LAST_POSITION = 10_000_000
 
 
@@ -193,17 +206,15 @@ def test_restore_gives_back_what_was_archived(
     rounding = row_norm(want) * (3 * ULP[dtype] / 2 + 2e-6)
     if codec == "bf16":
         rounding = rounding + row_norm(want) * ULP[torch.bfloat16] / 2
-    if codec in HALF_STEP:
-        relative, absolute = HALF_STEP[codec]
+    lossy = codec not in ("fp32", "bf16")
+    if lossy:
         largest = torch.cat([p.abs().amax(2, keepdim=True).expand_as(p) for p in plain.split(page_tokens, 2)], 2)
-        error = torch.maximum(plain.abs() * relative, largest * absolute) * 1.05
+        error = codec_error(codec, plain, largest, keys=True) * 1.05
         rounding = rounding + 2 * rope.attention_scaling * error.amax(-1, keepdim=True)
     assert_within(target.k[:, :, placed], want, rounding)
-    if codec in HALF_STEP:
-        largest = values.abs().amax(-1, keepdim=True)
-        bound = (
-            torch.maximum(values.abs() * relative, largest * absolute) * 1.001 + ULP[dtype] * values.abs() + 2.0**-24
-        )
+    if lossy:
+        error = codec_error(codec, values, values.abs().amax(-1, keepdim=True), keys=False)
+        bound = error * 1.001 + ULP[dtype] * (values.abs() + error) + 2.0**-24
         assert_within(target.v[:, :, placed], values, bound)
     elif codec == "fp32" or dtype == torch.bfloat16:
         assert torch.equal(target.v[:, :, placed].double(), values)
@@ -409,18 +420,18 @@ def test_every_number_of_a_16_bit_type_gets_the_nearest_code(codec: str, dtype: 
     want = nearest_codes(values.double().numpy(), codec)
 
     tokens, dim = values.shape[2:]
-    codes = ops.encode_kv(torch.zeros_like(values), values, 128, codec)
+    codes = ops.encode_kv(torch.zeros_like(values), values, 128, f"{codec}-plain")
     got, scales = [], []
     for first in range(0, tokens, 128):
         held = min(128, tokens - first)
-        page = codes[ops.payload_bytes(first, 128, 1, 1, dim, codec) :]
+        page = codes[ops.payload_bytes(first, 128, 1, 1, dim, f"{codec}-plain") :]
         got.append(page[held * dim : 2 * held * dim].view(held, dim))
         scales.append(page[2 * held * dim + 4 * dim :][: 4 * held].clone().view(torch.float32))
     assert bool((torch.cat(scales) == 1).all())
     assert np.array_equal(torch.cat(got).numpy(), want[0, 0])
 
     tokens, dim = by_channel.shape[2:]
-    codes = ops.encode_kv(by_channel, torch.zeros_like(by_channel), 64, codec)
+    codes = ops.encode_kv(by_channel, torch.zeros_like(by_channel), 64, f"{codec}-plain")
     assert np.array_equal(codes[: tokens * dim].view(tokens, dim).numpy(), want[0, 0].T)
     # torch's own cast, defined where it does not saturate.
     assert np.array_equal(values.float().to(FP8[codec]).view(torch.uint8)[0, 0].numpy(), want[0, 0])
@@ -444,7 +455,8 @@ def test_decode_gives_back_what_was_encoded(
     payload = ops.encode_kv(k, v, page_tokens, codec)
     assert payload.shape == (ops.payload_bytes(tokens, page_tokens, layers, heads, dim, codec),)
     assert torch.equal(payload, ops.encode_kv(k.contiguous(), v.contiguous(), page_tokens, codec))
-    for held, got in zip((k, v), ops.decode_kv(payload, *shape, page_tokens, codec, dtype), strict=True):
+    decoded = ops.decode_kv(payload, *shape, page_tokens, codec, dtype)
+    for held, got, is_keys in zip((k, v), decoded, (True, False), strict=True):
         assert got.shape == held.shape
         assert got.dtype == dtype
         if codec == "fp32" or (codec == "bf16" and dtype == torch.bfloat16):
@@ -452,10 +464,10 @@ def test_decode_gives_back_what_was_encoded(
         elif codec == "bf16":
             assert_within(got, held.double(), held.double().abs() * ULP[torch.bfloat16])
         else:
-            relative, absolute = HALF_STEP[codec]
-            largest = max(held.double().abs().flatten().tolist(), default=0.0)
-            bound = (held.double().abs() * relative).clamp(min=largest * absolute)
-            assert_within(got, held.double(), bound * 1.001 + held.double().abs() * ULP[dtype] + 2.0**-24)
+            exact = held.double()
+            largest = torch.tensor(max(exact.abs().flatten().tolist(), default=0.0)).double()
+            error = codec_error(codec, exact, largest, keys=is_keys) * 1.001
+            assert_within(got, exact, error + (exact.abs() + error) * ULP[dtype] + 2.0**-24)
 
 
 @given(ropes, positions_lists, seeds)
@@ -665,7 +677,7 @@ def bad_calls() -> dict[str, tuple[Callable[..., object], tuple[Any, ...], str]]
         "too many tokens": (archive, (*frame.buffers, 30, 11, 16, "bf16"), "span to archive"),
         "more tokens than slots": (archive, (*frame.buffers, 0, 41, 16, "bf16"), "tokens is 41"),
         "negative tokens": (archive, (*frame.buffers, 0, -1, 16, "bf16"), "tokens is -1"),
-        "no such codec": (archive, (*frame.buffers, 0, 8, 16, "int4"), '"int4"'),
+        "no such codec": (archive, (*frame.buffers, 0, 8, 16, "int3"), '"int3"'),
         "pages of no tokens": (archive, (*frame.buffers, 0, 8, 0, "bf16"), "page_tokens is 0"),
         "a NaN": (archive, (not_finite, v, cos, sin, 0, 40, 16, "e4m3"), "layer 1, head 0, token 7 "),
         "placements of floats": (ops.restore_kv, restore(places.double()), "placements is Double"),
@@ -716,8 +728,8 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
 
 
 def test_payload_bytes_names_a_wrong_codec() -> None:
-    with pytest.raises(ValueError, match="int4"):
-        ops.payload_bytes(1, 16, 1, 1, 8, "int4")
+    with pytest.raises(ValueError, match="int3"):
+        ops.payload_bytes(1, 16, 1, 1, 8, "int3")
 
 
 def test_want_of_memory_is_torchs_error() -> None:

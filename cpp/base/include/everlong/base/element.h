@@ -120,7 +120,8 @@ EVERLONG_HD inline float E5M2ToFloat(uint8_t code) {
 }
 
 // --- scales: a group of FP8 codes shares one scale. The encoder multiplies by 1 / scale and the decoder by scale, both
-// rounded to fp32: code = FloatToE4M3(value * (1 / scale)), value = E4M3ToFloat(code) * scale.
+// rounded to fp32: code = FloatToE4M3(value * (1 / scale)), value = E4M3ToFloat(code) * scale. A centred group shares
+// its centre too: code = FloatToE4M3((value - centre) * (1 / scale)), value = E4M3ToFloat(code) * scale + centre.
 
 // Return the group's largest magnitude / the format's largest number; 1 for a group of zeros. It is never subnormal, so
 // that neither the scale nor its reciprocal loses precision.
@@ -128,6 +129,81 @@ EVERLONG_HD inline float GroupScale(float largest_magnitude, float format_max) {
   const float scale = largest_magnitude / format_max;
   const float normal = scale < 0x1p-126F ? 0x1p-126F : scale;
   return largest_magnitude == 0.0F ? 1.0F : normal;
+}
+
+// Return the middle of a group as a bfloat16. It is rounded towards 0, so that no number of the group is decoded to
+// more than the group's largest magnitude. It is never -0.
+EVERLONG_HD inline float GroupCentre(float least, float largest) {
+  return FloatFromBits(FloatBits(least * 0.5F + largest * 0.5F) & 0xFFFF0000U) + 0.0F;
+}
+
+// --- steps: a group of integer codes of `bits` bits shares a step and its least number. The step is a bfloat16. The
+// least number is counted in units of step * 2^(bits - 8), about a 256th of the group's range, and is 16 bits. So
+// code = round((value - least) / step), value = code * step + least. Both terms are exact, so a decoded number is
+// rounded once. Numbers lie below kStepsLimit.
+
+inline constexpr float kStepsLimit = 0x1p126F;
+inline constexpr float kLeastStep = 0x1p-118F;
+// A sum with it has the number rounded to an integer, ties to even, in its low bits.
+inline constexpr float kToInteger = 0x1.8p23F;
+
+EVERLONG_HD constexpr uint32_t LargestCode(int32_t bits) { return (1U << bits) - 1U; }
+EVERLONG_HD inline float PowerOfTwo(int32_t exponent) {
+  return FloatFromBits(static_cast<uint32_t>(127 + exponent) << 23);
+}
+
+// Return the step of a group, rounded up. The least number is then at most 2^15 units from 0.
+EVERLONG_HD inline float GroupStep(float least, float largest, int32_t bits) {
+  const uint32_t low = MagnitudeBits(least);
+  const uint32_t high = MagnitudeBits(largest);
+  const float farthest = FloatFromBits(low > high ? low : high);
+  const float of_range = (largest * 0.5F - least * 0.5F) / (static_cast<float>(LargestCode(bits)) * 0.5F);
+  const float of_distance = farthest * (0x1.02p-15F * PowerOfTwo(8 - bits));
+  const float larger = of_range > of_distance ? of_range : of_distance;
+  const float normal = larger < kLeastStep ? kLeastStep : larger;
+  return FloatFromBits((FloatBits(normal) + 0xFFFFU) & 0xFFFF0000U);
+}
+
+// Return what a group keeps: the step in the lower half, the least number in the upper.
+EVERLONG_HD inline uint32_t StepsTable(float step, float least, int32_t bits) {
+  const float units = least * (1.0F / step * PowerOfTwo(8 - bits));
+  return FloatBits(step) >> 16 | (FloatBits(units + kToInteger) - FloatBits(kToInteger)) << 16;
+}
+EVERLONG_HD inline float StepOf(uint32_t table) { return FloatFromBits(table << 16); }
+EVERLONG_HD inline float LeastOf(uint32_t table, int32_t bits) {
+  return static_cast<float>(static_cast<int32_t>(table) >> 16) * (StepOf(table) * PowerOfTwo(bits - 8));
+}
+
+// Return the code of a number; `inverse` is 1 / step.
+EVERLONG_HD inline uint32_t StepsCode(float value, float inverse, float least, int32_t bits) {
+  const float steps = (value - least) * inverse;
+  const uint32_t code = FloatBits((steps > 0.0F ? steps : 0.0F) + kToInteger) - FloatBits(kToInteger);
+  return code < LargestCode(bits) ? code : LargestCode(bits);
+}
+
+// Return what a binary16 holds next to a number: half a step may reach beyond its largest.
+EVERLONG_HD inline float WithinFloat16(float value) {
+  const float low = value > -65504.0F ? value : -65504.0F;
+  return low < 65504.0F ? low : 65504.0F;
+}
+
+// Return whether a decoder may use such a table: its step is a finite number, and not too small.
+EVERLONG_HD inline bool IsStepsTable(uint32_t table) {
+  return table << 16 >= FloatBits(kLeastStep) && table << 16 < kFloatInfinityBits;
+}
+
+// --- packed codes: code d of a row is its bits [d * bits, (d + 1) * bits), from the lowest bit of the first byte on. A
+// row is whole bytes.
+
+EVERLONG_HD constexpr int64_t PackedBytes(int64_t codes, int32_t bits) { return (codes * bits + 7) / 8; }
+
+// Return code `d` of a row; 4 <= bits <= 8.
+EVERLONG_HD inline uint32_t PackedCode(const uint8_t* row, int32_t d, int32_t bits) {
+  const int64_t first = int64_t{d} * bits;
+  const auto shift = static_cast<int32_t>(first % 8);
+  const uint8_t* const at = row + first / 8;
+  const uint32_t above = shift + bits > 8 ? at[1] : 0U;
+  return ((at[0] | above << 8) >> shift) & ((1U << bits) - 1U);
 }
 
 // --- rotation of one pair (RoFormer, eq. 15)

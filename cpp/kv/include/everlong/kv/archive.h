@@ -35,7 +35,7 @@ Status RejectedNumberError(const RejectedNumber& number, int64_t first_slot, Cod
 
 // Decode placed pages, rotate their keys to frame positions, and write k, v and phase of every layer, in place.
 // kInvalidArgument, and nothing written, if one leaves payload, page, frame or [0, kPositionLimit), or two overlap in
-// slots.
+// slots. kCorrupt, and nothing written, if a scale or a centre is not one that an archive writes.
 Status RestorePages(std::span<const std::byte> payload, std::span<const PagePlacement> placements,
                     const PayloadLayout& layout, const RopeTable& rope, const FrameKv& frame, const SlotPhase& phase);
 

@@ -1,4 +1,8 @@
 // The codecs of a payload, and the layout of a part. Host C++, hipcc and nvcc use one layout.
+//
+// What a codec is, is said here alone: FormOf tells how many bits a code has and what tables are kept with the codes.
+// Everything else follows from the form: the layout, the kernels, and what a number may be. A new codec is a line of
+// FormOf, a name in payload.cc and a row of ops.py.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +17,71 @@ enum class Codec : uint8_t {
   // OCP FP8, with K scaled per channel of a page and V per token. K scaled per token answers worse.
   kE4M3,  // "e4m3"
   kE5M2,  // "e5m2"
+  // The same without centres of the keys' channels: how both were until format 3.
+  kPlainE4M3,  // "e4m3-plain"
+  kPlainE5M2,  // "e5m2-plain"
+  // Integers, with steps (base/element.h) per channel of a page for K, and per kStepsGroup of a token's numbers for V.
+  kInt8,  // "int8"
+  kInt6,  // "int6"
+  kInt4,  // "int4"
+  kK8V4,  // "k8v4": keys in 8 bits, values in 4
+  kK5V4,  // "k5v4"
+};
+inline constexpr int32_t kCodecs = 11;
+
+// Numbers of a token's values that share a step, from the first of the head on; the last group may have fewer.
+inline constexpr int32_t kStepsGroup = 64;
+
+// How a number is coded.
+enum class CodeKind : uint8_t { kFloat32, kBFloat16, kE4M3, kE5M2, kSteps };
+
+struct CodecForm {
+  CodeKind kind = CodeKind::kFloat32;
+  int32_t key_bits = 32;  // of a code
+  int32_t value_bits = 32;
+  bool centred = false;  // whether channels of keys have centres
 };
 
-// Return whether a part holds scales: only the FP8 codecs do.
-EVERLONG_HD constexpr bool HasScales(Codec codec) { return codec == Codec::kE4M3 || codec == Codec::kE5M2; }
-
-// Return the bytes of one element's code.
-EVERLONG_HD constexpr int64_t CodeBytes(Codec codec) {
-  if (codec == Codec::kFloat32) return 4;
-  return codec == Codec::kBFloat16 ? 2 : 1;
+EVERLONG_HD constexpr CodecForm FormOf(Codec codec) {
+  switch (codec) {
+    case Codec::kFloat32:
+      return {CodeKind::kFloat32, 32, 32, false};
+    case Codec::kBFloat16:
+      return {CodeKind::kBFloat16, 16, 16, false};
+    case Codec::kE4M3:
+      return {CodeKind::kE4M3, 8, 8, true};
+    case Codec::kE5M2:
+      return {CodeKind::kE5M2, 8, 8, true};
+    case Codec::kPlainE4M3:
+      return {CodeKind::kE4M3, 8, 8, false};
+    case Codec::kPlainE5M2:
+      return {CodeKind::kE5M2, 8, 8, false};
+    case Codec::kInt8:
+      return {CodeKind::kSteps, 8, 8, false};
+    case Codec::kInt6:
+      return {CodeKind::kSteps, 6, 6, false};
+    case Codec::kInt4:
+      return {CodeKind::kSteps, 4, 4, false};
+    case Codec::kK8V4:
+      return {CodeKind::kSteps, 8, 4, false};
+    case Codec::kK5V4:
+      break;
+  }
+  return {CodeKind::kSteps, 5, 4, false};
 }
 
+// Return whether a part holds scales or steps.
+EVERLONG_HD constexpr bool HasScales(Codec codec) { return FormOf(codec).key_bits <= 8; }
+EVERLONG_HD constexpr bool HasSteps(Codec codec) { return FormOf(codec).kind == CodeKind::kSteps; }
+
 // Return the largest number of a codec with scales.
-EVERLONG_HD constexpr float FormatMax(Codec codec) { return codec == Codec::kE4M3 ? kE4M3Max : kE5M2Max; }
+EVERLONG_HD constexpr float FormatMax(Codec codec) {
+  return FormOf(codec).kind == CodeKind::kE4M3 ? kE4M3Max : kE5M2Max;
+}
 
 // Return the first MagnitudeBits that the codec cannot hold: NaN, infinity, and what rounds to it.
 EVERLONG_HD constexpr uint32_t RejectedBits(Codec codec) {
+  if (HasSteps(codec)) return 0x7E800000U;  // kStepsLimit
   return codec == Codec::kBFloat16 ? 0x7F7F8000U : kFloatInfinityBits;
 }
 
@@ -39,17 +92,29 @@ struct PartLayout {
   int32_t head_dim = 0;
   int32_t tokens = 0;
 
-  EVERLONG_HD constexpr int64_t HeadCodes() const { return CodeBytes(codec) * tokens * head_dim; }
-  EVERLONG_HD constexpr int64_t KCodes(int64_t head) const { return head * HeadCodes(); }               // [T, D]
-  EVERLONG_HD constexpr int64_t VCodes(int64_t head) const { return (kv_heads + head) * HeadCodes(); }  // [T, D]
-  EVERLONG_HD constexpr int64_t KScales(int64_t head) const {                                           // [D] fp32
-    return 2 * kv_heads * HeadCodes() + 4 * head * head_dim;
+  // The bytes of one token's codes, and how many scales or steps its values have.
+  EVERLONG_HD constexpr int64_t KRow() const { return PackedBytes(head_dim, FormOf(codec).key_bits); }
+  EVERLONG_HD constexpr int64_t VRow() const { return PackedBytes(head_dim, FormOf(codec).value_bits); }
+  EVERLONG_HD constexpr int32_t VGroups() const {
+    return HasSteps(codec) ? (head_dim + kStepsGroup - 1) / kStepsGroup : 1;
   }
-  EVERLONG_HD constexpr int64_t VScales(int64_t head) const {  // [T] fp32
-    return KScales(kv_heads) + 4 * head * tokens;
+
+  EVERLONG_HD constexpr int64_t KCodes(int64_t head) const { return head * tokens * KRow(); }  // [T, D]
+  EVERLONG_HD constexpr int64_t VCodes(int64_t head) const {                                   // [T, D]
+    return KCodes(kv_heads) + head * tokens * VRow();
   }
+  EVERLONG_HD constexpr int64_t KScales(int64_t head) const {  // [D] fp32, or StepsTable
+    return VCodes(kv_heads) + 4 * head * head_dim;
+  }
+  EVERLONG_HD constexpr int64_t VScales(int64_t head) const {  // [T] fp32, or [T, VGroups()] StepsTable
+    return KScales(kv_heads) + 4 * head * tokens * VGroups();
+  }
+  EVERLONG_HD constexpr int64_t KCentres(int64_t head) const {
+    return VScales(kv_heads) + 2 * head * head_dim;
+  }  // [D] bf16
   EVERLONG_HD constexpr int64_t Bytes() const {
-    return HasScales(codec) ? VScales(kv_heads) : 2 * kv_heads * HeadCodes();
+    if (!HasScales(codec)) return VCodes(kv_heads);
+    return FormOf(codec).centred ? KCentres(kv_heads) : VScales(kv_heads);
   }
 };
 

@@ -2,9 +2,11 @@
 //
 //   payload = page 0 | page 1 | ... | last page (may hold fewer tokens)
 //   page    = part 0 | part 1 | ...                     one part a layer, so that a layer can be read alone
-//   part    = K codes [Hkv, T, D] | V codes [Hkv, T, D] | K scales [Hkv, D] fp32 | V scales [Hkv, T] fp32
+//   part    = K codes [Hkv, T, D] | V codes [Hkv, T, D] | K scales [Hkv, D] | V scales [Hkv, T] or [Hkv, T, groups]
+//             | K centres [Hkv, D]
 //
-// Keys are un-rotated. Codecs without scales (fp32, bf16) have no scale arrays. Little-endian.
+// Keys are un-rotated. Codecs without scales (fp32, bf16) have no scale arrays, and only centred ones have centres. The
+// codes of one token of a head are whole bytes. kv/codec.h has the places, base/element.h the numbers. Little-endian.
 #pragma once
 
 #include <cstdint>

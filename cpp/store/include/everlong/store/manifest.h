@@ -10,7 +10,8 @@
 
 namespace everlong::store {
 
-inline constexpr int32_t kFormatVersion = 2;
+inline constexpr int32_t kFormatVersion = 3;
+inline constexpr int32_t kCatalogSchema = 2;  // the newest number of the catalog's tables, since format 2
 
 // What a payload depends on. The strings are opaque; equal strings mean interchangeable.
 struct Fingerprint {
@@ -26,7 +27,7 @@ struct Geometry {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t page_tokens = 0;
-  std::string codec;
+  std::string codec;  // of a memory of format 1 or 2 with FP8: the name that this format has for how it was
   bool operator==(const Geometry&) const = default;
 };
 
