@@ -666,7 +666,7 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
   refuses([](SearchRequest& r) { r.kinds = {}; });
   refuses([](SearchRequest& r) { r.max_groups = 0; });
   refuses([](SearchRequest& r) { r.neighbours = -1; });
-  refuses([](SearchRequest& r) { r.token_budget = 0; });
+  refuses([](SearchRequest& r) { r.token_budget = -1; });
   refuses([](SearchRequest& r) { r.added = {{{1, 0, 0, {0, 4}, 0}, std::numeric_limits<float>::infinity()}}; });
   ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const std::vector<float> wrong_size(7);

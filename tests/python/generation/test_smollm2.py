@@ -53,7 +53,7 @@ def test_the_two_commands_of_the_readme_in_an_empty_folder(tmp_path: Path) -> No
             check=False,
         )
         assert done.returncode == 0, done.stderr
-    answer, *citations = done.stdout.split("\n\n[notes, tokens ")
+    answer, *citations = done.stdout.split("\n\n[notes, 20")
     assert "48213" in answer
     assert FACT in citations[0]
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "notes.everlong"}
