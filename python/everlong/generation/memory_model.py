@@ -183,6 +183,10 @@ class MemoryModel(KeepsInStep, Surveys):
         """
         return self._reader.rebuild(old, progress=progress)
 
+    def _encode(self, text: str) -> torch.Tensor:
+        require_unicode(text)
+        return encode(self.tokenizer, text)
+
     # --- asking
 
     def generate(
@@ -412,8 +416,6 @@ class MemoryModel(KeepsInStep, Surveys):
         """
         return self.searcher.heads.look(seed=seed)
 
-    # --- perplexity
-
     @one_at_a_time
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """Return how well the text is predicted after all that was read. Nothing is written.
@@ -424,9 +426,7 @@ class MemoryModel(KeepsInStep, Surveys):
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.answer.policies)
-        require_unicode(text)
-        ids = encode(self.tokenizer, text)
-        return perplexity_of(ids, self.frame, self.searcher, self.config, policy, seed)
+        return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
 
