@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    torch.set_grad_enabled(False)
-    report = measure(*load(options.model), options)
+    with torch.no_grad():
+        report = measure(*load(options.model), options)
     if options.json:
         print(json.dumps(report, indent=2))
         return

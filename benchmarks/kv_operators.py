@@ -89,9 +89,12 @@ def encode(k: torch.Tensor, v: torch.Tensor, codec: str) -> torch.Tensor:
         parts = [x.bfloat16() for x in pages]
     else:
         dtype, largest = FP8[codec]
-        scales = [pages[0].float().abs().amax(-2, keepdim=True), pages[1].float().abs().amax(-1, keepdim=True)]
+        keys, values = (x.float() for x in pages)
+        centres = ((keys.amin(-2, keepdim=True) + keys.amax(-2, keepdim=True)) / 2).bfloat16()
+        keys = keys - centres
+        scales = [keys.abs().amax(-2, keepdim=True), values.abs().amax(-1, keepdim=True)]
         scales = [torch.where(s == 0, 1.0, s / largest) for s in scales]
-        parts = [(x.float() / s).to(dtype) for x, s in zip(pages, scales, strict=True)] + scales
+        parts = [(x / s).to(dtype) for x, s in zip((keys, values), scales, strict=True)] + [*scales, centres]
     rows = [p.permute(2, 0, 1, 3, 4).reshape(tokens // PAGE, layers, -1).view(torch.uint8) for p in parts]
     return torch.cat(rows, -1).flatten()
 
@@ -100,7 +103,7 @@ def decode(payload: torch.Tensor, geometry: Geometry, codec: str) -> tuple[torch
     """Return float32 k, v [L, Hkv, T, D] of whole pages."""
     heads, dim = geometry.kv_heads, geometry.head_dim
     width = 2 if codec == "bf16" else 1
-    codes, sizes = heads * PAGE * dim * width, [heads * dim * 4, heads * PAGE * 4]
+    codes, sizes = heads * PAGE * dim * width, [heads * dim * 4, heads * PAGE * 4, heads * dim * 2]
     parts = payload.view(-1, geometry.layers, 2 * codes + (0 if codec == "bf16" else sum(sizes)))
     dtype = torch.bfloat16 if codec == "bf16" else FP8[codec][0]
     out = []
@@ -111,6 +114,9 @@ def decode(payload: torch.Tensor, geometry: Geometry, codec: str) -> tuple[torch
             at = 2 * codes + i * sizes[0]
             scales = parts[..., at : at + sizes[i]].contiguous().view(torch.float32)
             rows = rows * scales.view(-1, geometry.layers, heads, *scale_shape)
+            if i == 0:
+                centres = parts[..., -sizes[2] :].contiguous().view(torch.bfloat16).float()
+                rows = rows + centres.view(-1, geometry.layers, heads, 1, dim)
         out.append(rows.permute(1, 2, 0, 3, 4).reshape(geometry.layers, heads, -1, dim))
     return out[0], out[1]
 

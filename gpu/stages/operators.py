@@ -39,8 +39,17 @@ SHAPES = ((64, 64), (128, 128), (256, 256), (96, 96), (48, 48), (128, 64), (64, 
 FEW_SHAPES = ((64, 64), (21, 14), (48, 0))
 GPU_TESTS = ("test_gpu_ops.py", "test_gpu_heads.py", "test_gpu_meaning.py", "test_gpu_captured_step.py")
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # of 1.0
-# Half a step of a codec: of a number, and of the largest of its group.
+# Half a step of a code: of a number, and of the largest of its group, whose range is at most twice that.
 HALF_STEP = {"fp32": (0.0, 0.0), "bf16": (2.0**-8, 0.0), "e4m3": (2.0**-4, 2.0**-18), "e5m2": (2.0**-3, 2.0**-32)}
+HALF_STEP |= {f"{bits} bits": (0.0, 1.02 / (2**bits - 1) + 2.0**-8) for bits in (4, 5, 6, 8)}
+# Of keys and of values. Centred keys are as far off as the largest of their group.
+CODES = {
+    **{codec: (codec, codec) for codec in ("fp32", "bf16", "e4m3", "e5m2")},
+    **{f"{codec}-plain": (codec, codec) for codec in ("e4m3", "e5m2")},
+    **{f"int{bits}": (f"{bits} bits", f"{bits} bits") for bits in (4, 6, 8)},
+    **{f"k{bits}v4": (f"{bits} bits", "4 bits") for bits in (5, 8)},
+}
+FP8 = ("e4m3", "e5m2")
 FEW = 1.3e9  # bytes that tensors may take on a device with little memory
 
 
@@ -201,21 +210,31 @@ def codecs_by_formula(check: Check, unlike: Differences, frame: Frame) -> None:
     layers, heads, _, head_dim = frame.k.shape
     plain = rotated(frame.k, table, -frame.positions, 1 / m)[:, :, first:end]
     for codec in ops.CODECS:
-        of_number, of_largest = HALF_STEP[codec]
         payload = calls.archived(here, codec, 64)
         sizes = (layers, heads, calls.TOKENS, head_dim, 64, codec, torch.float32)
-        for got, want in zip(ops.decode_kv(payload, *sizes), (plain, frame.v[:, :, first:end].double()), strict=True):
-            rounded = of_number * want.abs() + of_largest * float(want.abs().max())
+        decoded, exact = ops.decode_kv(payload, *sizes), (plain, frame.v[:, :, first:end].double())
+        for got, want, code in zip(decoded, exact, CODES[codec], strict=True):
+            rounded = rounded_by(code, want, centred=want is plain and code == codec and code in FP8)
             unlike.require_near(got, want, 1.001 * rounded + 3e-6 * want.norm(dim=-1, keepdim=True))
         places = calls.placements(frame, codec, 64)
         filled = frame.to(check.device)
         ops.restore_kv(payload, places, *filled.buffers, 64, codec, table.inv_freq, m, table.interleaved)
         # The first page goes to slots 3 to 66 at positions 0 to 63; a pair turns with the error of both of its numbers.
         want = rotated(plain[:, :, :64], table, torch.arange(64), m)
-        largest = want.norm(dim=-1, keepdim=True)
+        code = CODES[codec][0]
+        rounded = rounded_by(code, plain[:, :, :64], centred=code == codec and code in FP8).amax(-1, keepdim=True)
         unlike.require_near(
-            filled.k[:, :, 3:67], want, (2 * of_number + 1e-5) * largest + ULP[frame.k.dtype] * want.abs()
+            filled.k[:, :, 3:67],
+            want,
+            2 * m * rounded + 1e-5 * want.norm(dim=-1, keepdim=True) + ULP[frame.k.dtype] * want.abs(),
         )
+
+
+def rounded_by(code: str, numbers: torch.Tensor, *, centred: bool) -> torch.Tensor:
+    """Return how far a code may put numbers [..., T, D] off."""
+    of_number, of_largest = HALF_STEP[code]
+    largest = numbers.abs().amax()
+    return of_number * (largest if centred else numbers.abs()) + of_largest * largest
 
 
 # --- streams, refusals, torch

@@ -250,7 +250,7 @@ def citation(recall: Recall) -> str:
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = ", ".join(filter(None, (recall.source or _CONVERSATION, recall.place)))
     how = ", as Detail Tokens" if recall.as_details else ""
-    told = "" if recall.told is None else f", {recall.told:%Y-%m-%d %H:%M}"
+    told = recall.told and f", {recall.told[:16].replace('T', ' ')}"
     return f"[{name}{told}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
 
 

@@ -135,6 +135,7 @@ class Answering:
         self.recalled, self.quoted, self._quotes = (), (), ()
         self.confidence = self.walk = None
 
+        before, end = (self._said, self._asked), self._frame.os.stream_end
         self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
         tapped: Tapped | None = None
 
@@ -173,6 +174,8 @@ class Answering:
             ended = True
         finally:
             self._answering = ()
+            if self._frame.os.stream_end == end:  # refused: the turn before is still the newest one
+                self._said, self._asked = before
             # An answer that was ended asks nobody for a folder that is gone: `close` says so.
             if self._frame.can_note and (ended or not self._frame.memory.is_gone):
                 self._frame.checkpoint()

@@ -16,6 +16,7 @@ _COLOURS: Mapping[str, str] = {"everlong": OURS, "gold": OWN_RATE, "random": CON
 _RED_TO_GREEN = ("#b2182b", "#ef8a62", "#fddbc7", "#d9f0d3", "#7fbf7b", "#1b7837")
 LABELS: Mapping[str, str] = {
     "everlong": "everlong",
+    "survey": "everlong, a survey",
     "heads": "everlong, heads alone",
     "lexical": "everlong, words alone",
     "mean_pool": "everlong, mean keys",

@@ -91,7 +91,7 @@ class Citing:
             place=places.place_in(info.tags, passage[0] - info.begin, passage[1] - info.begin),
             role=cast(Role, info.role),
             origin=told_apart(info.tags)[1],
-            told=datetime.datetime.fromtimestamp(told_at(info), datetime.UTC),
+            told=datetime.datetime.fromtimestamp(told_at(info), datetime.UTC).isoformat(),
             **said,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -61,8 +60,8 @@ class Recall:
     origin: str = ""  # where it was read from, usually a file's path
     place: str = ""  # where the passage stands in its file, as "p. 14"; "" for a plain text
     as_details: bool = False  # its block came back as Detail Tokens, which are not its words
-    # UTC; when its events happened, as `read` was told, else when it was archived. It says nothing of what came back.
-    told: datetime.datetime | None = dataclasses.field(default=None, compare=False)
+    # In UTC, ISO 8601: when its events happened, as `read` was told, else when it was archived.
+    told: str = dataclasses.field(default="", compare=False)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: where it stands, which unfolds to the passage."""

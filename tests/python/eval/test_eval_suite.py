@@ -369,7 +369,7 @@ def test_too_little_disk_or_ram_is_told_before_anything_is_read(
 
 
 def test_unknown_names_list_what_exists(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no baseline 'bm26'; there are everlong, heads, .*gold"):
+    with pytest.raises(ValueError, match=r"no baseline 'bm26'; there are everlong, survey, heads, .*gold"):
         run(tmp_path, "bm26")
     with pytest.raises(ValueError, match="has no setting 'pages'; it has passages, window"):
         baseline_of("bm25:pages=3")

@@ -170,13 +170,13 @@ def test_reopening_goes_on_with_the_same_text(tmp_path: Path) -> None:
         mm.generate(QUESTION, max_new_tokens=8, chat=False)
         mm.frame.clear_recalled()
         text, end = text_of(mm), mm.stream_tokens
-        wanted = mm.generate("And then?", max_new_tokens=8, chat=False, remember=False)
+        wanted = mm.generate("What came then?", max_new_tokens=8, chat=False, remember=False)
     with MemoryModel(model, byte_tokenizer(), tmp_path / "m") as mm:  # what it is of needs no saying again
         assert mm.stream_tokens == end
         assert (mm.config.answer.recall_mode, mm.config.search.index) == ("text", ("lexical",))
     with remembering(model, tmp_path / "m") as mm:
         assert (text_of(mm), mm.stream_tokens) == (text, end)
-        again = mm.generate("And then?", max_new_tokens=8, chat=False, remember=False)
+        again = mm.generate("What came then?", max_new_tokens=8, chat=False, remember=False)
         assert (again.text, again.recalled) == (wanted.text, wanted.recalled)
 
 
