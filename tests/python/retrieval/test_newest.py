@@ -54,11 +54,8 @@ def test_what_was_told_last_comes_first_and_both_are_cited(first: str, later: st
         assert newest in cited[0]
         assert any(first in text for text in cited)
         assert any(later in text for text in cited)
-        times = [
-            datetime.datetime.fromisoformat(recall.told)
-            for recall in answer.recalled
-            if first in recall.text or later in recall.text
-        ]
+        of_both = [recall for recall in answer.recalled if first in recall.text or later in recall.text]
+        times = [datetime.datetime.fromisoformat(recall.told) for recall in of_both]
         assert times == sorted(times, reverse=True)
         plain = asked(texts, question, newest_first=False)
         assert plain.confidence is not None
