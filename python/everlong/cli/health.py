@@ -10,7 +10,7 @@ from rich.table import Table
 
 from everlong.cli.app import DEFAULT_MODEL, Json, app, print_json, starting
 from everlong.cli.options import Machine, grouped
-from everlong.generation.progress import working
+from everlong.text.progress import working
 from everlong.text.terminal import escaping_console
 
 if TYPE_CHECKING:

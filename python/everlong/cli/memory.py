@@ -36,7 +36,8 @@ from everlong.cli.options import Configured, Within, grouped
 from everlong.cli.questions import ask_all, questions_in
 from everlong.cli.stopping import when_stopped
 from everlong.cli.unfinished import kept_in, unfinished_notes, unfinished_of
-from everlong.generation.progress import working
+from everlong.text.notebook import CONVERSATION
+from everlong.text.progress import working
 from everlong.text.terminal import escaping_console, say, shown
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from everlong.retrieval.recall import Recall
 
 _CITED_CHARACTERS = 200
-_CONVERSATION = "conversation"  # shown in place of the source "", for what was said
 
 
 @app.command()
@@ -248,7 +248,7 @@ def _open(memory: Path, host_bytes: int | None, *, to_write: bool) -> Memory:
 def citation(recall: Recall) -> str:
     """Return one line: where a passage stands, and how it begins."""
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
-    name = ", ".join(filter(None, (recall.source or _CONVERSATION, recall.place)))
+    name = ", ".join(filter(None, (recall.source or CONVERSATION, recall.place)))
     how = ", as Detail Tokens" if recall.as_details else ""
     told = recall.told and f", {recall.told[:16].replace('T', ' ')}"
     return f"[{name}{told}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
@@ -342,7 +342,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
         return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
         name = name.strip()
-        if name == _CONVERSATION and not mm.memory.blocks(name):
+        if name == CONVERSATION and not mm.memory.blocks(name):
             name = ""  # "conversation" is how what was said is listed
         by_path = name != "" and not mm.memory.blocks(name)
         blocks = mm.memory.forget(where=Where(origin=name)) if by_path else mm.memory.forget(source=name)
@@ -408,9 +408,9 @@ def sources(memory: Memory) -> list[Source]:
 
     return [
         Source(
-            name=name or _CONVERSATION,
+            name=name or CONVERSATION,
             origin=origin,
-            shown=shown(name, origin) or _CONVERSATION,
+            shown=shown(name, origin) or CONVERSATION,
             blocks=len(blocks),
             tokens=sum(block.span[1] - block.span[0] for block in blocks),
             payload_bytes=sum(block.payload_bytes for block in blocks),
@@ -498,7 +498,7 @@ def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
     for block in report.get("blocks", ()):
         first, last = block["span"]
         say(
-            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or _CONVERSATION}, "
+            f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
             + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))
         )

@@ -13,7 +13,7 @@ import mimetypes
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _REFUSED = (
     *("socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork"),
@@ -49,7 +49,7 @@ def main(suffix: str, seconds: int, ram: int, output: int) -> None:
     os._exit(0)  # nothing is left to do, and nothing of the file's may run
 
 
-def _lines(data: bytes, suffix: str):  # type: ignore[no-untyped-def]
+def _lines(data: bytes, suffix: str) -> Iterator[str]:
     from everlong.files.content import PassedOverError, documents_in
     from everlong.files.document import UnreadableFileError
 

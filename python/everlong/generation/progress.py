@@ -1,4 +1,4 @@
-"""Shows the progress of anything that takes over a second."""
+"""Shows the progress of what is counted in tokens."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.text.progress import EVERY
-from everlong.text.progress import tell_until as tell_until
-from everlong.text.progress import working as working
 from everlong.text.terminal import escaping_console, say, shown
 
 # Of a reading: no progress, a bar, or a function of the tokens read so far and those in all, None until that is known.

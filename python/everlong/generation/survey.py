@@ -16,10 +16,11 @@ from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.progress import Progress, telling
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.notes import Notes, take_notes, words_in
+from everlong.retrieval.notes import Notes, take_notes
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import encode
 from everlong.text.messages import asked_of
+from everlong.text.words import words_apart
 
 _COUNTED = 20  # words whose counts stand before a question that counts
 _LONGEST = 40  # letters of such a word
@@ -81,7 +82,7 @@ def _said(notes: Notes, question: str) -> str:
     """Return what stands before the question."""
     paragraphs = ["\n".join(" ".join(note.text.split()) for note in notes.lines)] if notes.lines else []
     if _COUNTS.search(question):
-        asked = set(words_in(question))
+        asked = set(words_apart(question))
         words = (
             one for one in notes.counts if one[0] not in asked and not one[0].isdecimal() and len(one[0]) <= _LONGEST
         )

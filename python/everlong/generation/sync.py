@@ -169,10 +169,10 @@ class _Pass:
                     for block in blocks:
                         self._memory.core.blocks.add_tags(block, [origin_tag(new)])
             for path in found.gone:
-                self._forget(found.held[path].all_but(""))
+                self._forget(found.held[path].all())
             for path in found.changed:
                 if found.held[path].earlier:  # before another file is read under an earlier name of this one
-                    self._forget(found.held.pop(path).all_but(""))
+                    self._forget(found.held.pop(path).all())
             for path in sorted([*found.new, *found.changed]):
                 self._read_file(found, path, files[path])
         finally:
@@ -194,7 +194,7 @@ class _Pass:
             why = found.unreadable[path] = str(error).removeprefix(f"{file} ")
             if "pip install" not in why:  # that may be mended without a change of the file
                 found.table[path] = dataclasses.replace(seen, why=why)
-            self._forget([] if held is None else held.all_but(""))
+            self._forget([] if held is None else held.all())
             return
         except OSError as error:  # what was read of it stays
             found.unreadable[path] = error.strerror or str(error)
@@ -202,7 +202,7 @@ class _Pass:
         name, own = found.name(path), (content_tag(seen.digest),)
         if held is not None and set(held.blocks) != {seen.digest}:
             kept = self._unchanged(texts, name, path, seen.digest, held)
-            self._forget([block for block in held.all_but("") if block not in kept])
+            self._forget([block for block in held.all() if block not in kept])
         flags = {"again": False, "more": False, "special_tokens": False}
         read = self._reader.read(texts, name, path, self._tags, None, self._progress, own=own, **flags)
         if read.already > 0:  # `read` had read it under the same name: from now on it is the folder's
@@ -222,7 +222,7 @@ class _Pass:
             return self._known(texts, name, path, digest, held)
         told = texts.texts[0].happened
         times = set() if told is None else {happened_tag(told)}
-        infos = sorted(map(self._memory.core.blocks.info, held.all_but("")), key=lambda info: (info.stream, info.begin))
+        infos = sorted(map(self._memory.core.blocks.info, held.all()), key=lambda info: (info.stream, info.begin))
 
         def stays(info: _core.BlockInfo) -> bool:
             same = times == {tag for tag in info.tags if tag.startswith(_core.HAPPENED_TAG)}
@@ -242,7 +242,7 @@ class _Pass:
             mark = text_tag(one.pieces, name, path, self._tags, special_tokens=False, happened=one.happened)
             places.setdefault(mark, {""}).update(place for _, place in one.places)
         kept = set()
-        for info in map(self._memory.core.blocks.info, held.all_but("")):
+        for info in map(self._memory.core.blocks.info, held.all()):
             mark = next((tag for tag in info.tags if tag in places), None)
             if mark is not None and place_in(info.tags, 0, 1) in places[mark] and not _was_left(info, digest):
                 self._memory.core.blocks.add_tags(info.id, [content_tag(f"to {digest}")])

@@ -335,7 +335,7 @@ class Memory:
             return notebook.paragraph("a memory that was closed")
         stats, tokens = self.stats(), collections.Counter[str]()
         for info in reversed(self.core.blocks.infos()):
-            tokens[info.source or "conversation"] += info.end - info.begin
+            tokens[info.source or notebook.CONVERSATION] += info.end - info.begin
         head = f"{self.path or 'memory in RAM'}: {stats.tokens:,} tokens in {stats.blocks:,} blocks"
         return notebook.paragraph(head) + notebook.table(tokens.items())
 

@@ -9,10 +9,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everlong.text.notebook import CONVERSATION
+
 if TYPE_CHECKING:
     from everlong.memory.memory import Block, Memory
 
-_CONVERSATION = "conversation"  # shown in place of the source "", for what was said
 _BARS, _TOPICS = 48, 40  # at most
 
 
@@ -57,7 +58,7 @@ def _sources(blocks: Sequence[Block]) -> list[dict[str, Any]]:
         of.setdefault((block.source, block.origin), []).append(block)
     return [
         {
-            "name": name or _CONVERSATION,
+            "name": name or CONVERSATION,
             "origin": origin,
             "tokens": _tokens(those),
             "blocks": len(those),
@@ -103,7 +104,7 @@ def _topics(memory: Memory, blocks: Sequence[Block]) -> list[tuple[str, int]]:
 
 
 def _found(blocks: Sequence[Block], trace: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    source = {block.id: block.source or _CONVERSATION for block in blocks}
+    source = {block.id: block.source or CONVERSATION for block in blocks}
     found: dict[str, dict[str, Any]] = {}
     for run in (run for event in trace if event.get("what") == "restore" for run in event.get("restored", ())):
         name = source.get(run["block"], "forgotten since")
@@ -116,7 +117,8 @@ def _found(blocks: Sequence[Block], trace: Sequence[Mapping[str, Any]]) -> list[
 def _health(memory: Memory) -> list[str]:
     stats = memory.stats()
     lines = [
-        f"{stats.index_bytes / 1e6:,.1f} MB of indexes and {stats.host_bytes / 1e6:,.1f} MB of payload are in RAM."
+        f"{stats.index_bytes / 1e6:,.1f} MB of indexes, and {stats.host_bytes / 1e6:,.1f} MB of payload and catalog, "
+        "are in RAM."
     ]
     if stats.dead_bytes:
         lines.append(f"{stats.dead_bytes / 1e6:,.1f} MB are of forgotten blocks: `compact` gives them back.")

@@ -27,9 +27,9 @@ class Held:
     earlier: set[str] = dataclasses.field(default_factory=set)  # where it stood before
     whole: bool = True  # it was read to its end
 
-    def all_but(self, digest: str) -> list[int]:
-        """Return the blocks of what the file was, except those of that digest."""
-        return [block for other, blocks in self.blocks.items() if other != digest for block in blocks]
+    def all(self) -> list[int]:
+        """Return all blocks, of whatever the file was."""
+        return [block for blocks in self.blocks.values() for block in blocks]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,14 +14,15 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.where import Where
-from everlong.text.encoding import characters_said, decode_text
+from everlong.text.encoding import characters_said, decode_text, token_at
 from everlong.text.sentences import sentences
+from everlong.text.words import words_apart
 
 _NEAR = 0.6  # of the best line's share of the question
 _SPECIFIC = 3.0  # what a number, a name or quoted words of the question count beside other words
@@ -30,8 +31,6 @@ _RARE = 8  # a name that more lines have leads to no further lines
 _RUN = 8192  # tokens that are looked at together
 _LONGEST = 400  # characters of a line; a longer sentence is several
 
-# Letters of scripts without spaces are words of their own.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
 _NAME = re.compile(r"\b[^\W\d_a-z]{2,}\b|(?<=[\w,;:] )[^\W\d_a-z]\w+")  # in capitals, or with one behind a word
 _QUOTED = re.compile(r"[\"\u201c\u201e\u00ab]([^\"\u201c\u201d\u00bb]+)[\"\u201d\u201c\u00bb]")
@@ -54,7 +53,6 @@ class Notes:
 
     lines: tuple[Note, ...]
     counts: tuple[tuple[str, int], ...]  # words of all lines that were looked at, the most frequent first
-    tokens: int  # that were looked at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +70,6 @@ class _Line:
     run: int
     first: int  # characters of the run's text
     last: int
-    words: frozenset[str]
 
 
 def take_notes(
@@ -90,28 +87,26 @@ def take_notes(
     """
     runs: list[_Run] = []
     lines: list[_Line] = []
+    having: dict[str, list[int]] = {}  # by word: numbers of lines, ascending
     counts: collections.Counter[str] = collections.Counter()
     for run in _runs(core, tokenizer, where, stream, looked_at):
         for first, last in _lines(run.text):
-            words = words_in(run.text[first:last])
+            words = words_apart(run.text[first:last])
             counts.update(words)
-            lines.append(_Line(len(runs), first, last, frozenset(words)))
+            for word in set(words):
+                having.setdefault(word, []).append(len(lines))
+            lines.append(_Line(len(runs), first, last))
         runs.append(run)
     said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
     noted, left = [], most_tokens
-    for at, share in _ranked(question, lines, runs):
+    for at, share in _ranked(question, lines, runs, having):
         note = _note(runs[lines[at].run], lines[at], share, said(lines[at].run))
         if note.end - note.begin > left:
             break
         left -= note.end - note.begin
         noted.append(note)
     noted.sort(key=lambda note: note.begin)
-    return Notes(tuple(noted), tuple(counts.most_common()), sum(len(run.ids) for run in runs))
-
-
-def words_in(text: str) -> list[str]:
-    """Return a text's words, in lower case, in their order."""
-    return [word.casefold() for word in _WORD.findall(text)]
+    return Notes(tuple(noted), tuple(counts.most_common()))
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
@@ -162,12 +157,10 @@ def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[
         yield together
 
 
-def _ranked(question: str, lines: Sequence[_Line], runs: Sequence[_Run]) -> list[tuple[int, float]]:
+def _ranked(
+    question: str, lines: Sequence[_Line], runs: Sequence[_Run], having: Mapping[str, Sequence[int]]
+) -> list[tuple[int, float]]:
     """Return lines that tell of the question, best first, then those that they lead to, each with its share."""
-    having: collections.defaultdict[str, list[int]] = collections.defaultdict(list)
-    for at, line in enumerate(lines):
-        for word in line.words:
-            having[word].append(at)
     weights = _weights(question, having, len(lines))
     whole = sum(weights.values())
     shares: collections.defaultdict[int, float] = collections.defaultdict(float)
@@ -178,23 +171,24 @@ def _ranked(question: str, lines: Sequence[_Line], runs: Sequence[_Run]) -> list
     found = [(at, share) for at, share in shares.items() if share >= _NEAR * best]
     found.sort(key=lambda one: (-one[1], one[0]))
     there = {at for at, _ in found}
-    asked = {word.casefold() for word in _named(question)} | set(words_in(question))
+    asked = set(words_apart(question))
     newest = [at for at, _ in found]
     for _ in range(_HOPS):
-        names = {word for at in newest for name in _named(_text(lines[at], runs)) for word in words_in(name)} - asked
+        names = {word for at in newest for name in _named(_text(lines[at], runs)) for word in words_apart(name)} - asked
         asked |= names
-        newest = sorted({at for name in names if len(having[name]) <= _RARE for at in having[name]} - there)
+        led = [having.get(name, ()) for name in names]  # a number within a word is none
+        newest = sorted({at for having_it in led if len(having_it) <= _RARE for at in having_it} - there)
         there.update(newest)
         found += [(at, 0.0) for at in newest]
     return found
 
 
-def _weights(question: str, having: dict[str, list[int]], lines: int) -> dict[str, float]:
+def _weights(question: str, having: Mapping[str, Sequence[int]], lines: int) -> dict[str, float]:
     """Return what each word of the question that any line has counts: more where fewer lines have it."""
-    special = {word for name in _named(question) for word in words_in(name)}
+    special = {word for name in _named(question) for word in words_apart(name)}
     return {
         word: (_SPECIFIC if word in special else 1.0) * math.log1p(lines / len(having[word]))
-        for word in set(words_in(question))
+        for word in set(words_apart(question))
         if word in having
     }
 
@@ -210,7 +204,6 @@ def _text(line: _Line, runs: Sequence[_Run]) -> str:
 
 def _note(run: _Run, line: _Line, share: float, said: Callable[[int], int]) -> Note:
     """Return a line with its tokens. They begin with the one that says its first character."""
-    places = range(len(run.ids) + 1)
-    first, last = (bisect.bisect_left(places, at, key=said) for at in (line.first, line.last))
-    begin = run.begin + first - (said(first) > line.first)
-    return Note(run.stream, begin, run.begin + last, run.text[line.first : line.last], share)
+    begin = run.begin + token_at(said, len(run.ids), line.first)
+    end = run.begin + bisect.bisect_left(range(len(run.ids) + 1), line.last, key=said)
+    return Note(run.stream, begin, end, run.text[line.first : line.last], share)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Offer, Vectors
-from everlong.text.encoding import characters_said, decode_text, encode
+from everlong.text.encoding import characters_said, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
 from everlong.text.sentences import sentences
 
@@ -118,20 +118,15 @@ def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterato
     text = decode_text(tokenizer, ids)
     length = characters_said(tokenizer, ids, text)
 
-    def token_at(character: int) -> int:
-        """Return the token that a character begins in."""
-        count = bisect.bisect_left(range(len(ids) + 1), character, key=length)
-        return count if length(count) == character else count - 1
-
     for place in sentences(text):
-        begin, end = token_at(place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)
+        begin, end = token_at(length, len(ids), place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)
         while begin < end:
             cut = end
             if end - begin > _MOST_TOKENS:
                 half, full = length(begin + _MOST_TOKENS // 2), length(begin + _MOST_TOKENS)
                 line = text.rfind("\n", half, full)
                 between = line if line >= 0 else text.rfind(" ", half, full)
-                cut = begin + _MOST_TOKENS if between < 0 else token_at(between)
+                cut = begin + _MOST_TOKENS if between < 0 else token_at(length, len(ids), between)
             if cut - begin >= _LEAST_TOKENS and begin < last and first < cut:
                 yield begin, cut
             begin = cut

@@ -66,7 +66,7 @@ class Recall:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: where it stands, which unfolds to the passage."""
         sure = "" if self.confidence is None else f"{self.confidence:.0%}"
-        head = ", ".join(filter(None, (self.source or "conversation", self.place, sure)))
+        head = ", ".join(filter(None, (self.source or notebook.CONVERSATION, self.place, sure)))
         return notebook.unfolding(head, self.passage)
 
 

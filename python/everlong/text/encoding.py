@@ -7,6 +7,7 @@ the same places for a while, both have those of the whole text, and the next win
 
 from __future__ import annotations
 
+import bisect
 import copy
 import itertools
 import json
@@ -61,6 +62,12 @@ def characters_said(tokenizer: Any, ids: Sequence[int], text: str) -> Callable[[
         if text.startswith(said) and not text[len(said) :].strip("\ufffd"):
             return [0, *itertools.accumulate(map(len, pieces))].__getitem__
     return lambda count: len(decode_text(tokenizer, ids[:count]).rstrip("\ufffd"))
+
+
+def token_at(said: Callable[[int], int], tokens: int, character: int) -> int:
+    """Return the token that a character begins in, of so many; `said` is of `characters_said`."""
+    count = bisect.bisect_left(range(tokens + 1), character, key=said)
+    return count if said(count) == character else count - 1
 
 
 def encode_with_places(

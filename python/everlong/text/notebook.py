@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+CONVERSATION = "conversation"  # shown in place of the source "", for what was said
 _LONGEST = 2000  # characters of a passage
 _MOST_ROWS = 20
 

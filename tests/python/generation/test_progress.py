@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import everlong
-from everlong.generation.progress import tell_until, track_tokens, working
+from everlong.generation.progress import track_tokens
+from everlong.text.progress import tell_until, working
 from support import SMALL, byte_tokenizer, changed, random_text, tiny_model
 
 
