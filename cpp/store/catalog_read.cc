@@ -16,7 +16,9 @@ namespace {
 constexpr int64_t kMostCacheBytes = int64_t{2000} << 10;  // SQLite's own bound
 constexpr int64_t kLeastBytes = int64_t{64} << 10;
 
-constexpr std::string_view kSelectTags = "SELECT block, tag FROM tags ORDER BY block, position";
+// A key that is no integer would be read as a block's number, and be found by none.
+constexpr std::string_view kSelectTags =
+    "SELECT block, tag FROM tags WHERE typeof(block) = 'integer' ORDER BY block, position";
 constexpr std::string_view kSelectTokenIds = "SELECT token_ids FROM blocks WHERE id = ?";
 constexpr std::string_view kCountOrphans =
     "SELECT count(*) FROM pages WHERE block NOT IN (SELECT id FROM blocks) OR NOT " EVERLONG_HAS_PAGE_KEY;

@@ -50,6 +50,7 @@ class Scrub {
   Store::Rooms& rooms_;
   VerifyReport report_;
   bool manifest_is_damaged_ = false;
+  bool tables_are_damaged_ = false;
   std::vector<RecordRow> records_;
   std::vector<RecordRow> lost_;  // of tensors, which a block can do without
   std::set<int64_t> damaged_;    // blocks
@@ -77,6 +78,7 @@ Status Scrub::Note(int64_t block, const Status& failure) {
 Status Scrub::CheckCatalog() {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, rooms_.catalog->file().CheckIntegrity());
   for (const std::string& complaint : complaints) report_.damage.push_back({0, "catalog: " + complaint});
+  tables_are_damaged_ = !complaints.empty();
   EVERLONG_ASSIGN_OR_RETURN(records_, rooms_.catalog->Records(&report_.damage, &lost_));
   for (const Damage& damage : report_.damage) damaged_.insert(damage.block);
   std::vector<Damage> told;  // by Records already
@@ -130,7 +132,12 @@ Result<VerifyReport> Scrub::Finish(bool repair) {
   if (store_.tier_) store_.tier_->Erase(report_.dropped);
   if (manifest_is_damaged_) EVERLONG_RETURN_IF_ERROR(store_.WriteManifestNow());
   EVERLONG_RETURN_IF_ERROR(dropped);
-  return std::move(report_);
+  if (!tables_are_damaged_) return std::move(report_);
+  // No statement may reach a row whose bytes are damaged.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> left, rooms_.catalog->file().CheckIntegrity());
+  if (left.empty()) return std::move(report_);
+  return CorruptError("the catalog is damaged where no repair reaches: " + left[0] +
+                      "; what can be read of it is still there");
 }
 
 Status Scrub::CheckRecord(const RecordRow& record) {

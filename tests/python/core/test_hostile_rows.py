@@ -59,6 +59,22 @@ def test_tags_are_added_behind_those_of_any_position(tmp_path: Path, positions: 
         assert memory.upkeep.verify(False).damage == []
 
 
+@pytest.mark.parametrize("key", ["CAST(block || x'ff' AS BLOB)", "CAST(block AS BLOB)", "block + 0.5", "block || ' x'"])
+def test_tags_whose_block_is_no_number_are_those_of_none(tmp_path: Path, key: str) -> None:
+    """A check names the block that lost them, so that a repair of another one leaves nothing to mend."""
+    folder = saved(tmp_path / "memory")
+    with opened(folder) as memory:
+        for block in (1, 2):
+            memory.blocks.add_tags(block, ["one"])
+    with contextlib.closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
+        catalog.execute(f"update tags set block = {key} where block = 2")
+        catalog.execute("update blocks set crc = crc + 1 where id = 1")
+        catalog.commit()
+    assert {1, 2} <= {damage.block for damage in core.Memory.repair(str(folder)).damage}
+    with opened(folder) as memory:
+        assert memory.upkeep.verify(False).damage == []
+
+
 @pytest.mark.parametrize("number", [0, -1, -(1 << 63)])
 def test_a_repair_takes_a_block_of_no_id(tmp_path: Path, number: int) -> None:
     folder = saved(tmp_path / "memory")

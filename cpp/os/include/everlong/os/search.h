@@ -60,7 +60,7 @@ struct SearchRequest {
   index::IndexParts kinds{index::IndexPart::kHeads, index::IndexPart::kLexical};
   int32_t max_groups = 4;
   int32_t neighbours = 1;
-  int64_t token_budget = 1024;  // of all groups; 0: no group
+  int64_t token_budget = 1024;             // of all groups; 0: no group
   float least_share = index::kLeastShare;  // below it a hit beside a group adds nothing to it (index::MakeGroups)
   // Added to the fused scores before groups are made. The hits of a part that searches alone keep its own scores, with
   // these added. A page that no part names, or that is unknown or forgotten, gains nothing.

@@ -240,7 +240,8 @@ class MemoryStore {
   // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
   // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
   // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.
-  // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped.
+  // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped. kCorrupt
+  // where the catalog's tables stay damaged behind the repair.
   virtual Result<VerifyReport> Verify(bool repair) = 0;
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.
