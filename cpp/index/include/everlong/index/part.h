@@ -18,6 +18,7 @@
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/ranking.h"
@@ -168,10 +169,9 @@ class Part {
 
   // Return, as one text, what the part was made with besides blocks. A file saved with other settings is useless.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  // Save the blocks of the table that the part has, as one file, replaced whole or not at all (docs/format.md, "Index
-  // files"). The file's last four bytes tell it from another. The list of its blocks is put behind it; Load ignores
-  // that.
-  [[nodiscard]] virtual Status Save(const FilePath& /*file*/) const { return OkStatus(); }
+  // Save the blocks of the table that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of
+  // its blocks is the appendix; Load ignores it.
+  [[nodiscard]] virtual Status Save(const IndexFile& /*file*/) const { return OkStatus(); }
   // Load what Save wrote with these settings, into a part that is still empty. `blocks` are those of the file in its
   // order. Forgotten blocks are left out. `gaps` says that the memory has blocks older than the last of them that are
   // not in the file. kNotFound, kIoError, kCorrupt; the part must not be used after an error.
