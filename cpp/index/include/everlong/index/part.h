@@ -49,7 +49,7 @@ struct PartNeeds {
 class BlockKeys {
  public:
   BlockKeys() = default;
-  BlockKeys(std::vector<KeyHead> heads, int32_t head_dim) : heads_(std::move(heads)), head_dim_(head_dim) {}
+  explicit BlockKeys(std::vector<KeyHead> heads) : heads_(std::move(heads)) {}
   // Add the next page: [heads, tokens, D] fp32.
   void AddPage(std::vector<float> keys) { pages_.push_back(std::move(keys)); }
 
@@ -60,7 +60,6 @@ class BlockKeys {
 
  private:
   std::vector<KeyHead> heads_;
-  int32_t head_dim_ = 0;
   std::vector<std::vector<float>> pages_;
 };
 
