@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.cli.memory import sources
+from everlong.memory.sources import sources
 from everlong.cli.unfinished import unfinished_notes
 from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in

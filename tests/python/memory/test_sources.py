@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.cli.memory import sources
+from everlong.memory.sources import sources
 from everlong.memory.origins import told_apart
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 
