@@ -9,7 +9,6 @@ import typer
 
 from everlong.cli.app import DEFAULT_MODEL, Model, app, require_there, starting
 from everlong.cli.options import Configured, grouped
-from everlong.text.terminal import say
 
 if TYPE_CHECKING:
     from everlong.serve.loaded import Loaded
@@ -55,7 +54,6 @@ def serve(
     limits = Limits(open_memories=open_memories, host_bytes=host_bytes, upload_bytes=upload_bytes)
     service = Service(_loaded(model, loading), memories, known, limits, _encoder())
     log_as_json()
-    say(f"http://{host}:{port} serves {memories}", stderr=True)
     serve_at(service, host, port, tuple(allow_host or ()))
 
 

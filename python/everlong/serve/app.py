@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from everlong.errors import EverlongError
@@ -20,7 +20,7 @@ from everlong.serve.chat import chat_completions
 from everlong.serve.embeddings import embeddings
 from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.guard import Guard
-from everlong.serve.mcp_http import mcp_application
+from everlong.serve.mcp_http import McpOverHttp
 from everlong.serve.responses import create_response, response
 from everlong.serve.service import Service
 from everlong.serve.web_page import web_page
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger("everlong.serve")
 
 def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
     """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
-    mcp = mcp_application(service)
+    mcp = McpOverHttp(service)
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
@@ -63,9 +63,9 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         Route("/ready", status.ready),
         Route("/", web_page),
         Route("/page/{file}", web_page),
-        Mount("/mcp", mcp),
+        *mcp.routes,
     ]
-    expected = dict.fromkeys((ApiError, EverlongError, ValueError), _refused)
+    expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError), _refused)
     handlers = {**expected, HTTPException: _no_route, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
     app.state.service = service

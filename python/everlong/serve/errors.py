@@ -24,6 +24,7 @@ _TYPES = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+_DISK = (errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 # What errors of the library become, the first that fits.
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (MemoryNotFoundError, 404, "memory_not_found"),
@@ -69,9 +70,10 @@ def refusal_of(error: BaseException) -> ApiError:
     """Return what a caller is told of an error. What nobody expected is told without its words."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, MemoryIOError) and not isinstance(error, MemoryNotFoundError):
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        return ApiError(507, "the disk is full" if full else "the disk refuses", "disk_full" if full else "disk_error")
+        if full or error.errno in _DISK or isinstance(error, MemoryIOError):
+            return ApiError(507, "the disk is full" if full else "the disk refuses", "disk_full" if full else "disk_error")
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
             return ApiError(status, str(error), code)

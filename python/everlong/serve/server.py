@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 
 import uvicorn
@@ -10,6 +11,7 @@ import uvicorn
 from everlong.serve.app import application
 from everlong.serve.service import Service
 
+_LOGGER = logging.getLogger("everlong.serve")
 _ANYWHERE = ("0.0.0.0", "::", "")
 
 
@@ -28,7 +30,10 @@ def serve(service: Service, host: str, port: int, hosts: tuple[str, ...] = ()) -
         limit_concurrency=1000,
         ws="none",
     )
-    uvicorn.Server(config).run()
+    listening = config.bind_socket()
+    name = f"[{host}]" if ":" in host else host
+    _LOGGER.info("listens at http://%s:%d", name, listening.getsockname()[1])
+    uvicorn.Server(config).run([listening])
 
 
 def is_loopback(host: str) -> bool:

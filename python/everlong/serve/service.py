@@ -14,7 +14,7 @@ from everlong.memory.where import Where
 from everlong.serve.asking import Answers, Asked
 from everlong.serve.engine import Engine, Job, Work
 from everlong.serve.errors import ApiError, too_many
-from everlong.serve.keys import ANYONE, Key, Keys
+from everlong.serve.keys import Key, Keys
 from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
@@ -129,7 +129,7 @@ class Service:
 
     def tags_of(self, key: Key) -> tuple[str, ...]:
         """Return the tags of what a key writes."""
-        return () if key is ANYONE else (key.tag,)
+        return (key.tag,) if self.keys.all else ()
 
     # --- upkeep
 
