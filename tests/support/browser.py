@@ -61,7 +61,9 @@ class Browser:
 
     def text(self, selector: str) -> str:
         """Return all visible text of a selector."""
-        return str(self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText).join('\\n')", selector))
+        return str(
+            self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText).join('\\n')", selector)
+        )
 
     def until(self, true: Callable[[], object], seconds: float = 30) -> None:
         """Wait until something is true."""
@@ -86,11 +88,18 @@ def browser(folder: Path, *, dark: bool = False) -> Iterator[Browser]:
         port = free.getsockname()[1]
     driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-    arguments += [f"--user-data-dir={folder / 'profile'}", *(["--blink-settings=preferredColorScheme=0"] if dark else [])]
+    arguments += [
+        f"--user-data-dir={folder / 'profile'}",
+        *(["--blink-settings=preferredColorScheme=0"] if dark else []),
+    ]
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
             _until_ready(http)
-            wanted = {"browserName": "chrome", "goog:chromeOptions": {"args": arguments}, "goog:loggingPrefs": {"browser": "ALL"}}
+            wanted = {
+                "browserName": "chrome",
+                "goog:chromeOptions": {"args": arguments},
+                "goog:loggingPrefs": {"browser": "ALL"},
+            }
             made = http.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]
             assert "sessionId" in made, made
             http.base_url = httpx.URL(f"http://127.0.0.1:{port}/session/{made['sessionId']}")

@@ -383,7 +383,6 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         escaping_console(stderr=True).print(shown(note), style="dim", highlight=False, soft_wrap=True)
 
 
-
 @app.command()
 def inspect(
     memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],

@@ -23,7 +23,9 @@ def serve(
     *,
     memories: Memories,
     model: Model = DEFAULT_MODEL,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine's need --keys.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; others than this machine's need --keys.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.", min=0, max=65535)] = 8321,
     keys: Annotated[Path | None, typer.Option(help="File of API keys; `everlong key` adds one.")] = None,
     allow_host: Annotated[

@@ -170,8 +170,6 @@ class Answers:
         return Said("".join(said), finish, counted.read, known, counted.said, recalled, mm.last_confidence)
 
 
-
-
 def _drawn(streamed: Generator[str], draws: Draws) -> Iterator[str]:
     """Yield the pieces of an answer, each drawn from the answer's own random numbers."""
     while True:

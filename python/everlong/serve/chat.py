@@ -75,9 +75,7 @@ def _completion(head: dict[str, Any], asked: Asked, said: Said) -> dict[str, Any
     }
 
 
-async def _chunks(
-    head: dict[str, Any], asked: Asked, first: Any, job: Job, *, with_usage: bool
-) -> AsyncIterator[str]:
+async def _chunks(head: dict[str, Any], asked: Asked, first: Any, job: Job, *, with_usage: bool) -> AsyncIterator[str]:
     head = {**head, "object": "chat.completion.chunk"}
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:

@@ -73,7 +73,9 @@ def refusal_of(error: BaseException) -> ApiError:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | FileExistsError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
         if full or error.errno in _DISK or isinstance(error, MemoryIOError):
-            return ApiError(507, "the disk is full" if full else "the disk refuses", "disk_full" if full else "disk_error")
+            return ApiError(
+                507, "the disk is full" if full else "the disk refuses", "disk_full" if full else "disk_error"
+            )
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
             return ApiError(status, str(error), code)

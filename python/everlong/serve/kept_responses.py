@@ -34,9 +34,7 @@ class KeptResponses:
         with self._lock:
             self._db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)", row)
             self._db.execute("DELETE FROM responses WHERE created < ?", (now - _MOST_SECONDS,))
-            self._db.execute(
-                "DELETE FROM responses WHERE rowid <= (SELECT max(rowid) FROM responses) - ?", (_MOST,)
-            )
+            self._db.execute("DELETE FROM responses WHERE rowid <= (SELECT max(rowid) FROM responses) - ?", (_MOST,))
 
     def body(self, id: str, key: str) -> dict[str, Any] | None:
         """Return a response of that key; None where it has none of that id."""

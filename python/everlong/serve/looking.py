@@ -49,7 +49,9 @@ class Looking:
         beside = [
             other
             for other in memory.core.blocks.infos()
-            if other.stream == info.stream and other.source == info.source and told_apart(other.tags)[1] == told_apart(info.tags)[1]
+            if other.stream == info.stream
+            and other.source == info.source
+            and told_apart(other.tags)[1] == told_apart(info.tags)[1]
         ]
         beside.sort(key=lambda other: other.begin)
         at = next(number for number, other in enumerate(beside) if other.id == info.id)
@@ -136,6 +138,9 @@ def graph_of(memory: Memory) -> dict[str, Any]:
     shown = {node.id for node in topics}
     links = [[edge.source, edge.target] for edge in graph.edges() if edge.source in shown and edge.target in shown]
     return {
-        "nodes": [{"id": node.id, "name": names.get(node.id, ""), "blocks": node.count, "level": node.level} for node in topics],
+        "nodes": [
+            {"id": node.id, "name": names.get(node.id, ""), "blocks": node.count, "level": node.level}
+            for node in topics
+        ],
         "links": links,
     }

@@ -27,13 +27,14 @@ _SAYS = (
     "answer."
 )
 _MOST = 20
+_Context = Context[Any, Any]
 
 
 class Tools:
     """The tools' work, by a service, or without a model: then nothing is remembered and asked. Thread-safe."""
 
     def __init__(
-        self, shelf: Shelf, looking: Looking, key_of: Callable[[Context[Any, Any]], Key], service: Service | None
+        self, shelf: Shelf, looking: Looking, key_of: Callable[[_Context], Key], service: Service | None
     ) -> None:
         self.shelf, self.looking, self.key_of, self.service = shelf, looking, key_of, service
 
@@ -111,32 +112,31 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     adds = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     removes = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-    context = Context[Any, Any]
 
     @server.tool(annotations=looks)
-    async def sources(ctx: context, memory: str = "") -> dict[str, Any]:
+    async def sources(ctx: _Context, memory: str = "") -> dict[str, Any]:
         """List what a memory was told, by source; without a memory, list the memories."""
         return await _tried(tools.listed, tools.key_of(ctx), memory)
 
     @server.tool(annotations=looks)
-    async def recall(ctx: context, memory: str, question: str, max_results: int = 8) -> dict[str, Any]:
+    async def recall(ctx: _Context, memory: str, question: str, max_results: int = 8) -> dict[str, Any]:
         """Find the passages of a memory that are nearest to a question, each with its source and place."""
         return await _tried(tools.recall, tools.key_of(ctx), memory, question, max_results)
 
     @server.tool(annotations=adds)
     async def remember(
-        ctx: context, memory: str, text: str, source: str, tags: list[str] | None = None
+        ctx: _Context, memory: str, text: str, source: str, tags: list[str] | None = None
     ) -> dict[str, Any]:
         """Read a text into a memory, under the name by which it is cited. It stays until it is forgotten."""
         return await _tried(tools.remember, tools.key_of(ctx), memory, text, source, tags or [])
 
     @server.tool(annotations=removes)
-    async def forget(ctx: context, memory: str, source: str) -> dict[str, Any]:
+    async def forget(ctx: _Context, memory: str, source: str) -> dict[str, Any]:
         """Remove a source from a memory for good."""
         return await _tried(tools.forget, tools.key_of(ctx), memory, source)
 
     @server.tool(annotations=looks)
-    async def ask(ctx: context, memory: str, question: str, max_tokens: int = 256) -> dict[str, Any]:
+    async def ask(ctx: _Context, memory: str, question: str, max_tokens: int = 256) -> dict[str, Any]:
         """Let the memory's own model answer a question, with what came back for it."""
         try:
             return await tools.ask(tools.key_of(ctx), memory, question, max_tokens)
@@ -144,7 +144,7 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
             raise ValueError(refusal_of(error).message) from None
 
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
-    async def source(memory: str, source: str, ctx: context) -> str:
+    async def source(memory: str, source: str, ctx: _Context) -> str:
         """The text of a source."""
         return str(await _tried(tools.text_of, tools.key_of(ctx), memory, source))
 

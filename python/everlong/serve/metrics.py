@@ -16,7 +16,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         name, told = "everlong", {"registry": self.registry}
         self.requests = Counter(f"{name}_requests", "Requests, by route and status.", ["route", "status"], **told)
-        self.seconds = Histogram(f"{name}_request_seconds", "Seconds of a request.", ["route"], buckets=_SECONDS, **told)
+        self.seconds = Histogram(
+            f"{name}_request_seconds", "Seconds of a request.", ["route"], buckets=_SECONDS, **told
+        )
         self.errors = Counter(f"{name}_errors", "Refusals and failures, by code.", ["code"], **told)
         self.read = Counter(f"{name}_tokens_read", "Tokens read: of texts, and of questions.", ["what"], **told)
         self.generated = Counter(f"{name}_tokens_generated", "Tokens generated.", **told)
@@ -25,7 +27,10 @@ class Metrics:
         self.retired = Counter(f"{name}_retired_blocks", "Blocks that were forgotten for their age or size.", **told)
         self.waited = Histogram(f"{name}_queue_seconds", "Seconds a question waited.", buckets=_SECONDS, **told)
         self.first_token = Histogram(
-            f"{name}_first_token_seconds", "Seconds from a question's turn to its first token.", buckets=_SECONDS, **told
+            f"{name}_first_token_seconds",
+            "Seconds from a question's turn to its first token.",
+            buckets=_SECONDS,
+            **told,
         )
         self.answer = Histogram(f"{name}_answer_seconds", "Seconds of an answer.", buckets=_SECONDS, **told)
         self.reading = Histogram(f"{name}_reading_seconds", "Seconds of a reading.", buckets=_SECONDS, **told)

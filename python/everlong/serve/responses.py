@@ -120,7 +120,10 @@ class _Made:
         cited = [] if said is None else told.citations_of(self.asked.memory, said)
         annotations = [{"type": "url_citation", **one} for one in cited]
         return {
-            "type": "output_text", "text": "" if said is None else said.text, "annotations": annotations, "logprobs": []
+            "type": "output_text",
+            "text": "" if said is None else said.text,
+            "annotations": annotations,
+            "logprobs": [],
         }
 
     def message(self, said: Said | None = None) -> dict[str, Any]:
@@ -165,9 +168,7 @@ async def _events(made: _Made, first: Any, job: Job) -> AsyncIterator[str]:
         yield told_as("failed", response=made.body(error=refusal_of(error)))
 
 
-def _messages(
-    service: Service, fields: Fields, key: Key, memory: str, previous: str | None
-) -> list[dict[str, str]]:
+def _messages(service: Service, fields: Fields, key: Key, memory: str, previous: str | None) -> list[dict[str, str]]:
     """Return all messages: of the earlier response, and what is new."""
     given = fields.take("input")
     new: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given

@@ -14,8 +14,8 @@ from everlong.memory.where import Where
 from everlong.serve.asking import Answers, Asked
 from everlong.serve.engine import Engine, Job, Work
 from everlong.serve.errors import ApiError, too_many
-from everlong.serve.keys import Key, Keys
 from everlong.serve.kept_responses import KeptResponses
+from everlong.serve.keys import Key, Keys
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
 from everlong.serve.logs import Audit

@@ -46,9 +46,7 @@ def memory_of(model: str, name: str) -> str:
     return "" if model == name else model
 
 
-def asked_of(
-    fields: Fields, memory: str, messages: list[dict[str, str]], tokens: int | None, limits: Limits
-) -> Asked:
+def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens: int | None, limits: Limits) -> Asked:
     """Take how to answer out of a body's fields."""
     extension = fields.inner("everlong")
     sources, tags = extension.texts("source", 64), extension.texts("tags", 64)

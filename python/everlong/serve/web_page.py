@@ -11,7 +11,11 @@ from starlette.responses import Response
 from everlong.serve.errors import ApiError
 
 _FILES = Path(__file__).parent / "page"
-_KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+}
 # Nothing from elsewhere, nothing inline, no frame around it, and no text that becomes HTML.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "

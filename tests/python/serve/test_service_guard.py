@@ -226,7 +226,14 @@ def test_what_is_counted(service: Running) -> None:
         text = ada.get(f"{service.url}/metrics").text
     for name in (
         *("tokens_read_total", "tokens_generated_total", "queue ", "queue_seconds_bucket", "answer_seconds_bucket"),
-        *("recalls_total", "disk_bytes", "evictions_total", "errors_total", "requests_total", "first_token_seconds_sum"),
+        *(
+            "recalls_total",
+            "disk_bytes",
+            "evictions_total",
+            "errors_total",
+            "requests_total",
+            "first_token_seconds_sum",
+        ),
     ):
         assert f"everlong_{name}" in text, name
     generated: Any = [line for line in text.splitlines() if line.startswith("everlong_tokens_generated_total")]

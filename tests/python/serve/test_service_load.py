@@ -74,7 +74,14 @@ async def troublemaker(url: str, number: int, ended: asyncio.Event) -> None:
     """Send garbage, stop in the middle of a request, or go in the middle of an answer, until all others are done."""
     host, port = "127.0.0.1", int(url.rpartition(":")[2])
     rng = Random(1000 + number)
-    body = json.dumps({"model": f"tower-{number}", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 500, "stream": True})
+    body = json.dumps(
+        {
+            "model": f"tower-{number}",
+            "messages": [{"role": "user", "content": "Who?"}],
+            "max_tokens": 500,
+            "stream": True,
+        }
+    )
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     while not ended.is_set():
         try:

@@ -16,8 +16,8 @@ from everlong.serve.bodies import Fields, depth_of, parsed_object
 from everlong.serve.conversations import digests_of
 from everlong.serve.errors import ApiError
 from everlong.serve.fair_queue import FairQueue
-from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.kept_responses import KeptResponses
+from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.spool import Spool
 from everlong.serve.stops import Stops
@@ -97,7 +97,12 @@ def test_who_waits_is_woken() -> None:
     assert found == [Waiting("a", "m", 0)]
 
 
-@given(st.recursive(st.none() | st.text("[]{}\"\\ab", max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("[{\"\\", max_size=3), inner, max_size=3)))
+@given(
+    st.recursive(
+        st.none() | st.text('[]{}"\\ab', max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\', max_size=3), inner, max_size=3),
+    )
+)
 def test_depth_is_counted_outside_of_strings(value: Any) -> None:
     def depth(one: Any) -> int:
         inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
@@ -120,7 +125,9 @@ def test_a_number_is_a_number(value: Any) -> None:
         Fields({"n": value}).number("n", 0, 2)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "/etc", "a\0", "a\n", ".service", "a" * 65, "ä", " a", None, 3])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "/etc", "a\0", "a\n", ".service", "a" * 65, "ä", " a", None, 3]
+)
 def test_what_is_no_name_of_a_memory_is_refused(name: Any) -> None:
     with pytest.raises(ApiError):
         memory_name(name)
@@ -152,7 +159,16 @@ def test_a_file_of_keys_has_hashes_alone_and_finds_each(tmp_path: Path) -> None:
     assert keys.bearer(f"Bearer {ada}").name == "ada"
     found = keys.bearer(f"bearer {ben}")
     assert (found.name, found.write, found.memories) == ("ben", False, ("*",))
-    for wrong in (None, "", ada, f"Basic {ada}", f"Bearer {ada}x", f"Bearer {ada[:-1]}", "Bearer ", f"Bearer {hash_of(ada)}"):
+    for wrong in (
+        None,
+        "",
+        ada,
+        f"Basic {ada}",
+        f"Bearer {ada}x",
+        f"Bearer {ada[:-1]}",
+        "Bearer ",
+        f"Bearer {hash_of(ada)}",
+    ):
         with pytest.raises(ApiError) as refused:
             keys.bearer(wrong)
         assert refused.value.status == 401

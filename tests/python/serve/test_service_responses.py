@@ -64,7 +64,10 @@ def test_it_says_what_chat_says(client: openai.OpenAI) -> None:
         temperature=0,
     )
     assert respond(client, "Who?", instructions="Be brief.").output_text == chat.choices[0].message.content
-    listed = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "input_text", "text": "Who?"}]}]
+    listed = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "input_text", "text": "Who?"}]},
+    ]
     assert respond(client, listed).output_text == chat.choices[0].message.content
 
 
@@ -112,7 +115,12 @@ def test_embeddings_are_the_encoders(client: openai.OpenAI) -> None:
     texts = ["a banana", "a cabin"]
     for form in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
         made = client.embeddings.create(model="letters", input=texts, **form)
-        rows = [np.frombuffer(__import__("base64").b64decode(row.embedding), np.float32) if isinstance(row.embedding, str) else np.asarray(row.embedding, np.float32) for row in made.data]
+        rows = [
+            np.frombuffer(__import__("base64").b64decode(row.embedding), np.float32)
+            if isinstance(row.embedding, str)
+            else np.asarray(row.embedding, np.float32)
+            for row in made.data
+        ]
         assert np.array_equal(rows, Letters().encode(texts))
     assert client.embeddings.create(model="letters", input="a").usage.prompt_tokens == 1
     with pytest.raises(openai.NotFoundError):
