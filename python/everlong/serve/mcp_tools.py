@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from starlette.concurrency import run_in_threadpool
 
@@ -17,7 +18,7 @@ from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.keys import Key
 from everlong.serve.looking import Looking
 from everlong.serve.service import Service
-from everlong.serve.shelf import Shelf
+from everlong.serve.shelf import Shelf, no_memory
 from everlong.serve.told import everlong_of
 from everlong.text.notebook import CONVERSATION
 
@@ -42,7 +43,7 @@ class Tools:
         """Raise ApiError where the key may not see a memory, or write to it."""
         self.shelf.there(memory)
         if not key.may_see(memory):
-            raise ApiError(404, f"there is no memory {memory!r}", "memory_not_found")
+            raise no_memory(memory)
         if write and not key.write:
             raise ApiError(403, "only reading is allowed here", "read_only_key")
 
@@ -141,7 +142,7 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
         try:
             return await tools.ask(tools.key_of(ctx), memory, question, max_tokens)
         except Exception as error:
-            raise ValueError(refusal_of(error).message) from None
+            raise ToolError(refusal_of(error).message) from None
 
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
     async def source(memory: str, source: str, ctx: _Context) -> str:
@@ -152,8 +153,8 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
 
 
 async def _tried(does: Callable[..., Any], *given: Any) -> Any:
-    """Do something in a thread. ValueError says what went wrong, and nothing else."""
+    """Do something in a thread. ToolError says what went wrong, and nothing else."""
     try:
         return await run_in_threadpool(does, *given)
     except Exception as error:
-        raise ValueError(refusal_of(error).message) from None
+        raise ToolError(refusal_of(error).message) from None

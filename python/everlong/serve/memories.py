@@ -34,10 +34,11 @@ async def memories(request: Request) -> Response:
     """List the memories, or make one."""
     service, key = _of(request)
     if request.method == "POST":
+        service.require_write(key)
         fields = Fields(await json_body(request, service.limits.json_depth))
         name = memory_name(fields.needed("name"))
         fields.end()
-        service.require(key, name, write=True)
+        service.require(key, name, write=True, new=True)
         await run_in_threadpool(_make, service, name)
         service.audit.note(key.name, "make", name)
         return JSONResponse({"id": name, "object": "memory"}, 201)

@@ -128,6 +128,7 @@ class Readings:
                 raise _TakenBackError
             reading.state = "reading"
             with self._shelf.writing(reading.memory, patience=600) as folder:
+                self._shelf.there(reading.memory)  # it may have been removed meanwhile
                 report = self._read_into(folder, reading)
             reading.report, reading.state = report, "done"
             self._metrics.read.labels("texts").inc(report["tokens"])

@@ -23,7 +23,7 @@ from everlong.serve.looking import Looking
 from everlong.serve.metrics import Metrics
 from everlong.serve.readings import Readings
 from everlong.serve.seats import Seats
-from everlong.serve.shelf import Shelf
+from everlong.serve.shelf import Shelf, no_memory
 
 _LOGGER = logging.getLogger("everlong.serve")
 _SWEEP_SECONDS = 60.0
@@ -100,17 +100,22 @@ class Service:
         self.engine.put(job)
         return job
 
-    def require(self, key: Key, memory: str, *, write: bool = False) -> Path:
+    def require(self, key: Key, memory: str, *, write: bool = False, new: bool = False) -> Path:
         """Return the folder of a memory that the key may see, and write to. ApiError otherwise.
 
-        A memory that it may not see is none to it.
+        A memory that it may not see is none to it. `new`: it need not be there.
         """
         folder = self.shelf.folder(memory)
         if not key.may_see(memory):
-            raise ApiError(404, f"there is no memory {memory!r}", "memory_not_found")
-        if write and not key.write:
+            raise no_memory(memory)
+        if write:
+            self.require_write(key)
+        return folder if new else self.shelf.there(memory)
+
+    def require_write(self, key: Key) -> None:
+        """Raise ApiError 403 for a key that only reads."""
+        if not key.write:
             raise ApiError(403, "this key may only read", "read_only_key")
-        return folder
 
     def visible(self, key: Key) -> list[str]:
         """Return the memories that the key may see."""

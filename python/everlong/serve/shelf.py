@@ -39,14 +39,14 @@ class Shelf:
         """Return a memory's folder, whether or not it is there. ApiError for what is no name, and for a link."""
         folder = self.root / memory_name(name)
         if folder.is_symlink():
-            raise ApiError(404, f"there is no memory {name!r}", "memory_not_found")
+            raise no_memory(name)
         return folder
 
     def there(self, name: str) -> Path:
         """Return the folder of a memory. ApiError where there is none."""
         folder = self.folder(name)
         if not Memory.exists(folder):
-            raise ApiError(404, f"there is no memory {name!r}", "memory_not_found")
+            raise no_memory(name)
         return folder
 
     def version(self, name: str) -> int:
@@ -95,3 +95,8 @@ class Shelf:
             folder.rename(hidden)
         self.changed(name, gone=True)
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def no_memory(name: str) -> ApiError:
+    """Return the refusal for a memory that is not there, or not for this caller."""
+    return ApiError(404, f"there is no memory {name!r}", "memory_not_found")

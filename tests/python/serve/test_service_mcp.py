@@ -77,26 +77,32 @@ def test_errors_are_told_in_words(service: Running) -> None:
     anyio.run(use)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_by_standard_input_and_output_without_a_model(service: Running, tmp_path: Path, mode: str) -> None:
+def test_by_standard_input_and_output_without_a_model(service: Running, tmp_path: Path) -> None:
     text = "The heron of Loch Arden stands on one leg. " + random_text(900)
-    body = {"source": "birds", "text": text, "wait": True}
-    assert httpx.post(f"{service.api}/memories/m/sources", json=body, timeout=60).status_code == 200
+    for mode in MODES:
+        body = {"source": mode, "text": text, "wait": True}
+        assert httpx.post(f"{service.api}/memories/m/sources", json=body, timeout=60).status_code == 200
     words = tmp_path / "words"
     tiny_model().save_pretrained(words)
     chat_tokenizer().save_pretrained(words)
     arguments = ["-m", "everlong", "mcp", "--memories", str(tmp_path / "memories"), "--words", str(words)]
 
-    async def use() -> None:
+    async def use(mode: str) -> None:
         started = stdio_client(StdioServerParameters(command=sys.executable, args=arguments))
         async with Client(started, mode=mode) as client:
             found = told(await client.call_tool("recall", {"memory": "m", "question": "heron"}))["passages"]
-            assert "heron of Loch Arden" in found[0]["text"]
+            assert any("heron of Loch Arden" in one["text"] for one in found)
             listed = told(await client.call_tool("sources", {"memory": "m"}))["sources"]
-            assert [one["name"] for one in listed] == ["birds"]
+            assert mode in {one["name"] for one in listed}
             refused = await client.call_tool("ask", {"memory": "m", "question": "Where?"})
             assert refused.is_error
             assert "--model" in refused.content[0].text
-            assert told(await client.call_tool("forget", {"memory": "m", "source": "birds"}))["blocks"] > 0
+            assert told(await client.call_tool("forget", {"memory": "m", "source": mode}))["blocks"] > 0
 
-    anyio.run(use)
+    async def use_both() -> None:
+        async with anyio.create_task_group() as both:  # each is a process, which takes seconds to start
+            for mode in MODES:
+                both.start_soon(use, mode)
+
+    anyio.run(use_both)
+    assert httpx.get(f"{service.api}/memories/m/sources").json()["data"] == []

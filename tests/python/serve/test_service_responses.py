@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,8 +37,8 @@ def client(service: Running) -> openai.OpenAI:
     return openai.OpenAI(base_url=service.api, api_key="none", max_retries=0)
 
 
-def respond(client: openai.OpenAI, text: Any, **more: Any) -> Any:
-    return client.responses.create(model=MODEL, input=text, **{"max_output_tokens": 8, "temperature": 0, **more})
+def respond(client: openai.OpenAI, asked: Any, **more: Any) -> Any:
+    return client.responses.create(model=MODEL, input=asked, **{"max_output_tokens": 8, "temperature": 0, **more})
 
 
 def test_a_response_goes_on_from_an_earlier_one_and_forks(client: openai.OpenAI) -> None:
@@ -75,13 +76,12 @@ def test_its_events_come_in_order_and_add_up(client: openai.OpenAI) -> None:
     whole = respond(client, "Who are you?")
     with client.responses.stream(model=MODEL, input="Who are you?", max_output_tokens=8, temperature=0) as stream:
         events = list(stream)
-        final = stream.get_final_response()
     kinds = [event.type.removeprefix("response.") for event in events]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
     assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
     assert [event.sequence_number for event in events] == sorted({event.sequence_number for event in events})
     deltas = "".join(event.delta for event in events if event.type == "response.output_text.delta")
-    assert deltas == final.output_text == whole.output_text
+    assert deltas == events[-1].response.output_text == whole.output_text
 
 
 def test_what_is_not_kept_is_not_there_and_what_is_deleted_is_gone(client: openai.OpenAI) -> None:
@@ -115,13 +115,10 @@ def test_embeddings_are_the_encoders(client: openai.OpenAI) -> None:
     texts = ["a banana", "a cabin"]
     for form in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
         made = client.embeddings.create(model="letters", input=texts, **form)
-        rows = [
-            np.frombuffer(__import__("base64").b64decode(row.embedding), np.float32)
-            if isinstance(row.embedding, str)
-            else np.asarray(row.embedding, np.float32)
-            for row in made.data
-        ]
-        assert np.array_equal(rows, Letters().encode(texts))
+        rows = [row.embedding for row in made.data]
+        if isinstance(rows[0], str):
+            rows = [np.frombuffer(base64.b64decode(row), np.float32) for row in rows]
+        assert np.array_equal(np.asarray(rows, np.float32), Letters().encode(texts))
     assert client.embeddings.create(model="letters", input="a").usage.prompt_tokens == 1
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model=MODEL, input="a")
