@@ -13,6 +13,7 @@ MAY_IMPORT: Final = (
     "frame",
     "generation",
     "memory",
+    "models",
     "retrieval",
     "text",
 )

@@ -12,6 +12,7 @@ from typing import Any
 from everlong.config import MemoryConfig
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
+from everlong.models.pack import pack_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,12 @@ class Loaded:
     model: Any
     tokenizer: Any
     config: MemoryConfig | None = None  # None: what fits the model
+    pack: str | None = "auto"  # as in `MemoryModel`
+
+    def __post_init__(self) -> None:
+        """Look for a pack once, not whenever a memory is opened."""
+        if self.pack == "auto" and pack_for(self.model) is None:
+            object.__setattr__(self, "pack", None)
 
     def for_another_thread(self) -> Loaded:
         """Return it with a tokenizer of its own: a fast tokenizer is not made for two threads."""
@@ -33,10 +40,10 @@ class Loaded:
         Errors as in `MemoryModel`.
         """
         if not Memory.exists(folder):
-            return MemoryModel(self.model, self.tokenizer, folder, self.config)
+            return MemoryModel(self.model, self.tokenizer, folder, self.config, pack=self.pack)
         memory = Memory.open(folder, read_only=read_only, host_bytes=host_bytes)
         try:
-            return MemoryModel(self.model, self.tokenizer, memory, self.config)
+            return MemoryModel(self.model, self.tokenizer, memory, self.config, pack=self.pack)
         except BaseException:
             memory.close()
             raise
