@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
 from everlong.memory import Memory
 from everlong.memory.origins import told_apart
 from everlong.memory.places import place_in
@@ -87,7 +89,11 @@ class Looking:
         found = memory.core.search.find(
             token_ids=ids, page_query=vector, kinds=kinds, max_groups=most, token_budget=_TOKENS, **where.core()
         )
-        return [self._told(memory, group) for group in found.groups]
+        told = []
+        for group in found.groups:
+            with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
+                told.append(self._told(memory, group))
+        return told
 
     def sources(self, memory: Memory) -> list[dict[str, Any]]:
         """Return the sources of a memory."""

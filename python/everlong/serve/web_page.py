@@ -15,6 +15,7 @@ _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 # Nothing from elsewhere, nothing inline, no frame around it, and no text that becomes HTML.
 POLICY = (
