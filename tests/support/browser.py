@@ -32,7 +32,7 @@ class Browser:
 
     def call(self, method: str, path: str, **body: Any) -> Any:
         """Send a command of WebDriver, and return its value."""
-        answer = self._http.request(method, path, **({"json": body} if method == "POST" else {}))
+        answer = self._http.request(method, path, json=body if method == "POST" else None)
         value = answer.json()["value"]
         assert answer.is_success, value
         return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -27,6 +27,7 @@ _SAYS = (
     "stands: cite source and place. `remember` adds a text, `forget` removes one. `ask` lets the memory's own model "
     "answer."
 )
+T = TypeVar("T")
 _MOST = 20
 _Context = Context[Any, Any]
 
@@ -147,12 +148,12 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
     async def source(memory: str, source: str, ctx: _Context) -> str:
         """The text of a source."""
-        return str(await _tried(tools.text_of, tools.key_of(ctx), memory, source))
+        return await _tried(tools.text_of, tools.key_of(ctx), memory, source)
 
     return server
 
 
-async def _tried(does: Callable[..., Any], *given: Any) -> Any:
+async def _tried(does: Callable[..., T], *given: Any) -> T:
     """Do something in a thread. ToolError says what went wrong, and nothing else."""
     try:
         return await run_in_threadpool(does, *given)

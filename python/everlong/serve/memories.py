@@ -23,7 +23,7 @@ from everlong.serve.keys import Key
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
-from everlong.serve.spool import Order
+from everlong.serve.spool import Named, Order
 from everlong.text.notebook import CONVERSATION
 
 _MOST_GROUPS = 50
@@ -71,12 +71,12 @@ async def sources(request: Request) -> Response:
     fields.end()
     _require_names(tags, happened)
     await run_in_threadpool(service.require_bytes, key, len(text.encode()))
-    named = {"source": source, "tags": (*tags, *service.tags_of(key)), "happened": happened, "plain": True}
+    named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
 
     def accept() -> Order:
         id, file = service.readings.spool.begin("text.txt")
         file.write(text.encode())
-        return service.readings.spool.accept(id, file, name, key.name, **named)
+        return service.readings.spool.accept(id, file, name, key.name, named)
 
     return await _begin(service, key, await run_in_threadpool(accept), wait=wait)
 
@@ -99,8 +99,8 @@ async def files(request: Request) -> Response:
         written.close()
         spool.remove(id)
         raise
-    named = {"source": asked.get("source", ""), "tags": (*tags, *service.tags_of(key)), "happened": happened}
-    order = await run_in_threadpool(lambda: spool.accept(id, written, name, key.name, **named))
+    named = Named(asked.get("source", ""), (*tags, *service.tags_of(key)), happened)
+    order = await run_in_threadpool(lambda: spool.accept(id, written, name, key.name, named))
     return await _begin(service, key, order, wait=asked.get("wait") == "true")
 
 
@@ -224,8 +224,8 @@ def read_and_wait(service: Service, key: Key, name: str, text: str, source: str,
     spool = service.readings.spool
     id, file = spool.begin("text.txt")
     file.write(text.encode())
-    named = {"source": source, "tags": (*tags, *service.tags_of(key)), "plain": True}
-    found = service.readings.put(spool.accept(id, file, name, key.name, **named))
+    named = Named(source, (*tags, *service.tags_of(key)), plain=True)
+    found = service.readings.put(spool.accept(id, file, name, key.name, named))
     service.audit.note(key.name, "write", name, reading=found.order.id)
     found.over.wait(_WAIT_SECONDS)
     return found

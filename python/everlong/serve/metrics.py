@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -14,7 +15,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        name, told = "everlong", {"registry": self.registry}
+        name = "everlong"
+        told: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter(f"{name}_requests", "Requests, by route and status.", ["route", "status"], **told)
         self.seconds = Histogram(
             f"{name}_request_seconds", "Seconds of a request.", ["route"], buckets=_SECONDS, **told

@@ -55,7 +55,7 @@ class Reading:
             "id": self.order.id,
             "object": "memory.reading",
             "memory": self.memory,
-            "source": self.order.source or self.order.file,
+            "source": self.order.named.source or self.order.file,
             "status": self.state,
             "tokens": self.tokens,
             "total_tokens": self.of,
@@ -150,25 +150,25 @@ class Readings:
         self.after(reading)
 
     def _read_into(self, folder: Any, reading: Reading) -> dict[str, Any]:
-        order = reading.order
+        order, named = reading.order, reading.order.named
 
         def progress(tokens: int, of: int | None) -> None:
             reading.tokens, reading.of = tokens, of
             if reading.cancelled or self._stopping.is_set():
                 raise _TakenBackError
 
-        happened: Time | None = None if order.happened is None else parse_time(order.happened)
+        happened: Time | None = None if named.happened is None else parse_time(named.happened)
         with self._loaded.opened(folder, self._host_bytes) as mm:
-            if order.plain:
+            if named.plain:
                 text = self.spool.file(order).read_text(encoding="utf-8")
-                given = GivenTexts([GivenText([text], order.source)])
+                given = GivenTexts([GivenText([text], named.source)])
             else:
                 given = file_texts(self.spool.file(order))
             report = mm.read(
                 given,
-                source=order.source,
-                origin="" if order.plain else f"upload:{order.file}",
-                tags=order.tags,
+                source=named.source,
+                origin="" if named.plain else f"upload:{order.file}",
+                tags=named.tags,
                 happened=happened,
                 progress=progress,
             )

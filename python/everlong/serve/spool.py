@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,18 +14,25 @@ _ORDER = "order.json"  # written last: without it, a text was not accepted
 
 
 @dataclasses.dataclass(frozen=True)
+class Named:
+    """The names under which a text is read."""
+
+    source: str = ""
+    tags: tuple[str, ...] = ()
+    happened: str | None = None
+    plain: bool = False  # it was sent as text, not as a file
+
+
+@dataclasses.dataclass(frozen=True)
 class Order:
-    """A text to read into a memory, under which names."""
+    """A text to read into a memory."""
 
     id: str
     memory: str
     key: str
     file: str  # the name of the file with the text
     number: int  # they are read in this order
-    source: str = ""
-    tags: tuple[str, ...] = ()
-    happened: str | None = None
-    plain: bool = False  # it was sent as text, not as a file
+    named: Named
 
 
 class Spool:
@@ -43,7 +49,8 @@ class Spool:
         for folder in self._root.iterdir():
             try:
                 row = json.loads((folder / _ORDER).read_bytes())
-                found.append(Order(**{**row, "tags": tuple(row["tags"])}))
+                named = Named(**{**row["named"], "tags": tuple(row["named"]["tags"])})
+                found.append(Order(**{**row, "named": named}))
             except (OSError, ValueError, TypeError, KeyError):
                 shutil.rmtree(folder, ignore_errors=True)
         return sorted(found, key=lambda order: order.number)
@@ -55,25 +62,13 @@ class Spool:
         folder.mkdir(mode=0o700)
         return id, open(folder / name, "xb")
 
-    def accept(
-        self,
-        id: str,
-        file: IO[bytes],
-        memory: str,
-        key: str,
-        *,
-        source: str = "",
-        tags: Sequence[str] = (),
-        happened: str | None = None,
-        plain: bool = False,
-    ) -> Order:
+    def accept(self, id: str, file: IO[bytes], memory: str, key: str, named: Named) -> Order:
         """Make a file that was written whole durable, and return its order."""
         file.flush()
         os.fsync(file.fileno())
         file.close()
         self._last += 1
-        name = Path(file.name).name
-        order = Order(id, memory, key, name, self._last, source, tuple(tags), happened, plain)
+        order = Order(id, memory, key, Path(file.name).name, self._last, named)
         folder = self._root / id
         with open(folder / _ORDER, "w") as written:
             json.dump(dataclasses.asdict(order), written)

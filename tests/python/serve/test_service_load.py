@@ -82,7 +82,8 @@ async def troublemaker(url: str, number: int, ended: asyncio.Event) -> None:
             "stream": True,
         }
     )
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     while not ended.is_set():
         try:
             reader, writer = await asyncio.open_connection(host, port)

@@ -19,7 +19,7 @@ from everlong.serve.fair_queue import FairQueue
 from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.names import file_name, memory_name
-from everlong.serve.spool import Spool
+from everlong.serve.spool import Named, Spool
 from everlong.serve.stops import Stops
 
 
@@ -233,7 +233,7 @@ def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: 
     for name in ("b.txt", "a.txt"):
         id, file = spool.begin(name)
         file.write(name.encode())
-        orders.append(spool.accept(id, file, "garden", "ada", tags=["x"]))
+        orders.append(spool.accept(id, file, "garden", "ada", Named(tags=("x",))))
     id, cut_short = spool.begin("c.txt")
     cut_short.close()
     again = Spool(tmp_path / "spool")
@@ -241,4 +241,4 @@ def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: 
     assert [again.file(order).read_text() for order in orders] == ["b.txt", "a.txt"]
     assert not (tmp_path / "spool" / id).exists()
     third, file = again.begin("d.txt")
-    assert again.accept(third, file, "garden", "ada").number > orders[-1].number
+    assert again.accept(third, file, "garden", "ada", Named()).number > orders[-1].number
