@@ -34,7 +34,7 @@ class Loaded:
         """Return it with a tokenizer of its own: a fast tokenizer is not made for two threads."""
         return dataclasses.replace(self, tokenizer=copy.deepcopy(self.tokenizer))
 
-    def open(self, folder: Path, *, read_only: bool = False, host_bytes: int | None = None) -> MemoryModel:
+    def over(self, folder: Path, *, read_only: bool = False, host_bytes: int | None = None) -> MemoryModel:
         """Open the memory in a folder, or make one. `close_whole` closes it.
 
         Errors as in `MemoryModel`.
@@ -51,7 +51,7 @@ class Loaded:
     @contextlib.contextmanager
     def opened(self, folder: Path, host_bytes: int | None = None) -> Iterator[MemoryModel]:
         """Open a memory to write, and close it at the end."""
-        mm = self.open(folder, host_bytes=host_bytes)
+        mm = self.over(folder, host_bytes=host_bytes)
         try:
             yield mm
         finally:

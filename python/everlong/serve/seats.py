@@ -93,7 +93,7 @@ class Seats:
                 break  # fewer than answers at once: one more for as long as it takes
             self._close(min(idle, key=lambda one: one.used))
             self._evicted()
-        mm = self._loaded.open(folder, read_only=read_only, host_bytes=self._each)
+        mm = self._loaded.over(folder, read_only=read_only, host_bytes=self._each)
         seat = Seat(folder, version, read_only, mm)
         self._open.append(seat)
         return seat
