@@ -50,6 +50,10 @@ class Seats:
         """All that are open."""
         return tuple(self._open)
 
+    def has_idle(self, folder: Path) -> bool:
+        """Return whether a memory is open, and nobody uses it."""
+        return any(seat.folder == folder and not seat.busy for seat in self._open)
+
     @contextlib.contextmanager
     def taken(self, folder: Path, version: int, *, read_only: bool) -> Iterator[Seat]:
         """Wrap the use of a memory by one answer. A reader that is busy is opened a second time.

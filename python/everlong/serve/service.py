@@ -50,6 +50,7 @@ class Service:
         seats = Seats(loaded, self.limits.open_memories, answering, self.metrics.evictions.inc)
         window = (loaded.config or default_config(loaded.model)).frame.rolling_tokens
         self.answers = Answers(loaded, self.shelf, seats, self.limits, self.metrics, window)
+        self.engine.prefers = lambda job: seats.has_idle(self.shelf.root / job.memory)
         self.shelf.on_change.append(self._changed)
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="everlong retention", daemon=True)
