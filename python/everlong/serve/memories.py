@@ -232,6 +232,8 @@ def read_and_wait(service: Service, key: Key, name: str, text: str, source: str,
 
 
 def _make(service: Service, name: str) -> None:
+    if name == service.loaded.name:
+        raise ApiError(409, f"{name!r} is the name of the model without a memory", "memory_exists", param="name")
     with service.shelf.writing(name) as folder:
         if Memory.exists(folder):
             raise ApiError(409, f"there is a memory {name!r} already", "memory_exists", param="name")

@@ -65,7 +65,7 @@ function graph(topics) {
   const dots = topics.nodes.map((node) => {
     const [cx, cy] = places.get(node.id);
     return drawn("g", {}, drawn("circle", { cx, cy, r: 4 + Math.sqrt(node.blocks) }), drawn("title", {}, `${node.name}: ${node.blocks} blocks`),
-      drawn("text", { x: cx, y: cy - 10 - Math.sqrt(node.blocks) }, node.name.slice(0, 24)));
+      drawn("text", { x: cx, y: cy - 10 - Math.sqrt(node.blocks) }, node.name.slice(0, 30)));
   });
   return drawn("svg", { viewBox: "0 0 600 380", role: "img", "aria-label": "Topics and how they hang together" }, ...lines, ...dots);
 }

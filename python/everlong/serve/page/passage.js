@@ -27,4 +27,6 @@ function show(whole, passage, otherwise) {
   byId("passage-text").replaceChildren(
     whole.slice(0, first), element("mark", { textContent: whole.slice(first, last) }), whole.slice(last));
   byId("passage").showModal();
+  byId("passage").focus();
+  byId("passage-text").querySelector("mark").scrollIntoView({ block: "center" });
 }
