@@ -17,6 +17,7 @@ from everlong.serve.draws import Draws
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
 from everlong.serve.metrics import Metrics
+from everlong.serve.scores import Scored, Scores
 from everlong.serve.seats import Seats
 from everlong.serve.shelf import Shelf
 from everlong.serve.stops import Stops
@@ -38,6 +39,7 @@ class Asked:
     stop: tuple[str, ...] = ()
     recall: bool = True
     where: Where = EVERYWHERE
+    scores: int | None = None  # how many other tokens to tell with each; None: no scores
 
     def generation(self) -> dict[str, Any]:
         """Return it as transformers' `generate` takes it."""
@@ -59,6 +61,7 @@ class Said:
     tokens: int  # generated
     recalled: tuple[Recall, ...]
     confidence: float | None
+    scored: tuple[Scored, ...] = ()
 
 
 class Counted:
@@ -140,6 +143,8 @@ class Answers:
     ) -> Generator[str, None, Said]:
         where = _ALL_TURNS if remember and mm.frame.os.evicted else asked.where
         counted, stops, said = Counted(), Stops(asked.stop), []
+        scores = None if asked.scores is None else Scores(asked.scores)
+        watched: dict[str, Any] = {} if scores is None else {"logits_processor": [scores]}
         draws = Draws(asked.seed, mm.model.device)
         until = time.monotonic() + self._limits.answer_seconds
         streamed = mm.stream(
@@ -150,6 +155,7 @@ class Answers:
             where=where,
             streamer=counted,
             **asked.generation(),
+            **watched,
         )
         late = False
         with contextlib.closing(streamed):
@@ -166,8 +172,13 @@ class Answers:
         finish = "time" if late and not stops.stopped else "stop" if ended else "length"
         if counted.first_at is not None:
             self._metrics.first_token.observe(counted.first_at - (until - self._limits.answer_seconds))
-        recalled = mm.last_recalled
-        return Said("".join(said), finish, counted.read, known, counted.said, recalled, mm.last_confidence)
+        text, recalled = "".join(said), mm.last_recalled
+        scored = (
+            ()
+            if scores is None
+            else scores.scored(mm.tokenizer, counted.last, _ends_of(mm), text if stops.stopped else None)
+        )
+        return Said(text, finish, counted.read, known, counted.said, recalled, mm.last_confidence, scored)
 
 
 def _drawn(streamed: Generator[str], draws: Draws) -> Iterator[str]:

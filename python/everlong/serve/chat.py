@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -30,7 +31,7 @@ async def chat_completions(request: Request) -> Response:
     with_usage = options.flag("include_usage", False)
     options.flag("include_obfuscation", False)
     options.end()
-    asked = _asked(service, fields, model)
+    asked = _asked(service, fields, model, stream=stream)
     job = service.ask(request.state.key, asked)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     if not stream:
@@ -38,7 +39,7 @@ async def chat_completions(request: Request) -> Response:
     return Events(_chunks(head, asked, await begun(job), job, with_usage=with_usage), job.cancel)
 
 
-def _asked(service: Service, fields: Fields, model: str) -> Asked:
+def _asked(service: Service, fields: Fields, model: str, *, stream: bool) -> Asked:
     messages = messages_of(fields.take("messages"), "messages")
     most = service.limits.answer_tokens
     older, newer = fields.whole("max_tokens", 1, most), fields.whole("max_completion_tokens", 1, most)
@@ -47,8 +48,11 @@ def _asked(service: Service, fields: Fields, model: str) -> Asked:
     for penalty in ("presence_penalty", "frequency_penalty"):
         fields.only(penalty, (0,), "answers have no penalties")
     fields.only("logit_bias", ({},), "answers have no biases")
-    fields.only("logprobs", (False,), "ask the library for scores")
-    fields.only("top_logprobs", (0,), "ask the library for scores")
+    scores, top = fields.flag("logprobs", False), fields.whole("top_logprobs", 0, 20)
+    if scores and stream:
+        raise ApiError(400, "logprobs is not supported with stream", "unsupported_parameter", param="logprobs")
+    if top is not None and not scores:
+        raise ApiError(400, "top_logprobs needs logprobs", "invalid_value", param="top_logprobs")
     fields.only("tools", ([],), "a memory calls no tools")
     fields.only("tool_choice", ("none", "auto"), "a memory calls no tools")
     fields.only("parallel_tool_calls", (True, False), "a memory calls no tools")
@@ -60,12 +64,13 @@ def _asked(service: Service, fields: Fields, model: str) -> Asked:
     for hint in ("prompt_cache_key", "safety_identifier"):  # what they are for, a memory does by itself
         fields.text(hint)
     fields.end()
-    return asked
+    return dataclasses.replace(asked, scores=top or 0) if scores else asked
 
 
 def _completion(head: dict[str, Any], asked: Asked, said: Said) -> dict[str, Any]:
     message = {"role": "assistant", "content": said.text, "refusal": None, "annotations": _annotations(asked, said)}
-    choice = {"index": 0, "message": message, "finish_reason": told.finish_of(said), "logprobs": None}
+    scored = None if asked.scores is None else {"content": [one.told() for one in said.scored], "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": told.finish_of(said), "logprobs": scored}
     return {
         **head,
         "object": "chat.completion",

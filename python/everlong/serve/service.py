@@ -39,12 +39,13 @@ class Service:
         self.loaded, self.limits, self.encoder = loaded, limits or Limits(), encoder
         self.keys = keys or Keys(())
         self.metrics = Metrics()
-        self.shelf = Shelf(root)
+        # Of all RAM, each open memory has its share, and so has the one that is read into; looks have one together.
+        each = None if self.limits.host_bytes is None else self.limits.host_bytes // (self.limits.open_memories + 2)
+        self.shelf = Shelf(root, None if each is None else each // 4)
         self.audit = Audit(self.shelf.own / "audit.log")
         self.kept = KeptResponses(self.shelf.own / "responses.sqlite3")
         self.looking = Looking(loaded.for_another_thread().tokenizer, encoder)
         self.engine = Engine(self.limits, self.metrics.waited.observe)
-        each = None if self.limits.host_bytes is None else self.limits.host_bytes // (self.limits.open_memories + 1)
         answering = None if each is None else each * self.limits.open_memories
         self.readings = Readings(loaded, self.shelf, self.limits, self.metrics, each)
         seats = Seats(loaded, self.limits.open_memories, answering, self.metrics.evictions.inc)

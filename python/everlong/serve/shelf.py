@@ -14,14 +14,17 @@ from everlong.serve.errors import ApiError
 from everlong.serve.names import memory_name
 
 _OWN = ".service"  # no memory's name begins with a dot
+_LOOKS = 4  # memories that are open for a look at once
 _PATIENCE = 30.0  # seconds that a change waits for another one of the same memory
 
 
 class Shelf:
     """Which memories there are, and who changes one of them now. Thread-safe."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, host_bytes: int | None = None) -> None:
+        """`host_bytes`: RAM of a memory that is open for a look, or a change; None: half of what is free."""
+        self.root, self._host_bytes = root, host_bytes
+        self._looks = threading.BoundedSemaphore(_LOOKS)
         self.own = root / _OWN
         self.own.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._versions: dict[str, int] = {}
@@ -75,15 +78,16 @@ class Shelf:
             lock.release()
 
     @contextlib.contextmanager
-    def looking(self, name: str, host_bytes: int | None = None) -> Iterator[Memory]:
-        """Open a memory for a look, beside whoever writes."""
-        with Memory.open(self.there(name), read_only=True, host_bytes=host_bytes) as memory:
+    def looking(self, name: str) -> Iterator[Memory]:
+        """Open a memory for a look, beside whoever writes. A few looks at once; others wait."""
+        folder = self.there(name)
+        with self._looks, Memory.open(folder, read_only=True, host_bytes=self._host_bytes) as memory:
             yield memory
 
     @contextlib.contextmanager
     def changing(self, name: str, *, gone: bool = False) -> Iterator[Memory]:
         """Open a memory to change it, without a model."""
-        with self.writing(name), Memory.open(self.there(name)) as memory:
+        with self.writing(name), Memory.open(self.there(name), host_bytes=self._host_bytes) as memory:
             yield memory
         self.changed(name, gone=gone)
 

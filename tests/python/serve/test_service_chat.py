@@ -9,9 +9,10 @@ from typing import Any
 
 import openai
 import pytest
+import torch
 
-from support import random_text
-from support.service import MODEL, Running, running
+from support import random_text, tiny_model
+from support.service import MODEL, Running, chat_tokenizer, running
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +96,29 @@ def test_a_seed_draws_the_same_again_and_another_draws_otherwise(client: openai.
     assert len({drawn(seed) for seed in range(4)}) > 1
 
 
+def test_scores_are_the_models_own(client: openai.OpenAI) -> None:
+    answer = ask(client, "Where?", model=MODEL, logprobs=True, top_logprobs=5, max_tokens=6)
+    scored = answer.choices[0].logprobs.content
+    model, tokenizer = tiny_model(), chat_tokenizer()
+    turns = [{"role": "user", "content": "Where?"}]
+    ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt", return_dict=False)
+    for one in scored:
+        with torch.no_grad():
+            row = torch.log_softmax(model(ids).logits[0, -1].float(), dim=-1)
+        best = row.topk(5)
+        assert one.logprob == pytest.approx(float(best.values[0]), abs=1e-4)
+        assert [other.logprob for other in one.top_logprobs] == pytest.approx(best.values.tolist(), abs=1e-4)
+        assert one.top_logprobs[0].token == one.token
+        ids = torch.cat([ids, best.indices[:1][None]], dim=1)
+    assert len(scored) == 6
+    text = said(answer)
+    stopped = ask(client, "Where?", model=MODEL, logprobs=True, max_tokens=6, stop=text[3:])
+    assert len(stopped.choices[0].logprobs.content) <= 6
+    assert said(stopped) == text[:3]
+    drawn = ask(client, "Where?", model=MODEL, logprobs=True, max_tokens=6, temperature=2, seed=3)
+    assert drawn.choices[0].logprobs.content[0].logprob <= scored[0].logprob
+
+
 def test_a_system_message_is_read(client: openai.OpenAI) -> None:
     plain = ask(client, "Where?")
     told = ask(client, [{"role": "system", "content": "Answer in rhyme."}, {"role": "user", "content": "Where?"}])
@@ -154,7 +178,8 @@ def test_nothing_of_a_question_stays_in_the_memory(service: Running, client: ope
     ("more", "param"),
     [
         ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": True, "stream": True}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
