@@ -39,6 +39,7 @@ class Asked:
     stop: tuple[str, ...] = ()
     recall: bool = True
     where: Where = EVERYWHERE
+    user: str | None = None  # whose question it is, as the caller says
     scores: int | None = None  # how many other tokens to tell with each; None: no scores
 
     def generation(self) -> dict[str, Any]:

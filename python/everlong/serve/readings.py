@@ -78,6 +78,7 @@ class Readings:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everlong readings", daemon=True)
         self.after: Callable[[Reading], None] = lambda reading: None  # called when one is over
+        self.left: Callable[[str], int | None] = lambda key: None  # bytes that a key may still write; None: any
         for order in self.spool.waiting():
             self.put(order)
 
@@ -140,7 +141,8 @@ class Readings:
         except Exception as error:
             refusal = refusal_of(error)
             self._metrics.errors.labels(refusal.code or "error").inc()
-            _LOGGER.warning("a reading failed", exc_info=error, extra={"reading": reading.order.id})
+            shown = error if refusal.status >= 500 else None
+            _LOGGER.warning("a reading failed", exc_info=shown, extra={"reading": reading.order.id})
             reading.state, reading.error = "failed", refusal.message
         self.spool.remove(reading.order.id)
         self._shelf.changed(reading.memory)
@@ -152,11 +154,6 @@ class Readings:
     def _read_into(self, folder: Any, reading: Reading) -> dict[str, Any]:
         order, named = reading.order, reading.order.named
 
-        def progress(tokens: int, of: int | None) -> None:
-            reading.tokens, reading.of = tokens, of
-            if reading.cancelled or self._stopping.is_set():
-                raise _TakenBackError
-
         happened: Time | None = None if named.happened is None else parse_time(named.happened)
         with self._loaded.opened(folder, self._host_bytes) as mm:
             if named.plain:
@@ -164,6 +161,16 @@ class Readings:
                 given = GivenTexts([GivenText([text], named.source)])
             else:
                 given = file_texts(self.spool.file(order))
+            left = self.left(order.key)
+            a_token = mm.memory.core.page_bytes(mm.config.archive.page_tokens) / mm.config.archive.page_tokens
+
+            def progress(tokens: int, of: int | None) -> None:
+                reading.tokens, reading.of = tokens, of
+                if reading.cancelled or self._stopping.is_set():
+                    raise _TakenBackError
+                if left is not None and tokens * a_token > left:
+                    raise too_many("the key has its bytes on disk: forget something", 60, "quota_exceeded")
+
             report = mm.read(
                 given,
                 source=named.source,

@@ -15,7 +15,7 @@ from everlong.serve.asking import Answers, Asked
 from everlong.serve.engine import Engine, Job, Work
 from everlong.serve.errors import ApiError, too_many
 from everlong.serve.kept_responses import KeptResponses
-from everlong.serve.keys import Key, Keys
+from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
 from everlong.serve.logs import Audit
@@ -52,6 +52,9 @@ class Service:
         window = (loaded.config or default_config(loaded.model)).frame.rolling_tokens
         self.answers = Answers(loaded, self.shelf, seats, self.limits, self.metrics, window)
         self.engine.prefers = lambda job: seats.has_idle(self.shelf.root / job.memory)
+        by_name = {key.name: key for key in self.keys.all}
+        self.readings.left = lambda name: self.bytes_left(by_name[name]) if name in by_name else None
+        self.readings.after = lambda one: self.keys.count(by_name[one.key], one.tokens) if one.key in by_name else None
         self.shelf.on_change.append(self._changed)
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="everlong retention", daemon=True)
@@ -94,7 +97,8 @@ class Service:
             self.keys.count(key, said.read + said.tokens)
             return said
 
-        self.audit.note(key.name, "ask", asked.memory)
+        whose = {} if asked.user is None else {"user": hash_of(asked.user)[:16]}
+        self.audit.note(key.name, "ask", asked.memory, **whose)
         return self._put(key, asked.memory, work)
 
     def _put(self, key: Key, memory: str, work: Callable[[], Work]) -> Job:
@@ -123,15 +127,20 @@ class Service:
         """Return the memories that the key may see."""
         return [name for name in self.shelf.names() if key.may_see(name)]
 
-    def require_bytes(self, key: Key, more: int) -> None:
-        """Raise ApiError 429 where a key has as many bytes on disk as it may, or would have with `more`."""
+    def bytes_left(self, key: Key) -> int | None:
+        """Return how many bytes on disk a key may still write; None: any number."""
         if key.max_bytes is None:
-            return
-        used = more
+            return None
+        used = 0
         for name in self.visible(key):
             with self.shelf.looking(name) as memory:
                 used += sum(block.payload_bytes for block in memory.blocks(tag=key.tag))
-        if used > key.max_bytes:
+        return key.max_bytes - used
+
+    def require_bytes(self, key: Key, more: int) -> None:
+        """Raise ApiError 429 where a key has as many bytes on disk as it may, or would have with `more`."""
+        left = self.bytes_left(key)
+        if left is not None and more > left:
             raise too_many(f"the key has its {key.max_bytes:,} bytes on disk: forget something", 60, "quota_exceeded")
 
     def tags_of(self, key: Key) -> tuple[str, ...]:

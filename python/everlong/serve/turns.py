@@ -52,7 +52,6 @@ def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens
     sources, tags = extension.texts("source", 64), extension.texts("tags", 64)
     recall = extension.flag("recall", True)
     extension.end()
-    fields.text("user")
     temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
     if top_p == 0:
         temperature, top_p = 0.0, None
@@ -66,6 +65,7 @@ def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens
         fields.texts("stop", 4),
         recall,
         Where(source=sources, tags=tags) if sources or tags else EVERYWHERE,
+        fields.text("user"),
     )
 
 

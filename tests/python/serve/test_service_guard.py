@@ -24,7 +24,7 @@ KEYS = Keys(
         Key("ada", hash_of("ada"), memories=("hers",)),
         Key("ben", hash_of("ben"), memories=("his",)),
         Key("eve", hash_of("eve"), write=False),
-        Key("short", hash_of("short"), memories=("hers",), tokens_per_minute=5, max_bytes=200_000, keep_seconds=0.01),
+        Key("short", hash_of("short"), memories=("hers",), tokens_per_minute=5, max_bytes=250_000, keep_seconds=0.01),
     )
 )
 LIMITS = Limits(body_bytes=50_000, upload_bytes=60_000, headers=40, body_seconds=1.0)
@@ -120,9 +120,15 @@ def test_tokens_bytes_and_time_of_a_key_are_limited(service: Running) -> None:
         assert chat(ada, "hers").status_code == 200
         write = {"source": "hers too", "text": random_text(300), "wait": True}
         assert short.post("/memories/hers/sources", json=write).json()["status"] == "done"
-        full = short.post("/memories/hers/sources", json={**write, "source": "more"})
+        full = short.post("/memories/hers/sources", json={**write, "source": "more", "text": "a" * 30_000})
         assert full.status_code == 429
         assert full.json()["error"]["code"] == "quota_exceeded"
+        long = {"source": "long", "text": random_text(20_000, seed=4), "wait": True}
+        service.service.sweep()
+        cut = short.post("/memories/hers/sources", json=long)
+        assert cut.status_code == 422
+        assert "bytes on disk" in cut.json()["error"]
+        assert cut.json()["tokens"] < 2000
         service.service.sweep()  # what it wrote is older than it may become
         names = [row["name"] for row in ada.get("/memories/hers/sources").json()["data"]]
         assert names == ["ada"]
@@ -202,7 +208,7 @@ def test_garbage_and_slow_callers_stop_nobody(service: Running) -> None:
 def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: pytest.LogCaptureFixture) -> None:
     with of(service, "ada") as ada, caplog.at_level("INFO", logger="everlong"):
         turn = {"role": "user", "content": "unheard-of question"}
-        body = {"model": "hers", "messages": [turn], "max_tokens": 2}
+        body = {"model": "hers", "messages": [turn], "max_tokens": 2, "user": "ada@example.org"}
         answer = ada.post("/chat/completions", json=body, headers={"X-Request-Id": "mine-1"})
         assert answer.headers["x-request-id"] == "mine-1"
         forged = ada.get("/models", headers={"X-Request-Id": "a b{}"})
@@ -214,7 +220,9 @@ def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: py
     assert {"make", "write", "ask"} <= {row["did"] for row in rows}
     logged = [vars(record) for record in caplog.records]
     assert any(row.get("request") == "mine-1" and row.get("status") == 200 for row in logged)
+    assert len(mine[0]["user"]) == 16
     for text in (audit, str(logged)):
+        assert "example.org" not in text
         assert "unheard-of" not in text
         assert "amaranth" not in text
         assert "Bearer" not in text
