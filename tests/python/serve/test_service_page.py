@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from everlong.serve.limits import Limits
 from support import random_text
 from support.browser import MISSING, Browser, browser, is_there
 from support.service import Running, running
@@ -21,7 +22,7 @@ TAB, ENTER = "\ue004", "\ue007"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("memories")) as there:
+    with running(tmp_path_factory.mktemp("memories"), limits=Limits(default_tokens=60)) as there:
         with httpx.Client(base_url=there.api, timeout=60) as http:
             http.post("/memories", json={"name": "garden"}).raise_for_status()
             text = f"{random_text(500)} The key of the shed hangs behind the clock. {ATTACK} {random_text(900, seed=2)}"
@@ -31,16 +32,21 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield there
 
 
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        opened.resize(1100, 900)
+        yield opened
+
+
 @pytest.fixture
-def page(service: Running, tmp_path: Path) -> Iterator[Browser]:
-    with browser(tmp_path) as window:
-        window.resize(1100, 900)
-        window.open(service.url)
-        window.until(lambda: "garden" in window.text("#memory"))
-        yield window
-        errors = [one["message"] for one in window.call("POST", "/se/log", type="browser") if one["level"] == "SEVERE"]
-        assert not errors
-        assert window.run("return window.ran ?? null") is None
+def page(service: Running, window: Browser) -> Iterator[Browser]:
+    window.open(service.url)
+    window.until(lambda: "garden" in window.text("#memory"))
+    yield window
+    errors = [one["message"] for one in window.call("POST", "/se/log", type="browser") if one["level"] == "SEVERE"]
+    assert not errors
+    assert window.run("return window.ran ?? null") is None
 
 
 def ask(page: Browser, question: str) -> None:
