@@ -21,6 +21,7 @@ from everlong.config import LEAST_WINDOW
 from everlong.parts.adapter import Adapter
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.towers import Towers
+from everlong.parts.trigger import Trigger
 from everlong.parts.trimmer import Trimmer
 from support import byte_tokenizer, tiny_model
 
@@ -110,6 +111,7 @@ def test_a_setting_that_there_is_not_is_said(setting: str, message: str) -> None
         (FrameConfig, "groups", "FrameConfig has no setting 'groups': it is search.groups"),
         (SearchConfig, "mean_tokens", "SearchConfig has no setting 'mean_tokens': it is trigger.mean_tokens"),
         (Trimmer, "codec", "Trimmer has no setting 'codec': it is archive.codec"),
+        (Trigger, "codec", "Trigger has no setting 'codec': it is archive.codec"),
         (AnswerConfig, "quote", "AnswerConfig has no setting 'quote': is it 'quotes'?"),
     ],
 )
