@@ -1,0 +1,48 @@
+"""`everlong compact`: a memory gives back what it does not need."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from everlong.cli.app import Json, app, print_json, require_there
+from everlong.text.progress import working
+from everlong.text.terminal import say
+
+
+@app.command()
+def compact(
+    memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
+    codec: Annotated[
+        str, typer.Option(help="Code every block anew, as int8, int6, int4 or another codec of archive.codec.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it takes, and do nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Give back what forgotten blocks left on the disk. With --codec, code every block anew.
+
+    No model is loaded. Each block is coded anew as a whole or not at all. After an interruption the same command goes
+    on where it stopped.
+    """
+    from everlong.memory import Memory
+
+    require_there(memory, folder=True)
+    with Memory.open(memory, read_only=dry_run) as kept:
+        work = kept.recoding(codec) if codec else None
+        report = {"freed_bytes": 0, "recoding": None if work is None else dataclasses.asdict(work)}
+        if work is not None and not as_json:
+            say(
+                f"{memory}: {len(work.blocks):,} blocks are to be coded as {codec}: "
+                f"{work.old_bytes / 1e6:,.1f} MB become {work.new_bytes / 1e6:,.1f} MB, and "
+                f"{work.room_bytes / 1e6:,.1f} MB must be free meanwhile"
+            )
+        if not dry_run:
+            with working(f"{memory}, compacting", enabled=not as_json):
+                report["freed_bytes"] = kept.compact(codec or None)
+    if as_json:
+        print_json(report)
+    elif not dry_run:
+        say(f"{memory}: {report['freed_bytes'] / 1e6:,.1f} MB given back")
