@@ -93,7 +93,7 @@ struct Transform::Tables {
 };
 
 struct Transform::Group {
-  Group(const TransformGroup& group, const PayloadLayout& layout)
+  explicit Group(const TransformGroup& group)
       : keys(group.keys),
         first_layer(group.first_layer),
         layers(group.layers),
@@ -106,7 +106,6 @@ struct Transform::Group {
         zeros(static_cast<size_t>(encoding.width())) {
     // Without -0: a sum that begins at one would depend on the zeros that it leaves out.
     std::ranges::transform(group.mean, mean.begin(), [](float value) { return value + 0.0F; });
-    static_cast<void>(layout);
   }
   [[nodiscard]] int64_t coefficients() const { return std::ssize(tables); }
 
@@ -226,7 +225,7 @@ Result<std::shared_ptr<const Transform>> Transform::Make(const PayloadLayout& la
   made->tables_ = std::make_unique<Tables>();
   for (const TransformTable& table : tables) made->tables_->all.emplace_back(table);
   for (TransformGroup& group : groups) {
-    made->groups_.push_back(std::make_unique<Group>(group, layout));
+    made->groups_.push_back(std::make_unique<Group>(group));
     group = {};  // of twice the numbers, half are enough
   }
   return std::shared_ptr<const Transform>(std::move(made));

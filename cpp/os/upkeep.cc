@@ -4,6 +4,7 @@
 
 #include "everlong/kv/recode.h"
 #include "memory_state.h"
+#include "transform_file.h"
 
 namespace everlong::os {
 
@@ -49,6 +50,16 @@ Result<int64_t> Upkeep::Recode(int64_t block, std::string_view codec) {
   EVERLONG_RETURN_IF_ERROR(
       state_.store->ReplacePages(block, payload, page_bytes, state_.payloads.TagsOf(info.tags, to)));
   return info.payload_bytes;
+}
+
+Result<std::string> Upkeep::PutTransform(std::span<const std::byte> file) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  const std::string name = TransformNameOf(file);
+  EVERLONG_RETURN_IF_ERROR(
+      ParseTransform(file, state_.layout, state_.store->manifest().fingerprint.weights).status());
+  EVERLONG_RETURN_IF_ERROR(state_.store->PutFile(name, file));
+  EVERLONG_RETURN_IF_ERROR(state_.store->SetAttribute("transform", name));
+  return name;
 }
 
 Result<store::VerifyReport> Upkeep::Verify(bool repair) {

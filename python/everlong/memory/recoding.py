@@ -28,18 +28,35 @@ class Recoding:
     room_bytes: int  # that disk or RAM must have free meanwhile
 
 
+def named(core: _core.Memory, codec: str) -> str:
+    """Return the codec's own name: "transform" is that of the tables that the memory has. ValueError without tables."""
+    if codec != "transform":
+        return codec
+    tables = core.manifest().attributes.get("transform")
+    if tables is None:
+        raise ValueError(
+            "this memory has no tables of a transform: give compact the tables that everlong.training.transform fits "
+            "to its model, or use `everlong compact --codec transform`, which fits them"
+        )
+    return tables
+
+
 def plan(core: _core.Memory, codec: str) -> Recoding:
-    """Return what coding a memory anew takes. ValueError for a codec that is none, or where there is no payload."""
+    """Return what coding a memory anew takes. ValueError for a codec that is none, or where there is no payload.
+
+    How much a transform takes depends on what is coded: `new_bytes` is then more than it ever was.
+    """
     manifest = core.manifest()
     if manifest.layers == 0:
         raise ValueError(f"codec is {codec!r}, but this memory holds text alone, which no codec codes: give none")
-    core.page_bytes(1, codec)  # refuses what is no codec
+    sized = "int8" if codec.startswith("transform.") else codec
+    core.page_bytes(1, sized)  # refuses what is no codec
     blocks, old, new, largest = [], 0, 0, 0
     for info in core.blocks.infos():
         if core.blocks.codec(info.id) == codec:
             continue
         full, rest = divmod(info.end - info.begin, manifest.page_tokens)
-        of_block = full * core.page_bytes(manifest.page_tokens, codec) + (core.page_bytes(rest, codec) if rest else 0)
+        of_block = full * core.page_bytes(manifest.page_tokens, sized) + (core.page_bytes(rest, sized) if rest else 0)
         blocks.append(info.id)
         old, new, largest = old + info.payload_bytes, new + of_block, max(largest, of_block)
     return Recoding(codec, tuple(blocks), old, new, min(new, _ROUND_BYTES + largest))

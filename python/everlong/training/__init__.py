@@ -3,9 +3,12 @@
 from typing import Final
 
 MAY_IMPORT: Final = (
+    "_core",
     "corpora",
+    "data",
     "errors",
     "frame",
     "models",
+    "ops",
     "text",
 )

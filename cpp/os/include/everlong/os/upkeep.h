@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "everlong/base/status.h"
@@ -24,6 +26,9 @@ class Upkeep {
   // index knows of the block stays, until it is made again from the payload. kNotFound; kInvalidArgument for a codec
   // that is none, or that cannot hold a number of the block; kCorrupt.
   Result<int64_t> Recode(int64_t block, std::string_view codec);
+  // Keep the tables of a transform with the memory. Return the name of their codec, for Recode; the attribute
+  // "transform" says it, too. kCorrupt for bytes that are no tables; kModelMismatch for those of another model.
+  Result<std::string> PutTransform(std::span<const std::byte> file);
   Result<store::VerifyReport> Verify(bool repair);
   // Call the store's methods, with the saved indexes.
   Status Fork(const std::filesystem::path& folder);
