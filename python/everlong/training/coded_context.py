@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -67,13 +69,9 @@ class CodedContext:
         return _forward(self.served, copy.deepcopy(cache), self.after, self.k.shape[2])
 
 
-def through_memory(
-    k: torch.Tensor, v: torch.Tensor, codec: str, tables: bytes | None = None, *, weights: str = ""
-) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return keys and values as a memory gives them back that codes them so, and the bytes of a token.
-
-    `tables` are those of a transform, of the model with this fingerprint of its weights.
-    """
+@contextlib.contextmanager
+def held_in_memory(k: torch.Tensor, v: torch.Tensor, weights: str = "") -> Iterator[_core.Memory]:
+    """Give a memory in RAM whose one block has these keys and values, as fp32."""
     layers, heads, tokens, dim = k.shape
     manifest = _core.Manifest(
         weights=weights,
@@ -86,26 +84,38 @@ def through_memory(
         codec="fp32",
     )
     core = _core.Memory.create(None, manifest)
-    payload = ops.encode_kv(k, v, PAGE, "fp32").numpy()
-    block = core.blocks.append(
-        stream=0,
-        begin=0,
-        end=tokens,
-        sink_tokens=0,
-        source="",
-        created_at=0.0,
-        tags=[],
-        token_ids=np.zeros(tokens, np.int32),
-        payload=payload,
-    )
-    core.upkeep.recode(block, codec if tables is None else core.upkeep.put_transform(tables))
-    read_as = core.blocks.read_codec(block)
-    pages = core.blocks.pages()
-    out = np.empty(sum(core.page_bytes(page.end - page.begin, read_as) for page in pages), np.uint8)
-    core.blocks.read_pages(pages, out, read_as)
+    try:
+        core.blocks.append(
+            stream=0,
+            begin=0,
+            end=tokens,
+            sink_tokens=0,
+            source="",
+            created_at=0.0,
+            tags=[],
+            token_ids=np.zeros(tokens, np.int32),
+            payload=ops.encode_kv(k, v, PAGE, "fp32").numpy(),
+        )
+        yield core
+    finally:
+        core.close()
+
+
+def through_memory(
+    k: torch.Tensor, v: torch.Tensor, codec: str, tables: bytes | None = None, *, weights: str = ""
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Return keys and values as a memory gives them back that codes them so, and the bytes of a token.
+
+    `tables` are those of a transform, of the model with this fingerprint of its weights.
+    """
+    layers, heads, tokens, dim = k.shape
+    with held_in_memory(k, v, weights) as core:
+        core.upkeep.recode(1, codec if tables is None else core.upkeep.put_transform(tables))
+        read_as, pages = core.blocks.read_codec(1), core.blocks.pages()
+        out = np.empty(sum(core.page_bytes(page.end - page.begin, read_as) for page in pages), np.uint8)
+        core.blocks.read_pages(pages, out, read_as)
+        size = core.blocks.info(1).payload_bytes / tokens
     coded = ops.decode_kv(torch.from_numpy(out), layers, heads, tokens, dim, PAGE, read_as, torch.float32)
-    size = core.blocks.info(block).payload_bytes / tokens
-    core.close()
     return *coded, size
 
 

@@ -12,16 +12,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import everlong._core as _core
 from everlong import Memory, MemoryModel, ops
+from everlong.cli.app import app
 from everlong.errors import CapacityError, ReadOnlyMemoryError
 from support import byte_tokenizer, random_text, tiny_model
-from support.cli import run
 from support.kept import KEPT
 from support.native import DIM, KV_HEADS, LAYERS, PAGE, Written, fill, manifest
 
-INTEGERS = ("int8", "int6", "k8v4", "k5v4", "int4")
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 def decoded(memory: _core.Memory, block: int, written: Written) -> tuple[torch.Tensor, torch.Tensor]:
