@@ -8,8 +8,8 @@ tokens of the book are read behind it. The first 16 tokens and the newest 64 sta
 the likeliest token is the same are beside the exact cache, means over contexts, which lie at the ends of the books.
 Times are CPU time of one thread for one context of bfloat16, medians, so that other work on the machine counts little;
 MB/s are of these bfloat16 numbers. `restore` decodes 704 tokens and rotates them into a frame; beside it is its time
-over that of e4m3. A transform is fitted for each `--quality`, or taken from the cache; its restore begins with the coded
-pages in a memory in RAM.
+over that of e4m3. A transform is fitted for each `--quality`, or taken from the cache. Its restore begins with the
+coded pages of a memory in RAM.
 """
 
 from __future__ import annotations
@@ -172,7 +172,10 @@ def of_transform(
             core.upkeep.recode(1, name)
 
         encoding = seconds(encode, 3)
-        phase, out = (torch.zeros(tokens, dim // 2), torch.zeros(tokens, dim // 2)), (torch.zeros_like(k), torch.zeros_like(v))
+        phase, out = (
+            (torch.zeros(tokens, dim // 2), torch.zeros(tokens, dim // 2)),
+            (torch.zeros_like(k), torch.zeros_like(v)),
+        )
 
         def restore(pages: int) -> float:
             page, inv_freq = core.page_bytes(PAGE, "fp32"), reader.rope.inv_freq.double()
@@ -209,7 +212,9 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
     rows = {}
     for codec in CODECS:
         rows[codec] = {"bytes": ops.payload_bytes(tokens, PAGE, layers, heads, dim, codec) / tokens}
-        rows[codec] |= nearness(reader, with_codec(codec), contexts) | speed(codec, contexts[0], reader.rope, options.rounds)
+        rows[codec] |= nearness(reader, with_codec(codec), contexts) | speed(
+            codec, contexts[0], reader.rope, options.rounds
+        )
         print(f"{codec} is measured", file=sys.stderr, flush=True)
     for quality in options.quality:
         name = f"transform {quality:g}"

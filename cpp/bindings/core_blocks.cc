@@ -102,7 +102,8 @@ void ReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages, cons
                const std::optional<std::string>& codec) {
   const std::optional<kv::Codec> as = CodecOf(codec);
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
-  RaiseIfError(self.Call([&](os::Blocks& blocks) { return blocks.ReadPages(pages, std::as_writable_bytes(bytes), as); }));
+  RaiseIfError(
+      self.Call([&](os::Blocks& blocks) { return blocks.ReadPages(pages, std::as_writable_bytes(bytes), as); }));
 }
 
 std::unique_ptr<PendingReadsHandle> StartReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages,
@@ -254,7 +255,8 @@ void BindReads(py::class_<BlocksHandle>& blocks) {
           },
           py::arg("block"), "Return the codec in which reads give its payload: of a transformed block fp32.")
       .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"), py::arg("codec") = py::none(),
-           "Read pages of blocks whose `read_codec` is `codec`; by default the memory's. MemoryBusyError where it is not.")
+           "Read pages of blocks whose `read_codec` is `codec`; by default the memory's. MemoryBusyError where it is "
+           "not.")
       .def("start_read_pages", &StartReadPages, py::keep_alive<kReads, kOut>(), py::arg("pages"),
            py::arg("first_layer"), py::arg("layers"), py::arg("out"), py::arg("codec") = py::none(),
            "Read those layers of each page, one after the other. `out` may be used once `wait` has returned.")

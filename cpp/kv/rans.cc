@@ -23,7 +23,8 @@ struct Writer {
   void Put(uint32_t& state, const RansTable& table, int32_t symbol) {
     const uint32_t frequency = table.frequencies[static_cast<size_t>(symbol)];
     Shrink(state, frequency, kTransformFrequencyBits);
-    state = (state / frequency << kTransformFrequencyBits) + state % frequency + table.starts[static_cast<size_t>(symbol)];
+    state =
+        (state / frequency << kTransformFrequencyBits) + state % frequency + table.starts[static_cast<size_t>(symbol)];
   }
   void PutBits(uint32_t& state, uint32_t value, int32_t bits) {
     Shrink(state, 1, bits);

@@ -1,7 +1,8 @@
 // Codes of coefficients as bytes, and back: rANS with four interleaved states and fixed frequencies.
 //
 // A stream is uint32 escapes; uint32 states[4]; int32 escaped codes[escapes]; then uint16 words. Symbol i is of state
-// i % 4. A state lies in [2^16, 2^32), and takes a word where it falls below. It begins at 2^16, where the decoder ends.
+// i % 4. A state lies in [2^16, 2^32), and takes a word where it falls below. It begins at 2^16, where the decoder
+// ends.
 #pragma once
 
 #include <cstddef>

@@ -14,8 +14,9 @@ Status RecodePage(std::span<const std::byte> page, int32_t tokens, const Payload
   const int64_t numbers = from.layers * from.kv_heads * head_stride;
   std::vector<float> k(static_cast<size_t>(numbers));
   std::vector<float> v(static_cast<size_t>(numbers));
-  const FrameKv frame{k.data(),      v.data(), DType::kFloat32,              from.layers, from.kv_heads,
-                      from.head_dim, tokens,   from.kv_heads * head_stride, head_stride};
+  const FrameKv frame{k.data(),      v.data(),      DType::kFloat32, from.layers,
+                      from.kv_heads, from.head_dim, tokens,          from.kv_heads * head_stride,
+                      head_stride};
   const PagePlacement whole{0, tokens, 0, tokens, 0, 0};
   EVERLONG_RETURN_IF_ERROR(RestorePages(page, {&whole, 1}, from, RopeTable{}, frame, {}));
   return ArchiveSpan(frame, {}, Pairing::kHalfSplit, 0, tokens, to, out);

@@ -74,9 +74,9 @@ Status CheckGroup(const TransformGroup& group, const PayloadLayout& layout, size
   const size_t numbers = static_cast<size_t>(group.layers) * layout.kv_heads * layout.head_dim;
   const size_t coefficients = group.tables.size();
   if (group.mean.size() != numbers || coefficients > numbers || group.basis.size() != coefficients * numbers) {
-    return Bad("a group of " + std::to_string(numbers) + " numbers has a mean of " +
-               std::to_string(group.mean.size()) + " and a basis of " + std::to_string(group.basis.size()) + " for " +
-               std::to_string(coefficients) + " coefficients");
+    return Bad("a group of " + std::to_string(numbers) + " numbers has a mean of " + std::to_string(group.mean.size()) +
+               " and a basis of " + std::to_string(group.basis.size()) + " for " + std::to_string(coefficients) +
+               " coefficients");
   }
   const bool known = std::ranges::all_of(group.tables, [tables](uint8_t table) { return table < tables; });
   if (!known) return Bad("a coefficient has a table that is not there");
@@ -100,8 +100,10 @@ struct Transform::Group {
         step(group.step),
         numbers(std::ssize(group.mean)),
         tables(group.tables),
-        decoding(coefficients(), numbers, [&](int64_t row, int64_t column) { return group.basis[row * numbers + column]; }),
-        encoding(numbers, coefficients(), [&](int64_t row, int64_t column) { return group.basis[column * numbers + row]; }),
+        decoding(coefficients(), numbers,
+                 [&](int64_t row, int64_t column) { return group.basis[row * numbers + column]; }),
+        encoding(numbers, coefficients(),
+                 [&](int64_t row, int64_t column) { return group.basis[column * numbers + row]; }),
         mean(static_cast<size_t>(decoding.width())),
         zeros(static_cast<size_t>(encoding.width())) {
     // Without -0: a sum that begins at one would depend on the zeros that it leaves out.
@@ -265,7 +267,8 @@ Status Transform::DecodeGroup(const CodedPage& page, size_t number, std::span<co
   const bool whole = codes.empty() ? stream.empty() : RansDecode(stream, group.tables, tables_->all, codes);
   if (!whole) return CorruptError("transform: the stream of group " + std::to_string(number) + " is damaged");
   const std::vector<float> numbers = group.NumbersOf(codes, page.tokens);
-  if (!AllFinite(numbers)) return CorruptError("transform: group " + std::to_string(number) + " has a number over all bounds");
+  if (!AllFinite(numbers))
+    return CorruptError("transform: group " + std::to_string(number) + " has a number over all bounds");
   const size_t row = 4 * static_cast<size_t>(layout_.head_dim);
   group.ForEachRow(layout_, page.first_layer, page.first_layer + page.layers, page.tokens,
                    [&](int64_t first, int64_t place) {
@@ -295,12 +298,13 @@ Status Transform::DecodePages(std::span<const CodedPage> pages) const {
       std::memcpy(&bytes, page.coded.data() + 4 * i, 4);
       if (bytes > page.coded.size() - at) return CorruptError("transform: a stream ends behind its page");
       const Group& group = *groups_[i];
-      const bool wanted = group.first_layer < page.first_layer + page.layers &&
-                          group.first_layer + group.layers > page.first_layer;
+      const bool wanted =
+          group.first_layer < page.first_layer + page.layers && group.first_layer + group.layers > page.first_layer;
       if (wanted) tasks.push_back({&page, i, page.coded.subspan(at, bytes)});
       at += bytes;
     }
-    if (page.coded.size() - at >= static_cast<size_t>(layout_.layers)) return CorruptError("transform: a page is too long");
+    if (page.coded.size() - at >= static_cast<size_t>(layout_.layers))
+      return CorruptError("transform: a page is too long");
   }
   std::vector<Status> done(tasks.size());
   ParallelFor(0, std::ssize(tasks), 1, [&](int64_t first, int64_t last) {

@@ -144,7 +144,8 @@ Result<std::unique_ptr<store::PendingReads>> Payloads::Start(std::span<const Pay
   // The rows of these pages were looked up in between: if nothing has changed by now, they were coded so.
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockCoding> now, CodingsOf(reads, codec));
   const auto same = [](const BlockCoding& a, const BlockCoding& b) { return a.name == b.name; };
-  if (!std::ranges::equal(codings, now, same)) return BusyError("a block was coded anew while it was read: read it again");
+  if (!std::ranges::equal(codings, now, same))
+    return BusyError("a block was coded anew while it was read: read it again");
   return started;
 }
 

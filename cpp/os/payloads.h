@@ -1,5 +1,5 @@
-// The payloads of a memory's blocks, whatever each is coded as. Most blocks have the memory's codec. Of a block that was
-// coded anew a tag says which it has, so that the name goes wherever the block goes.
+// The payloads of a memory's blocks, whatever each is coded as. Most blocks have the memory's codec. Of a block that
+// was coded anew a tag says which it has, so that the name goes wherever the block goes.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,8 @@ Result<std::vector<kv::TransformTable>> TablesOf(const Tensors& tensors) {
   for (size_t at = 0; at < numbers.size(); at += kRow) {
     kv::TransformTable& table = tables.emplace_back();
     table.shift = numbers[at];
-    for (size_t i = 0; i < kv::kTransformSymbols; ++i) table.frequencies[i] = static_cast<uint16_t>(numbers[at + 1 + i]);
+    for (size_t i = 0; i < kv::kTransformSymbols; ++i)
+      table.frequencies[i] = static_cast<uint16_t>(numbers[at + 1 + i]);
   }
   return tables;
 }
@@ -81,8 +82,7 @@ std::string TransformNameOf(std::span<const std::byte> file) {
 }
 
 Result<std::shared_ptr<const kv::Transform>> ParseTransform(std::span<const std::byte> file,
-                                                            const kv::PayloadLayout& layout,
-                                                            std::string_view weights) {
+                                                            const kv::PayloadLayout& layout, std::string_view weights) {
   EVERLONG_ASSIGN_OR_RETURN(std::vector<store::Tensor> listed, store::DecodeTensors(file));
   Tensors tensors;
   for (store::Tensor& tensor : listed) {

@@ -55,8 +55,7 @@ Result<int64_t> Upkeep::Recode(int64_t block, std::string_view codec) {
 Result<std::string> Upkeep::PutTransform(std::span<const std::byte> file) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
   const std::string name = TransformNameOf(file);
-  EVERLONG_RETURN_IF_ERROR(
-      ParseTransform(file, state_.layout, state_.store->manifest().fingerprint.weights).status());
+  EVERLONG_RETURN_IF_ERROR(ParseTransform(file, state_.layout, state_.store->manifest().fingerprint.weights).status());
   EVERLONG_RETURN_IF_ERROR(state_.store->PutFile(name, file));
   EVERLONG_RETURN_IF_ERROR(state_.store->SetAttribute("transform", name));
   return name;

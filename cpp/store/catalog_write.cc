@@ -116,8 +116,7 @@ Result<std::vector<PageRow>> Catalog::ReplacePages(int64_t id, std::span<const P
   EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> old, RecordsOf(turn.database, id, PayloadKind::kKv));
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePagesOf, id, PayloadKind::kKv));
   for (size_t page = 0; page < rows.size(); ++page) {
-    EVERLONG_RETURN_IF_ERROR(
-        InsertPage(turn.database, id, PayloadKind::kKv, static_cast<int64_t>(page), rows[page]));
+    EVERLONG_RETURN_IF_ERROR(InsertPage(turn.database, id, PayloadKind::kKv, static_cast<int64_t>(page), rows[page]));
   }
   row.info.tags.assign(tags.begin(), tags.end());
   row.info.payload_bytes = payload_bytes;

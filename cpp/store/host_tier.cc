@@ -70,7 +70,8 @@ void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, const Pa
     std::deque<Key>& queue = in_main ? main_ : small_;
     queue.push_back(key);
     try {
-      entries_.emplace(key, Entry{std::move(copies[i]), part_bytes, row.part_crcs[static_cast<size_t>(key.part)], 0, in_main});
+      entries_.emplace(
+          key, Entry{std::move(copies[i]), part_bytes, row.part_crcs[static_cast<size_t>(key.part)], 0, in_main});
     } catch (const std::bad_alloc&) {
       queue.pop_back();
       throw;

@@ -106,8 +106,8 @@ size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
     size_t at = 0;
     for (size_t page = 0; page < block.rows.size(); ++page) {
       const auto bytes = static_cast<size_t>(block.draft->page_bytes[page]);
-      tier_->Insert(block.id, static_cast<int32_t>(page), 0, block.rows[page],
-                    block.draft->payload.subspan(at, bytes), tier_->erasures());  // Forget waits for write_mutex_
+      tier_->Insert(block.id, static_cast<int32_t>(page), 0, block.rows[page], block.draft->payload.subspan(at, bytes),
+                    tier_->erasures());  // Forget waits for write_mutex_
       at += bytes;
     }
   }

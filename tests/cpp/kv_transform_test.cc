@@ -26,7 +26,8 @@ TransformTable TableOf(int32_t shift, double ratio) {
   for (int32_t symbol = 0; symbol < kTransformSymbols; ++symbol) {
     const double share = symbol == kTransformEscape ? 0.0 : std::pow(ratio, std::abs(symbol - kTransformReach));
     const auto frequency = static_cast<int32_t>(share * (1 - ratio) / (1 + ratio) * (1 << kTransformFrequencyBits));
-    table.frequencies[static_cast<size_t>(symbol)] = static_cast<uint16_t>(std::max(frequency, symbol == kTransformEscape ? 1 : 0));
+    table.frequencies[static_cast<size_t>(symbol)] =
+        static_cast<uint16_t>(std::max(frequency, symbol == kTransformEscape ? 1 : 0));
     left -= table.frequencies[static_cast<size_t>(symbol)];
   }
   table.frequencies[kTransformReach] = static_cast<uint16_t>(table.frequencies[kTransformReach] + left);
@@ -173,7 +174,8 @@ TEST(KvTransform, BytesThatWereNeverWrittenAreRefusedOrFinite) {
   std::mt19937_64 random(5);
   const Case made = MakeCase(random);
   constexpr int32_t kTokens = 5;
-  const std::vector<std::byte> whole = made.transform->EncodePage(BytesOf(RandomPage(random, kTokens)), kTokens).value();
+  const std::vector<std::byte> whole =
+      made.transform->EncodePage(BytesOf(RandomPage(random, kTokens)), kTokens).value();
   int refused = 0;
   int tried = 0;
   const auto decode = [&](std::vector<std::byte> bytes) {
@@ -188,7 +190,8 @@ TEST(KvTransform, BytesThatWereNeverWrittenAreRefusedOrFinite) {
     }
     EXPECT_TRUE(std::ranges::all_of(FloatsOf(out), [](float x) { return std::isfinite(x); }));
   };
-  for (size_t bytes = 0; bytes < whole.size(); ++bytes) decode({whole.begin(), whole.begin() + static_cast<int64_t>(bytes)});
+  for (size_t bytes = 0; bytes < whole.size(); ++bytes)
+    decode({whole.begin(), whole.begin() + static_cast<int64_t>(bytes)});
   for (size_t at = 0; at < whole.size(); ++at) {
     for (const int flip : {1, 0x80, 0xFF}) {
       std::vector<std::byte> damaged = whole;
@@ -257,7 +260,8 @@ TEST(KvTransform, CodesTakeWhatTheirFrequenciesSay) {
     const TransformTable& table = kTables[tables[i % tables.size()]];
     const auto slot = static_cast<int32_t>(random() % (1 << kTransformFrequencyBits));
     int32_t symbol = 0;
-    for (int32_t below = table.frequencies[0]; below <= slot; below += table.frequencies[static_cast<size_t>(symbol)]) ++symbol;
+    for (int32_t below = table.frequencies[0]; below <= slot; below += table.frequencies[static_cast<size_t>(symbol)])
+      ++symbol;
     if (symbol == kTransformEscape) symbol = kTransformReach;
     const auto low = static_cast<int32_t>(random() % (1U << table.shift));
     codes.push_back((symbol - kTransformReach) * (1 << table.shift) + low);
@@ -291,7 +295,8 @@ TEST(KvTransform, EveryInstructionSetGivesTheSameBits) {
   for (size_t i = 0; i < kRowsTogether * rows.size(); ++i) factors.push_back(random() % 3 == 0 ? 0 : normal(random));
   const auto run = [&](const TransformKernel& kernel) {
     std::vector<float> out(kRowsTogether * kPanelColumns);
-    kernel.add_rows(panel.data(), rows.data(), factors.data(), std::ssize(rows), begin.data(), out.data(), kPanelColumns);
+    kernel.add_rows(panel.data(), rows.data(), factors.data(), std::ssize(rows), begin.data(), out.data(),
+                    kPanelColumns);
     return out;
   };
   const auto& supported = SupportedTransformKernels();

@@ -73,11 +73,12 @@ TEST(OsRecode, BlocksOfSeveralCodecsLiveInOneMemoryInRamAndInAFolder) {
   const TemporaryFolder root;
   for (const bool in_ram : {true, false}) {
     const std::filesystem::path folder = root.path() / "memory";
-    auto filled = Fill(
-        Memory::Create(in_ram ? std::nullopt : std::optional(folder), TestManifest()).value(), 7, kBlocks);
+    auto filled =
+        Fill(Memory::Create(in_ram ? std::nullopt : std::optional(folder), TestManifest()).value(), 7, kBlocks);
     Memory& memory = *filled.memory;
     ASSERT_TRUE(memory.search().SetRetrievalHeads(kHeads).ok());
-    const std::vector<std::vector<std::string>> ways{{}, {"int8"}, {"int4", "bf16"}, {"k5v4"}, {"int8", "fp32"}, {"e4m3"}};
+    const std::vector<std::vector<std::string>> ways{{},       {"int8"},         {"int4", "bf16"},
+                                                     {"k5v4"}, {"int8", "fp32"}, {"e4m3"}};
     for (size_t i = 0; i < ways.size(); ++i) {
       for (const std::string& codec : ways[i]) {
         const auto recoded = memory.upkeep().Recode(filled.blocks[i].id, codec);

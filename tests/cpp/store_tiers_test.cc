@@ -27,7 +27,8 @@ TEST(StoreHostTier, KeepsItsBudgetAndGivesBackWhatItWasGiven) {
       EXPECT_TRUE(std::equal(found.get(), found.get() + kPartBytes, PartOf(block).begin()));
     }
   }
-  tier.Insert(200, 0, 0, PageRow{1, 0, 11 * kPartBytes, {0}}, std::vector<std::byte>(11 * kPartBytes), tier.erasures());  // never fits
+  tier.Insert(200, 0, 0, PageRow{1, 0, 11 * kPartBytes, {0}}, std::vector<std::byte>(11 * kPartBytes),
+              tier.erasures());  // never fits
   EXPECT_EQ(tier.Find(200, 0, 0, 1, kRow)[0], nullptr);
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
 }

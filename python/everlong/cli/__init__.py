@@ -1,7 +1,7 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | sync | rebuild | ask | chat | inspect | compact | graph | doctor | bench | demo | eval SUITE | train PART |
-plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself is wrong;
+`everlong read | sync | rebuild | ask | chat | inspect | compact | graph | doctor | bench | demo | eval SUITE |
+train PART | plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself is wrong;
 130 after Ctrl-C.
 """
 

@@ -30,8 +30,8 @@ def compact(
 ) -> None:
     """Give back what forgotten blocks left on the disk. With --codec, code every block anew.
 
-    A model is loaded only for the first --codec transform, which is fitted to it. Each block is coded anew as a whole or not at all. After an interruption the same command goes
-    on where it stopped.
+    A model is loaded only for the first --codec transform, which is fitted to it. Each block is coded anew as a whole
+    or not at all. After an interruption the same command goes on where it stopped.
     """
     from everlong.memory import Memory
 

@@ -143,8 +143,6 @@ def _unrotated(keys: torch.Tensor, served: ServedModel, number: int, positions: 
         return keys
     angles = positions[:, None] * table.inv_freq.double()[None]
     half = [(x * table.attention_scaling).float() for x in (angles.cos(), angles.sin())]
-    cos, sin = (
-        x.repeat_interleave(2, dim=-1) if table.interleaved else torch.cat([x, x], dim=-1) for x in half
-    )
+    cos, sin = (x.repeat_interleave(2, dim=-1) if table.interleaved else torch.cat([x, x], dim=-1) for x in half)
     unrotated, _ = ops.derotate_kv(keys[None].contiguous(), keys[None].contiguous(), cos, sin, table.interleaved)
     return unrotated[0]

@@ -62,9 +62,7 @@ def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _L
 
 
 @torch.no_grad()
-def curve(
-    model: Any, tokenizer: Any, *, told: Told = _LOGGER.info
-) -> Iterator[tuple[float, bytes, float, float]]:
+def curve(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Iterator[tuple[float, bytes, float, float]]:
     """Yield, for each step from the coarsest on: step, tables, bytes a token, and the mean KL."""
     served = attach(model, _CONTEXT)
     weights = fingerprint(served, tokenizer).weights

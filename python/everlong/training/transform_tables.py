@@ -7,6 +7,7 @@ and for each coefficient the table of frequencies that fits its spread. docs/for
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable
 
 import safetensors.torch
@@ -39,7 +40,7 @@ def spans_of(layers: int, numbers: int) -> list[tuple[int, int]]:
     """Return (first layer, layers) of groups of about one width, for `numbers` numbers a layer and token."""
     groups = -(-layers // max(1, _MOST_NUMBERS // numbers))
     ends = [layers * group // groups for group in range(groups + 1)]
-    return [(first, end - first) for first, end in zip(ends, ends[1:], strict=False)]
+    return [(first, end - first) for first, end in itertools.pairwise(ends)]
 
 
 def bases_of(fitted: Samples, held_out: Samples) -> list[Basis]:

@@ -1,4 +1,4 @@
-"""A memory that is coded anew: it answers from the new bytes, gives the old ones back, and says before what it takes."""
+"""A memory that is coded anew answers from its new bytes, gives the old ones back, and says before what it takes."""
 
 from __future__ import annotations
 

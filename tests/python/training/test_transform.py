@@ -64,9 +64,13 @@ def test_a_memory_gives_back_what_the_tables_say(step: float) -> None:
     tables = tables_file(bases_of(samples(1), samples(2)), step, "w", SHAPE)
     (k, v) = samples(3, 1)[0]
     got_k, got_v, size = through_memory(k, v, "", tables, weights="w")
-    for got, expected, x, coarser in zip((got_k, got_v), decoded_by_definition(k, v, tables), (k, v), (1, 3), strict=True):
+    for got, expected, x, coarser in zip(
+        (got_k, got_v), decoded_by_definition(k, v, tables), (k, v), (1, 3), strict=True
+    ):
         spread = float(x.var(2).mean().sqrt())
-        assert np.abs(got.numpy() - expected).mean() < 0.02 * step * coarser * spread  # fp32 rounds some codes otherwise
+        assert (
+            np.abs(got.numpy() - expected).mean() < 0.02 * step * coarser * spread
+        )  # fp32 rounds some codes otherwise
         assert float((got - x).pow(2).mean().sqrt()) < step * coarser * spread + 0.5
     assert size < 2 * 64 * 2 / 2  # less than half of bfloat16
 
