@@ -73,15 +73,20 @@ Status Store::WriteRecords(NewBlock& block) {
   const BlockDraft& draft = *block.draft;
   BlockRecords records(draft.span, *threads_);
   records.AddPages(draft.payload, draft.page_bytes, geometry_);
+  // In RAM what was written together goes together, and pages may be replaced.
+  BlockRecords apart(draft.span, *threads_);
+  BlockRecords& of_tensors = rooms_.folder ? records : apart;
   std::vector<std::byte> file;
   if (!draft.tensors.empty()) {
     EVERLONG_ASSIGN_OR_RETURN(file, EncodeTensors(draft.tensors));
-    records.AddTensors(file);
+    of_tensors.AddTensors(file);
     EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> tensors, TensorRowsOf(PayloadKind::kTensors, file));
     block.tensors = TensorRecord{{}, std::move(tensors)};
   }
-  EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes()) + RowBytes(draft)));
+  EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes() + apart.bytes()) + RowBytes(draft)));
   EVERLONG_ASSIGN_OR_RETURN(block.rows, records.Write(block.id, *rooms_.segments));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> more, apart.Write(block.id, *rooms_.segments));
+  std::ranges::move(more, std::back_inserter(block.rows));
   if (!block.tensors) return OkStatus();
   block.tensors->row = std::move(block.rows.back());
   block.rows.pop_back();

@@ -76,7 +76,6 @@ TEST(OsRecode, BlocksOfSeveralCodecsLiveInOneMemoryInRamAndInAFolder) {
     auto filled =
         Fill(Memory::Create(in_ram ? std::nullopt : std::optional(folder), TestManifest()).value(), 7, kBlocks);
     Memory& memory = *filled.memory;
-    ASSERT_TRUE(memory.search().SetRetrievalHeads(kHeads).ok());
     const std::vector<std::vector<std::string>> ways{{},       {"int8"},         {"int4", "bf16"},
                                                      {"k5v4"}, {"int8", "fp32"}, {"e4m3"}};
     for (size_t i = 0; i < ways.size(); ++i) {
@@ -94,7 +93,7 @@ TEST(OsRecode, BlocksOfSeveralCodecsLiveInOneMemoryInRamAndInAFolder) {
     expect_all(memory);
     ASSERT_TRUE(memory.upkeep().Compact().ok());
     expect_all(memory);
-    EXPECT_EQ(memory.upkeep().Stats()->dead_bytes, 0);
+    EXPECT_LE(memory.upkeep().Stats()->dead_bytes, 4096);  // of a file with holes
     // A page's keys are those of its codec.
     const Block& block = filled.blocks[1];
     const PageRef page = block.Pages()[0];
@@ -152,7 +151,7 @@ TEST(OsRecode, AWriterThatDiesLeavesEachBlockCodedOneWayOrTheOther) {
   const TemporaryFolder root;
   const std::filesystem::path before = root.path() / "before";
   const std::filesystem::path folder = root.path() / "memory";
-  const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 10, kBlocks);
+  const Filled filled = Fill(Memory::Create(before, TestManifest()).value(), 10, 3);
   bool died = true;
   long deaths = 0;
   for (; died && !testing::Test::HasFailure(); ++deaths) {
@@ -165,8 +164,8 @@ TEST(OsRecode, AWriterThatDiesLeavesEachBlockCodedOneWayOrTheOther) {
       const auto memory = Memory::Open(folder, false).value();
       for (const Block& block : filled.blocks) {
         if (!memory->upkeep().Recode(block.id, kCodec).ok()) ::_exit(6);
-        if (!memory->upkeep().Compact().ok()) ::_exit(7);
       }
+      if (!memory->upkeep().Compact().ok()) ::_exit(7);
       ::_exit(0);
     }
     int status = 0;

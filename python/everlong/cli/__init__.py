@@ -1,8 +1,8 @@
 """The command line: what a shell calls `everlong`.
 
 `everlong read | sync | rebuild | ask | chat | inspect | compact | graph | doctor | bench | demo | eval SUITE |
-train PART | plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself is wrong;
-130 after Ctrl-C.
+train PART | plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself
+is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final

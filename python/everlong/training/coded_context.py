@@ -33,6 +33,7 @@ class CodedContext:
     exact: torch.Tensor  # log-probabilities [n, V] of the token behind each of `after`
 
     @classmethod
+    @torch.no_grad()
     def read(cls, served: ServedModel, ids: torch.Tensor, tokens: int) -> CodedContext:
         """Read `tokens` of ids [n]; the others follow."""
         cache: Any = DynamicCache(config=served.model.config.get_text_config(decoder=True))
@@ -43,6 +44,7 @@ class CodedContext:
         context = cls(served, cache, torch.stack(unrotated), torch.stack(values), ids[tokens:], torch.empty(0))
         return dataclasses.replace(context, exact=context._said(context.cache))
 
+    @torch.no_grad()
     def kl(self, k: torch.Tensor, v: torch.Tensor) -> float:
         """Return the mean KL of what follows, nats, where keys and values are these, but for sinks and newest."""
         got = self._said(self._with(k, v))

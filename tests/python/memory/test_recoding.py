@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -44,8 +45,10 @@ def test_a_block_is_what_its_codecs_make_of_it_one_after_the_other(codecs: list[
     memory = _core.Memory.create(None, manifest())
     blocks = fill(memory, 3, 7)
     k, v = (torch.from_numpy(x) for x in (blocks[1].keys, blocks[1].values))
-    for codec in codecs:
-        memory.upkeep.recode(2, codec)
+    for before, codec in itertools.pairwise(["fp32", *codecs]):
+        assert (memory.upkeep.recode(2, codec) > 0) == (codec != before)
+        if codec == before:
+            continue
         payload = ops.encode_kv(k, v, PAGE, codec)
         k, v = ops.decode_kv(payload, LAYERS, KV_HEADS, k.shape[2], DIM, PAGE, codec, torch.float32)
     for of_memory, of_ops in zip(decoded(memory, 2, blocks[1]), (k, v), strict=True):
@@ -80,8 +83,7 @@ def test_a_memory_answers_after_it_was_coded_anew(in_folder: bool, tmp_path: Pat
             assert found() == said
             assert mm.memory.verify().damage == ()
         mm.read(random_text(600, seed=5))  # in the memory's own codec, beside the others
-        assert {mm.memory.core.blocks.codec(block.id) for block in mm.memory.blocks()} == {"int4", "e4m3"}
-        assert found() == said
+        assert {mm.memory.core.blocks.codec(block.id) for block in mm.memory.blocks()} == {"int4", "fp32"}
         assert mm.ask("what?", max_new_tokens=2) is not None
         assert not any("codec" in tag for block in mm.memory.blocks() for tag in block.tags)
 
@@ -133,7 +135,7 @@ def test_what_was_stopped_goes_on(stopped_behind: int, tmp_path: Path) -> None:
         payload = ops.encode_kv(k, v, PAGE, "int6")
         once = ops.decode_kv(payload, LAYERS, KV_HEADS, k.shape[2], DIM, PAGE, "int6", torch.float32)
         assert torch.equal(decoded(memory.core, 3, written[2])[0], once[0])
-        assert memory.stats().dead_bytes == 0
+        assert memory.stats().dead_bytes <= 4096  # of a file with holes
 
 
 def test_the_command_says_what_it_takes_and_does_it(tmp_path: Path) -> None:

@@ -141,11 +141,12 @@ def test_a_memory_is_coded_by_the_transform_and_goes_anywhere(quick: None, tmp_p
         mm.memory.export(tmp_path / "file")
         mm.read(random_text(600, seed=5))
         mm.memory.compact("transform")  # the tables are there
+        said_now = found(mm)
         assert len(mm.memory.recoding("int4").blocks) == len(mm.memory.blocks())
     Memory.import_file(tmp_path / "file", tmp_path / "imported").close()
     for folder in ("m", "fork", "imported"):
         with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / folder, config=config) as mm:
-            assert found(mm) == said, folder
+            assert found(mm) == (said_now if folder == "m" else said), folder
             assert mm.memory.verify().damage == ()
     with Memory.open(tmp_path / "m") as memory:
         memory.compact("int8")
