@@ -84,7 +84,7 @@ def test_a_memory_answers_after_it_was_coded_anew(in_folder: bool, tmp_path: Pat
             assert mm.memory.verify().damage == ()
         mm.read(random_text(600, seed=5))  # in the memory's own codec, beside the others
         assert {mm.memory.core.blocks.codec(block.id) for block in mm.memory.blocks()} == {"int4", "fp32"}
-        assert mm.ask("what?", max_new_tokens=2) is not None
+        assert mm.generate("what?", max_new_tokens=2) is not None
         assert not any("codec" in tag for block in mm.memory.blocks() for tag in block.tags)
 
 
