@@ -41,7 +41,7 @@ def compact(
         if tables is not None:
             kept.core.upkeep.put_transform(tables)
         work = kept.recoding(codec) if codec else None
-        report = {"freed_bytes": 0, "recoding": None if work is None else dataclasses.asdict(work)}
+        freed = 0
         if work is not None and not as_json:
             say(
                 f"{memory}: {len(work.blocks):,} blocks are to be coded as {codec}: "
@@ -50,11 +50,11 @@ def compact(
             )
         if not dry_run:
             with working(f"{memory}, compacting", enabled=not as_json):
-                report["freed_bytes"] = kept.compact(codec or None)
+                freed = kept.compact(codec or None)
     if as_json:
-        print_json(report)
+        print_json({"freed_bytes": freed, "recoding": None if work is None else dataclasses.asdict(work)})
     elif not dry_run:
-        say(f"{memory}: {report['freed_bytes'] / 1e6:,.1f} MB given back")
+        say(f"{memory}: {freed / 1e6:,.1f} MB given back")
 
 
 def _tables(memory: Path, model: str, quality: float | None, *, quiet: bool) -> bytes | None:

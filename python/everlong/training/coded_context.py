@@ -35,14 +35,14 @@ class CodedContext:
     @classmethod
     @torch.no_grad()
     def read(cls, served: ServedModel, ids: torch.Tensor, tokens: int) -> CodedContext:
-        """Read `tokens` of ids [n]; the others follow."""
+        """Read `tokens` of ids [n]; the others follow, if any do."""
         cache: Any = DynamicCache(config=served.model.config.get_text_config(decoder=True))
         _forward(served, cache, ids[:tokens], 0)
         keys, values = ([_of(cache, layer, name) for layer in served.archived] for name in ("keys", "values"))
         positions = torch.arange(tokens, dtype=torch.float64) + served.first_position
         unrotated = [_unrotated(x, served, number, positions) for number, x in enumerate(keys)]
         context = cls(served, cache, torch.stack(unrotated), torch.stack(values), ids[tokens:], torch.empty(0))
-        return dataclasses.replace(context, exact=context._said(context.cache))
+        return dataclasses.replace(context, exact=context._said(context.cache)) if len(context.after) else context
 
     @torch.no_grad()
     def kl(self, k: torch.Tensor, v: torch.Tensor) -> float:

@@ -66,13 +66,14 @@ def curve(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Iterator[
     """Yield, for each step from the coarsest on: step, tables, bytes a token, and the mean KL."""
     served = attach(model, _CONTEXT)
     weights = fingerprint(served, tokenizer).weights
-    contexts = []
-    for number, ids in enumerate(_texts(tokenizer), start=1):
-        contexts.append(CodedContext.read(served, ids, _CONTEXT))
-        told(f"text {number} of {_FITTED + _HELD_OUT} is read")
-    samples = [(context.k[:, :, SINKS:], context.v[:, :, SINKS:]) for context in contexts]
-    bases = bases_of(samples[:-_HELD_OUT], samples[-_HELD_OUT:])
-    judged = contexts[-_HELD_OUT:]
+    samples, judged = [], []
+    for number, ids in enumerate(_texts(tokenizer)):
+        fitted = number < _FITTED
+        context = CodedContext.read(served, ids[:_CONTEXT] if fitted else ids, _CONTEXT)
+        samples.append((context.k[:, :, SINKS:], context.v[:, :, SINKS:]))
+        judged += [] if fitted else [context]
+        told(f"text {number + 1} of {_FITTED + _HELD_OUT} is read")
+    bases = bases_of(samples[:_FITTED], samples[_FITTED:])
     layers, heads, _, dim = judged[0].k.shape
     for step in STEPS:
         tables = tables_file(bases, step, weights, (layers, heads, dim))

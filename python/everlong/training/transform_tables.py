@@ -71,7 +71,7 @@ def tables_file(bases: Iterable[Basis], step: float, weights: str, shape: tuple[
         spread = codes.abs().mean(0)
         kept = spread >= _LEAST_CODE
         classes = (4 * spread[kept].clamp_min(1e-3).log2()).round().to(torch.int64)
-        for one in classes.unique().tolist():
+        for one in set(classes.tolist()):
             seen = torch.bincount(_symbols(codes[:, kept][:, classes == one], _shift(one)), minlength=_SYMBOLS)
             counts[one] = counts.get(one, 0) + seen
         groups.append((basis, size, kept, classes))
