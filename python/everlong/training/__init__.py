@@ -1,4 +1,4 @@
-"""Training of the learned parts: cached states, one loop, and what a part is trained with."""
+"""Training of the learned parts: cached states, one loop, what a part is trained with, and the transform codec."""
 
 from typing import Final
 
