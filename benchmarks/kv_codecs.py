@@ -1,13 +1,15 @@
 """What each codec of the archive costs: bytes a token, nearness to the exact cache, and time to encode and decode.
 
     python benchmarks/kv_codecs.py [--model smollm2] [--contexts 6] [--tokens 1024] [--after 192] [--rounds 25] [--json]
+                                   [--quality 0.0005 --quality 0.002 ...]
 
 A context of a shipped book is prefilled in fp32. Its keys are un-rotated, coded, decoded and rotated back, and the next
 tokens of the book are read behind it. The first 16 tokens and the newest 64 stay exact. KL, nats lost and how often
 the likeliest token is the same are beside the exact cache, means over contexts, which lie at the ends of the books.
 Times are CPU time of one thread for one context of bfloat16, medians, so that other work on the machine counts little;
 MB/s are of these bfloat16 numbers. `restore` decodes 704 tokens and rotates them into a frame; beside it is its time
-over that of e4m3.
+over that of e4m3. A transform is fitted for each `--quality`, or taken from the cache. Its restore begins with the
+coded pages of a memory in RAM.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import torch
 from transformers import DynamicCache
 
@@ -29,10 +32,13 @@ from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.models.releases import cache_argument
+from everlong.training.coded_context import held_in_memory, through_memory
+from everlong.training.transform import tables_for
 
 PAGE = 64
 SINKS, NEWEST = 16, 64  # tokens that stay exact
 RESTORED = 704
+Coded = Callable[["Context"], tuple[torch.Tensor, torch.Tensor]]
 CODECS = ("bf16", "e4m3-plain", "e4m3", "e5m2", "int8", "int6", "k8v4", "k5v4", "int4")
 
 
@@ -74,18 +80,27 @@ class Reader:
         return torch.log_softmax(out.logits[0].float(), -1)
 
 
-def decoded(codec: str, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the keys and values as the codec keeps them, exact at both ends."""
-    layers, heads, tokens, dim = context.k.shape
-    payload = ops.encode_kv(context.k, context.v, PAGE, codec)
-    coded = ops.decode_kv(payload, layers, heads, tokens, dim, PAGE, codec, torch.float32)
+def with_codec(codec: str) -> Coded:
+    """Return what encodes and decodes keys and values."""
+
+    def coded(context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+        layers, heads, tokens, dim = context.k.shape
+        payload = ops.encode_kv(context.k, context.v, PAGE, codec)
+        return ops.decode_kv(payload, layers, heads, tokens, dim, PAGE, codec, torch.float32)
+
+    return coded
+
+
+def decoded(codec: Coded, context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the keys and values as a codec keeps them, exact at both ends."""
+    coded = codec(context)
     for exact, of_codec in zip((context.k, context.v), coded, strict=True):
         of_codec[:, :, :SINKS] = exact[:, :, :SINKS]
         of_codec[:, :, -NEWEST:] = exact[:, :, -NEWEST:]
     return coded
 
 
-def nearness(reader: Reader, codec: str, contexts: list[Context]) -> dict[str, float]:
+def nearness(reader: Reader, codec: Coded, contexts: list[Context]) -> dict[str, float]:
     kl, nats, same = [], [], []
     for context in contexts:
         got = reader.log_probabilities(*decoded(codec, context), context.after)
@@ -134,6 +149,52 @@ def speed(codec: str, context: Context, rope: Any, rounds: int) -> dict[str, flo
     }
 
 
+def of_transform(
+    reader: Reader, tokenizer: Any, quality: float, contexts: list[Context], rounds: int
+) -> dict[str, float]:
+    tables = tables_for(reader.model, tokenizer, quality, told=lambda text: print(text, file=sys.stderr, flush=True))
+    weights = bytes(safetensors.torch.load(tables)["weights"].tolist()).decode()
+    sizes: list[float] = []
+
+    def coded(context: Context) -> tuple[torch.Tensor, torch.Tensor]:
+        k, v, size = through_memory(context.k, context.v, "", tables, weights=weights)
+        sizes.append(size)
+        return k, v
+
+    near = nearness(reader, coded, contexts)
+    k, v = contexts[0].k.bfloat16(), contexts[0].v.bfloat16()
+    tokens, dim = k.shape[2:]
+    with held_in_memory(contexts[0].k, contexts[0].v, weights) as core:
+        name = core.upkeep.put_transform(tables)
+
+        def encode() -> None:
+            core.upkeep.recode(1, "fp32")
+            core.upkeep.recode(1, name)
+
+        encoding = seconds(encode, 3)
+        phase, out = (
+            (torch.zeros(tokens, dim // 2), torch.zeros(tokens, dim // 2)),
+            (torch.zeros_like(k), torch.zeros_like(v)),
+        )
+
+        def restore(pages: int) -> float:
+            page, inv_freq = core.page_bytes(PAGE, "fp32"), reader.rope.inv_freq.double()
+            runs = torch.tensor([[i * page, PAGE, 0, PAGE, i * PAGE, i * PAGE] for i in range(pages)])
+            payload = torch.empty(pages * page, dtype=torch.uint8)
+            wanted = core.blocks.pages()[:pages]
+
+            def once() -> None:
+                core.blocks.read_pages(wanted, payload.numpy(), "fp32")
+                ops.restore_kv(payload, runs, *out, *phase, PAGE, "fp32", inv_freq)
+
+            return seconds(once, rounds)
+
+        restore_all, restored = restore(tokens // PAGE), restore(min(RESTORED, tokens) // PAGE)
+    megabytes = 2 * k.numel() * k.element_size() / 1e6
+    speeds = {"encode_mb_s": megabytes / encoding, "decode_mb_s": megabytes / restore_all, "restore_ms": 1e3 * restored}
+    return {"bytes": statistics.fmean(sizes)} | near | speeds
+
+
 def contexts_of(reader: Reader, tokenizer: Any, count: int, tokens: int, after: int) -> list[Context]:
     books, found = shipped_books(), []
     for i in range(count):
@@ -151,8 +212,14 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
     rows = {}
     for codec in CODECS:
         rows[codec] = {"bytes": ops.payload_bytes(tokens, PAGE, layers, heads, dim, codec) / tokens}
-        rows[codec] |= nearness(reader, codec, contexts) | speed(codec, contexts[0], reader.rope, options.rounds)
+        rows[codec] |= nearness(reader, with_codec(codec), contexts) | speed(
+            codec, contexts[0], reader.rope, options.rounds
+        )
         print(f"{codec} is measured", file=sys.stderr, flush=True)
+    for quality in options.quality:
+        name = f"transform {quality:g}"
+        rows[name] = of_transform(reader, tokenizer, quality, contexts, options.rounds)
+        print(f"{name} is measured", file=sys.stderr, flush=True)
     base = rows["e4m3"]["restore_ms"]
     for row in rows.values():
         row["restore_of_e4m3"] = row["restore_ms"] / base if base else math.nan
@@ -167,6 +234,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1024, help="tokens of a context, a multiple of 64")
     parser.add_argument("--after", type=int, default=192, help="tokens that are read behind it")
     parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--quality", type=float, action="append", default=[], help="of a transform; several times")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with torch.no_grad():
@@ -175,10 +243,10 @@ def main() -> None:
         print(json.dumps(report, indent=2))
         return
     print(f"{report['cpu']}, torch {report['torch']}, {report['contexts']} contexts")
-    print(f"{'codec':>10} {'bytes':>7} {'KL':>8} {'nats':>8} {'same':>7} {'encode':>8} {'decode':>8}   restore")
+    print(f"{'codec':>16} {'bytes':>7} {'KL':>8} {'nats':>8} {'same':>7} {'encode':>8} {'decode':>8}   restore")
     for codec, row in report["codecs"].items():
         print(
-            f"{codec:>10} {row['bytes']:7,.0f} {row['kl']:8.5f} {row['nats_lost']:+8.4f} {row['same_token']:7.2%}"
+            f"{codec:>16} {row['bytes']:7,.0f} {row['kl']:8.5f} {row['nats_lost']:+8.4f} {row['same_token']:7.2%}"
             f" {row['encode_mb_s']:8,.0f} {row['decode_mb_s']:8,.0f} {row['restore_ms']:6.2f} ms"
             f" {row['restore_of_e4m3']:5.2f}"
         )

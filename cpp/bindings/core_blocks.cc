@@ -93,18 +93,28 @@ void PutTensors(const BlocksHandle& self, int64_t block, const ArraysByName& ten
   RaiseIfError(self.Call([&](os::Blocks& blocks) { return blocks.PutTensors(block, views); }));
 }
 
-void ReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages, const ArrayOf<uint8_t>& out) {
+std::optional<kv::Codec> CodecOf(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  return ValueOrRaise(kv::ParseCodec(*name));
+}
+
+void ReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages, const ArrayOf<uint8_t>& out,
+               const std::optional<std::string>& codec) {
+  const std::optional<kv::Codec> as = CodecOf(codec);
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
-  RaiseIfError(self.Call([&](os::Blocks& blocks) { return blocks.ReadPages(pages, std::as_writable_bytes(bytes)); }));
+  RaiseIfError(
+      self.Call([&](os::Blocks& blocks) { return blocks.ReadPages(pages, std::as_writable_bytes(bytes), as); }));
 }
 
 std::unique_ptr<PendingReadsHandle> StartReadPages(const BlocksHandle& self, const std::vector<PageRef>& pages,
-                                                   int32_t first_layer, int32_t layers, const ArrayOf<uint8_t>& out) {
+                                                   int32_t first_layer, int32_t layers, const ArrayOf<uint8_t>& out,
+                                                   const std::optional<std::string>& codec) {
+  const std::optional<kv::Codec> as = CodecOf(codec);
   const std::span<uint8_t> bytes = WritableView<uint8_t>(out, "out");
   // Take the memory before the reads begin: close() in another thread may come before they are returned.
   std::shared_ptr<os::Memory> memory = self.memory().Share();
   auto reads = Unlocked([&] {
-    auto started = memory->blocks().StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes));
+    auto started = memory->blocks().StartReadPages(pages, first_layer, layers, std::as_writable_bytes(bytes), as);
     if (!started.ok()) memory.reset();
     return started;
   });
@@ -217,7 +227,7 @@ ValueError where one does not fit, and then none is stored.)")
 // Bind what reads them.
 void BindReads(py::class_<BlocksHandle>& blocks) {
   constexpr size_t kReads = 0;  // the result of start_read_pages
-  constexpr size_t kOut = 5;    // its last argument
+  constexpr size_t kOut = 5;    // its argument `out`
   blocks
       .def("tensors", &AllTensors, py::arg("block"),
            "Return what was appended with the block, or put to it since; bits of bfloat16 as uint16, of FP8 as uint8.")
@@ -236,9 +246,19 @@ void BindReads(py::class_<BlocksHandle>& blocks) {
             return OrRaise(self.Call([&](os::Blocks& of) { return of.PagesOf(stream, {begin, end}); }));
           },
           py::arg("stream"), py::arg("begin"), py::arg("end"))
-      .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"))
+      .def("codec", Method(&os::Blocks::Codec), py::arg("block"), "Return how the block's payload is coded.")
+      .def(
+          "read_codec",
+          [](const BlocksHandle& self, int64_t block) {
+            const auto layout = self.Call([&](os::Blocks& of) { return of.Layout(block); });
+            return std::string(kv::CodecName(ValueOrRaise(layout).codec));
+          },
+          py::arg("block"), "Return the codec in which reads give its payload: of a transformed block fp32.")
+      .def("read_pages", &ReadPages, py::arg("pages"), py::arg("out"), py::arg("codec") = py::none(),
+           "Read pages of blocks whose `read_codec` is `codec`; by default the memory's. MemoryBusyError where it is "
+           "not.")
       .def("start_read_pages", &StartReadPages, py::keep_alive<kReads, kOut>(), py::arg("pages"),
-           py::arg("first_layer"), py::arg("layers"), py::arg("out"),
+           py::arg("first_layer"), py::arg("layers"), py::arg("out"), py::arg("codec") = py::none(),
            "Read those layers of each page, one after the other. `out` may be used once `wait` has returned.")
       .def("read_keys", &ReadKeys, py::arg("page"), py::arg("layer"), "Return [Hkv, tokens, D], un-rotated.")
       .def(

@@ -65,12 +65,13 @@ std::optional<py::bytes> File(const MemoryHandle& self, const std::string& name)
   return py::bytes(reinterpret_cast<const char*>(bytes->data()), bytes->size());
 }
 
-int64_t PageBytes(const MemoryHandle& self, int32_t tokens) {
-  const kv::PayloadLayout layout = self.Call([](os::Memory& memory) { return memory.layout(); });
+int64_t PageBytes(const MemoryHandle& self, int32_t tokens, const std::optional<std::string>& codec) {
+  kv::PayloadLayout layout = self.Call([](os::Memory& memory) { return memory.layout(); });
   if (tokens < 1 || tokens > layout.page_tokens) {
     throw py::value_error("tokens: " + std::to_string(tokens) + ", expected 1 to " +
                           std::to_string(layout.page_tokens));
   }
+  if (codec) layout.codec = ValueOrRaise(kv::ParseCodec(*codec));
   return layout.PageBytes(tokens);
 }
 
@@ -92,7 +93,7 @@ Thread-safe, as its objects say. A call that runs while another thread closes th
       .def_readonly("index", &MemoryHandle::index)
       .def_readonly("graph", &MemoryHandle::graph)
       .def_readonly("upkeep", &MemoryHandle::upkeep)
-      .def("page_bytes", &PageBytes, py::arg("tokens"))
+      .def("page_bytes", &PageBytes, py::arg("tokens"), py::arg("codec") = py::none())
       .def("manifest",
            [](const MemoryHandle& self) { return self.Call([](os::Memory& memory) { return memory.manifest(); }); })
       .def(

@@ -43,6 +43,16 @@ Thread-safe: each takes a turn with every change of the memory. Searches go on, 
 anew.)")
       .def("flush", Method(&os::Upkeep::Flush))
       .def("compact", Method(&os::Upkeep::Compact))
+      .def("recode", Method(&os::Upkeep::Recode), py::arg("block"), py::arg("codec"),
+           "Code a block's payload anew, durable on return. Return the bytes that it had; 0 where it is coded so.")
+      .def(
+          "put_transform",
+          [](const UpkeepHandle& self, const py::bytes& file) {
+            const std::string_view text = file;
+            const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+            return OrRaise(self.Call([&](os::Upkeep& of) { return of.PutTransform(bytes); }));
+          },
+          py::arg("file"), "Keep the tables of a transform with the memory. Return the name of their codec.")
       .def("verify", Method(&os::Upkeep::Verify), py::arg("repair") = false)
       .def("fork", Method(&os::Upkeep::Fork), py::arg("folder"))
       .def("export_file", Method(&os::Upkeep::Export), py::arg("file"))

@@ -152,24 +152,30 @@ Result<std::vector<DecodedBlock>> BlockReader::Read(std::span<const index::Block
     std::map<int32_t, std::vector<std::byte>> parts;  // by layer
   };
   std::vector<std::vector<Page>> pages(blocks.size());
-  std::vector<store::PageRead> reads;
+  std::vector<kv::PayloadLayout> layouts(blocks.size(), layout_);
+  std::map<kv::Codec, std::vector<PayloadRead>> reads;
   for (size_t i = 0; needs.payload() && i < blocks.size(); ++i) {
+    EVERLONG_ASSIGN_OR_RETURN(const BlockCoding coding, payloads_.CodingOf(blocks[i]->id));
+    layouts[i] = coding.layout;
     for (int32_t page = 0; page < blocks[i]->page_count; ++page) {
       Page& read = pages[i].emplace_back();
       read.tokens = layout_.PageTokens(blocks[i]->span.size(), page);
       for (const int32_t layer : layers) {
         std::vector<std::byte>& part = read.parts[layer];
-        part.resize(static_cast<size_t>(layout_.PartBytes(read.tokens)));
-        reads.push_back({blocks[i]->id, page, layer, 1, part});
+        part.resize(static_cast<size_t>(layouts[i].PartBytes(read.tokens)));
+        reads[coding.layout.codec].push_back({blocks[i]->id, page, read.tokens, layer, 1, part});
       }
     }
   }
-  if (!reads.empty()) EVERLONG_RETURN_IF_ERROR(store_.ReadPages(reads));
+  for (const auto& [codec, of_codec] : reads) {
+    EVERLONG_ASSIGN_OR_RETURN(const auto started, payloads_.Start(of_codec, codec));
+    EVERLONG_RETURN_IF_ERROR(started->Wait());
+  }
 
   std::vector<DecodedBlock> decoded(blocks.size());
   ParallelFor(0, std::ssize(blocks), 1, [&](int64_t first, int64_t last) {
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
-      Decoder decoder(layout_, needs);
+      Decoder decoder(layouts[i], needs);
       for (const Page& page : pages[i]) {
         decoder.AddPage(page.tokens,
                         [&page](int32_t layer) { return std::span<const std::byte>(page.parts.at(layer)); });

@@ -12,6 +12,7 @@
 #include "everlong/index/part.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
+#include "payloads.h"
 
 namespace everlong::os {
 
@@ -41,7 +42,8 @@ bool ForgottenByWriter(const store::MemoryStore& store, const Status& status);
 
 class BlockReader {
  public:
-  BlockReader(const store::MemoryStore& store, const kv::PayloadLayout& layout) : store_(store), layout_(layout) {}
+  BlockReader(const store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads)
+      : store_(store), layout_(layout), payloads_(payloads) {}
 
   // Call visit for blocks in their order, many of them in one read. Blocks that a writer beside this reader has
   // forgotten are left out. So is a damaged tensor: `damaged` gets what is wrong with it.
@@ -59,6 +61,7 @@ class BlockReader {
 
   const store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;
+  const Payloads& payloads_;
 };
 
 }  // namespace everlong::os

@@ -178,28 +178,41 @@ Result<std::vector<PageRef>> Blocks::PagesOf(int64_t stream, TokenSpan span) con
   return pages;
 }
 
-Status Blocks::ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const {
+Result<std::string> Blocks::Codec(int64_t block) const {
+  EVERLONG_ASSIGN_OR_RETURN(BlockCoding coding, state_.payloads.CodingOf(block));
+  return std::move(coding.name);
+}
+Result<kv::PayloadLayout> Blocks::Layout(int64_t block) const {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockCoding coding, state_.payloads.CodingOf(block));
+  return coding.layout;
+}
+
+Status Blocks::ReadPages(std::span<const PageRef> pages, std::span<std::byte> out,
+                         std::optional<kv::Codec> codec) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<store::PendingReads> reads,
-                            StartReadPages(pages, 0, state_.layout.layers, out));
+                            StartReadPages(pages, 0, state_.layout.layers, out, codec));
   return reads->Wait();
 }
 
 Result<std::unique_ptr<store::PendingReads>> Blocks::StartReadPages(std::span<const PageRef> pages, int32_t first_layer,
-                                                                    int32_t layers, std::span<std::byte> out) const {
+                                                                    int32_t layers, std::span<std::byte> out,
+                                                                    std::optional<kv::Codec> codec) const {
   if (first_layer < 0 || layers < 1 || layers > state_.layout.layers - first_layer) {
     return InvalidArgumentError("layers are " + std::to_string(first_layer) + " + " + std::to_string(layers) +
                                 ", expected some of " + std::to_string(state_.layout.layers));
   }
-  std::vector<store::PageRead> reads;
+  kv::PayloadLayout layout = state_.layout;
+  layout.codec = codec.value_or(layout.codec);
+  std::vector<PayloadRead> reads;
   size_t offset = 0;
   {
     const auto reading = state_.index.Read();
     for (const PageRef& page : pages) {
       EVERLONG_RETURN_IF_ERROR(OrdinalOf(state_.index.table(), page).status());
-      const auto bytes =
-          static_cast<size_t>(state_.layout.PartBytes(static_cast<int32_t>(page.span.size())) * int64_t{layers});
+      const auto tokens = static_cast<int32_t>(page.span.size());
+      const auto bytes = static_cast<size_t>(layout.PartBytes(tokens) * int64_t{layers});
       if (offset + bytes <= out.size()) {
-        reads.push_back({page.block, page.page, first_layer, layers, out.subspan(offset, bytes)});
+        reads.push_back({page.block, page.page, tokens, first_layer, layers, out.subspan(offset, bytes)});
       }
       offset += bytes;
     }
@@ -208,7 +221,7 @@ Result<std::unique_ptr<store::PendingReads>> Blocks::StartReadPages(std::span<co
     return InvalidArgumentError("out has " + std::to_string(out.size()) + " bytes, expected " + std::to_string(offset) +
                                 " for these pages");
   }
-  return state_.store->StartReadPages(reads);
+  return state_.payloads.Start(reads, layout.codec);
 }
 
 Status Blocks::ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const {
@@ -227,11 +240,12 @@ Status Blocks::ReadKeys(const PageRef& page, int32_t layer, std::span<float> key
     return InvalidArgumentError("keys has " + std::to_string(keys.size()) + " values, expected " +
                                 std::to_string(size));
   }
-  std::vector<std::byte> part(static_cast<size_t>(state_.layout.PartBytes(tokens)));
-  const store::PageRead read{page.block, page.page, layer, 1, part};
-  EVERLONG_RETURN_IF_ERROR(state_.store->ReadPages({&read, 1}));
-  for (int32_t head = 0; head < state_.layout.kv_heads; ++head) {
-    kv::DecodeKeys(part, tokens, head, state_.layout, keys.subspan(static_cast<size_t>(head) * head_size, head_size));
+  EVERLONG_ASSIGN_OR_RETURN(const kv::PayloadLayout layout, Layout(page.block));
+  std::vector<std::byte> part(static_cast<size_t>(layout.PartBytes(tokens)));
+  EVERLONG_ASSIGN_OR_RETURN(const auto reads, StartReadPages({&page, 1}, layer, 1, part, layout.codec));
+  EVERLONG_RETURN_IF_ERROR(reads->Wait());
+  for (int32_t head = 0; head < layout.kv_heads; ++head) {
+    kv::DecodeKeys(part, tokens, head, layout, keys.subspan(static_cast<size_t>(head) * head_size, head_size));
   }
   return OkStatus();
 }

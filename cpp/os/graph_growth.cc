@@ -107,7 +107,7 @@ Status GraphGrowth::ReadKeyDirections(Coming& coming) const {
     return OkStatus();
   };
   std::vector<Status> damaged;
-  return BlockReader(store_, layout_).Visit(read, needs, take, damaged);
+  return BlockReader(store_, layout_, payloads_).Visit(read, needs, take, damaged);
 }
 
 Result<int64_t> GraphGrowth::Tend(int32_t most_blocks) {

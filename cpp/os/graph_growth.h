@@ -20,8 +20,8 @@ namespace everlong::os {
 class GraphGrowth {
  public:
   // They outlive it.
-  GraphGrowth(store::MemoryStore& store, const kv::PayloadLayout& layout, IndexSet& index)
-      : store_(store), layout_(layout), index_(index) {}
+  GraphGrowth(store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads, IndexSet& index)
+      : store_(store), layout_(layout), payloads_(payloads), index_(index) {}
 
   // Grow a graph with these options from now on.
   Status SetOptions(graph::GraphOptions options);
@@ -54,6 +54,7 @@ class GraphGrowth {
 
   store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;
+  const Payloads& payloads_;
   IndexSet& index_;
   std::mutex guard_;                            // guards the rest
   std::optional<graph::GraphOptions> options_;  // of a graph that grows

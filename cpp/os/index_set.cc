@@ -14,9 +14,10 @@ using index::IndexPart;
 using index::Part;
 using index::PartKind;
 
-IndexSet::IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout)
+IndexSet::IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads)
     : store_(store),
       layout_(layout),
+      payloads_(payloads),
       table_(layout.page_tokens),
       context_{table_, statistics_, layout.layers > 0 ? layout.kv_heads : 0, layout.layers > 0 ? layout.head_dim : 0},
       parts_(index::AllIndexParts()),
@@ -148,7 +149,7 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
   // The payload makes room before the part needs it.
   TellBytes(built->BytesFor(table_.pages()));
   std::vector<Status> damaged;
-  const Status filled = BlockReader(store_, layout_)
+  const Status filled = BlockReader(store_, layout_, payloads_)
                             .Visit(
                                 missing, built->needs(),
                                 [&](const BlockEntry& block, const DecodedBlock& decoded) {

@@ -35,8 +35,8 @@ namespace everlong::os {
 // every part has what a search finds in the table, and a search never returns what it does not find there.
 class IndexSet {
  public:
-  // Both must outlive it.
-  IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout);
+  // All must outlive it.
+  IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads);
 
   using Turn = std::unique_lock<std::mutex>;
   [[nodiscard]] Turn TakeTurn() const { return Turn(turn_); }
@@ -171,6 +171,7 @@ class IndexSet {
 
   store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;
+  const Payloads& payloads_;
   mutable std::mutex turn_;
   mutable FairSharedMutex guard_;
   index::BlockTable table_;

@@ -20,6 +20,7 @@
 #include "everlong/store/memory_store.h"
 #include "graph_growth.h"
 #include "index_set.h"
+#include "payloads.h"
 
 namespace everlong::os {
 
@@ -44,10 +45,16 @@ class Guarded {
 // Locks are taken in this order: the turn of `index`, the hold of `growth`, Read of `index`, the lock of `tags`.
 struct MemoryState {
   MemoryState(std::unique_ptr<store::MemoryStore> of, const kv::PayloadLayout& with)
-      : store(std::move(of)), layout(with), index(*store, layout), growth(*store, layout, index), tags(index) {}
+      : store(std::move(of)),
+        layout(with),
+        payloads(*store, layout),
+        index(*store, layout, payloads),
+        growth(*store, layout, payloads, index),
+        tags(index) {}
 
   const std::unique_ptr<store::MemoryStore> store;
   const kv::PayloadLayout layout;
+  const Payloads payloads;
   // Return whether blocks have token ids and no payload (store::TextAlone).
   [[nodiscard]] bool text_alone() const { return layout.layers == 0; }
   IndexSet index;

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "payloads.h"
+
 namespace everlong::os {
 
 std::string NameOf(const store::MemoryStore& store) {
@@ -21,7 +23,18 @@ Status StoredBlocks::CheckNext(const store::BlockInfo& info) {
   end = span.end;
   const int64_t tokens = span.size();
   const int64_t pages = layout_.layers > 0 ? layout_.PageCount(tokens) : 0;  // with a payload
-  if (info.pages == pages && info.payload_bytes == layout_.BlockBytes(tokens)) return OkStatus();
+  kv::PayloadLayout own = layout_;
+  const auto tag = std::ranges::find_if(info.tags, [](const std::string& of) { return of.starts_with(kCodecTag); });
+  const std::string codec = tag == info.tags.end() ? "" : tag->substr(kCodecTag.size());
+  const bool transformed = codec.starts_with(kTransformName);
+  if (!codec.empty() && !transformed) {
+    const Result<kv::Codec> parsed = kv::ParseCodec(codec);
+    if (!parsed.ok()) return CorruptError(NameOfBlock(info.id) + ": " + parsed.status().message());
+    own.codec = *parsed;
+  }
+  // The size of a transformed block depends on what it holds.
+  const bool fits = transformed ? info.payload_bytes > 0 : info.payload_bytes == own.BlockBytes(tokens);
+  if (info.pages == pages && fits) return OkStatus();
   return CorruptError(NameOfBlock(info.id) + " of " + std::to_string(tokens) + " tokens has " +
                       std::to_string(info.pages) + " pages and " + std::to_string(info.payload_bytes) + " bytes");
 }

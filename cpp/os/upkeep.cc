@@ -1,6 +1,10 @@
 #include "everlong/os/upkeep.h"
 
+#include <vector>
+
+#include "everlong/kv/recode.h"
 #include "memory_state.h"
+#include "transform_file.h"
 
 namespace everlong::os {
 
@@ -19,6 +23,42 @@ Result<int64_t> Upkeep::Compact() {
   EVERLONG_RETURN_IF_ERROR(state_.index.GiveBackForgotten());
   EVERLONG_RETURN_IF_ERROR(saved);
   return freed;
+}
+
+Result<int64_t> Upkeep::Recode(int64_t block, std::string_view codec) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_ASSIGN_OR_RETURN(const store::BlockInfo info, state_.store->Block(block));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockCoding to, state_.payloads.Named(codec));
+  EVERLONG_ASSIGN_OR_RETURN(const BlockCoding from, state_.payloads.CodingOf(info.tags));
+  if (info.pages == 0 || from.name == to.name) return 0;
+  kv::PayloadLayout plain = state_.layout;
+  plain.codec = kv::Codec::kFloat32;
+  std::vector<std::byte> payload;
+  std::vector<int64_t> page_bytes;
+  for (int32_t page = 0; page < info.pages; ++page) {
+    const int32_t tokens = plain.PageTokens(info.span.size(), page);
+    std::vector<std::byte> read(static_cast<size_t>(from.layout.PageBytes(tokens)));
+    const PayloadRead whole{block, page, tokens, 0, plain.layers, read};
+    EVERLONG_ASSIGN_OR_RETURN(const auto started, state_.payloads.Start({&whole, 1}, from.layout.codec));
+    EVERLONG_RETURN_IF_ERROR(started->Wait());
+    std::vector<std::byte> numbers(static_cast<size_t>(plain.PageBytes(tokens)));
+    EVERLONG_RETURN_IF_ERROR(kv::RecodePage(read, tokens, from.layout, plain, numbers));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> coded, Payloads::Encode(numbers, tokens, to));
+    page_bytes.push_back(std::ssize(coded));
+    payload.insert(payload.end(), coded.begin(), coded.end());
+  }
+  EVERLONG_RETURN_IF_ERROR(
+      state_.store->ReplacePages(block, payload, page_bytes, state_.payloads.TagsOf(info.tags, to)));
+  return info.payload_bytes;
+}
+
+Result<std::string> Upkeep::PutTransform(std::span<const std::byte> file) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  const std::string name = TransformNameOf(file);
+  EVERLONG_RETURN_IF_ERROR(ParseTransform(file, state_.layout, state_.store->manifest().fingerprint.weights).status());
+  EVERLONG_RETURN_IF_ERROR(state_.store->PutFile(name, file));
+  EVERLONG_RETURN_IF_ERROR(state_.store->SetAttribute("transform", name));
+  return name;
 }
 
 Result<store::VerifyReport> Upkeep::Verify(bool repair) {

@@ -18,6 +18,8 @@ constexpr int64_t kRunBytes = int64_t{2} << 20;  // that a thread takes at a tim
 
 Status Bad(const std::string& what) { return InvalidArgumentError("block draft: " + what); }
 
+}  // namespace
+
 Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
                      const Geometry& geometry) {
   if (TextAlone(geometry)) return Bad("a payload, in a memory of text alone");
@@ -42,8 +44,6 @@ Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::sp
   }
   return OkStatus();
 }
-
-}  // namespace
 
 Status ValidateBlock(const BlockDraft& draft) {
   const TokenSpan& span = draft.span;

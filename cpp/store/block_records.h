@@ -17,6 +17,9 @@ namespace everlong::store {
 
 // Return kInvalidArgument that names what does not fit.
 Status ValidateDraft(const BlockDraft& draft, const Geometry& geometry);
+// Do the same for the pages of a block of `span`.
+Status ValidatePages(TokenSpan span, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                     const Geometry& geometry);
 
 class BlockRecords final : private AppendSource {
  public:

@@ -94,6 +94,9 @@ class Catalog {
 
   // Insert blocks, with what the drafts change in the graph.
   Status Insert(std::span<const NewBlock> blocks);
+  // Replace the pages of a block and all of its tags. Return where the old pages lay.
+  Result<std::vector<PageRow>> ReplacePages(int64_t id, std::span<const PageRow> rows, int64_t payload_bytes,
+                                            std::span<const std::string> tags);
   // Replace all tensors of a block.
   Status PutTensors(int64_t id, const TensorRecord& record);
   Status AddTags(int64_t id, std::span<const std::string> tags);

@@ -17,6 +17,8 @@ constexpr std::string_view kInsertBlock =
     "token_crc, source, role, token_ids) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 constexpr std::string_view kInsertTag = "INSERT INTO tags (block, position, tag) VALUES (?, ?, ?)";
 constexpr std::string_view kUpdateState = "UPDATE blocks SET state = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kUpdatePayload = "UPDATE blocks SET payload_bytes = ?, crc = ? WHERE id = ?";
+constexpr std::string_view kDeletePagesOf = "DELETE FROM pages WHERE block = ? AND kind = ?";
 constexpr std::string_view kDeletePages = "DELETE FROM pages WHERE block = ?";
 constexpr std::string_view kDeleteTensorsOf = "DELETE FROM tensors WHERE block = ? AND kind = ?";
 constexpr std::string_view kDeleteTags = "DELETE FROM tags WHERE block = ?";
@@ -30,6 +32,26 @@ constexpr std::string_view kInsertSequence =
 // Call these in the caller's transaction.
 Status StoreState(Database& database, const BlockRow& row) {
   return database.Run(kUpdateState, row.state, row.Checksum(), row.info.id);
+}
+
+// Return the records of a block, of one kind or of all. A damaged row is left out.
+Result<std::vector<PageRow>> RecordsOf(Database& database, int64_t id, std::optional<PayloadKind> kind = {}) {
+  std::vector<PageRow> rows;
+  EVERLONG_ASSIGN_OR_RETURN(Query query, database.Prepare(kSelectPages));
+  EVERLONG_RETURN_IF_ERROR(query.Bind(id).ForEach([&] {
+    if (kind && query.Int64(kKindColumn) != static_cast<int64_t>(*kind)) return;
+    if (std::optional<PageRow> row = PageOf(query, id)) rows.push_back(*std::move(row));
+  }));
+  return rows;
+}
+
+// Give a block these tags and no others. All of them anew: those that are there may have any positions.
+Status PutTags(Database& database, int64_t id, std::span<const std::string> tags) {
+  EVERLONG_RETURN_IF_ERROR(database.Run(kDeleteTags, id));
+  for (size_t position = 0; position < tags.size(); ++position) {
+    EVERLONG_RETURN_IF_ERROR(database.Run(kInsertTag, id, position, tags[position]));
+  }
+  return OkStatus();
 }
 
 Status InsertBlock(Database& database, const NewBlock& block) {
@@ -87,17 +109,31 @@ Status Catalog::Insert(std::span<const NewBlock> blocks) {
   return turn.transaction->Commit();
 }
 
+Result<std::vector<PageRow>> Catalog::ReplacePages(int64_t id, std::span<const PageRow> rows, int64_t payload_bytes,
+                                                   std::span<const std::string> tags) {
+  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
+  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> old, RecordsOf(turn.database, id, PayloadKind::kKv));
+  EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePagesOf, id, PayloadKind::kKv));
+  for (size_t page = 0; page < rows.size(); ++page) {
+    EVERLONG_RETURN_IF_ERROR(InsertPage(turn.database, id, PayloadKind::kKv, static_cast<int64_t>(page), rows[page]));
+  }
+  row.info.tags.assign(tags.begin(), tags.end());
+  row.info.payload_bytes = payload_bytes;
+  EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, tags));
+  EVERLONG_RETURN_IF_ERROR(turn.database.Run(kUpdatePayload, payload_bytes, row.Checksum(), id));
+  EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
+  known_.Drop({&id, 1});
+  return old;
+}
+
 Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
   for (const std::string& tag : tags) {
     if (std::ranges::find(row.info.tags, tag) == row.info.tags.end()) row.info.tags.push_back(tag);
   }
-  // All of them anew: those that are there may have any positions, and the new ones must come behind them.
-  EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTags, id));
-  for (size_t position = 0; position < row.info.tags.size(); ++position) {
-    EVERLONG_RETURN_IF_ERROR(turn.database.Run(kInsertTag, id, position, row.info.tags[position]));
-  }
+  EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, row.info.tags));
   EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
   return turn.transaction->Commit();
 }
@@ -157,10 +193,8 @@ Result<std::vector<PageRow>> Catalog::TakeOut(std::span<const int64_t> ids) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   std::vector<PageRow> rows;
   for (const int64_t id : ids) {
-    EVERLONG_ASSIGN_OR_RETURN(Query query, turn.database.Prepare(kSelectPages));
-    EVERLONG_RETURN_IF_ERROR(query.Bind(id).ForEach([&] {
-      if (std::optional<PageRow> row = PageOf(query, id)) rows.push_back(*std::move(row));
-    }));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> records, RecordsOf(turn.database, id));
+    std::ranges::move(records, std::back_inserter(rows));
   }
   EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids));
   EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());

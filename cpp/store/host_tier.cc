@@ -23,29 +23,31 @@ size_t HostTier::Hash::operator()(const Key& key) const {
   return static_cast<size_t>(x ^ (x >> 31U));
 }
 
-std::vector<HostTier::Bytes> HostTier::Find(int64_t block, int32_t page, int32_t first, int32_t count) {
+std::vector<HostTier::Bytes> HostTier::Find(int64_t block, int32_t page, int32_t first, int32_t count,
+                                            const PageRow& row) {
   std::vector<Bytes> found(static_cast<size_t>(count));
   const std::scoped_lock lock(mutex_);
   for (int32_t i = 0; i < count; ++i) {
     const auto entry = entries_.find({block, page, first + i});
-    if (entry == entries_.end()) continue;
+    if (entry == entries_.end() || !entry->second.Is(row, first + i)) continue;
     entry->second.uses = std::min(entry->second.uses + 1, kMaxUses);
     found[static_cast<size_t>(i)] = entry->second.bytes;
   }
   return found;
 }
 
-void HostTier::Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+void HostTier::Insert(int64_t block, int32_t page, int32_t first, const PageRow& row, std::span<const std::byte> parts,
                       int64_t erasures) {
-  if (part_bytes > budget_) return;
+  if (row.part_bytes > budget_) return;
   try {
-    InsertCopies(block, page, first, part_bytes, parts, erasures);
+    InsertCopies(block, page, first, row, parts, erasures);
   } catch (const std::bad_alloc&) {  // a cache may leave it out; what it has is whole
   }
 }
 
-void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, int64_t part_bytes,
+void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, const PageRow& row,
                             std::span<const std::byte> parts, int64_t erasures) {
+  const int64_t part_bytes = row.part_bytes;
   const auto size = static_cast<size_t>(part_bytes);
   std::vector<Bytes> copies;
   for (size_t at = 0; at < parts.size(); at += size) {
@@ -59,13 +61,17 @@ void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, int64_t 
   if (part_bytes > budget_ || erasures != erasures_) return;
   for (size_t i = 0; i < copies.size(); ++i) {
     const Key key{block, page, first + static_cast<int32_t>(i)};
-    if (entries_.contains(key)) continue;
+    if (const auto old = entries_.find(key); old != entries_.end()) {
+      if (old->second.Is(row, key.part)) continue;
+      Remove(key, evicted);
+    }
     EvictFor(part_bytes, evicted);
     const bool in_main = is_ghost_.erase(key) > 0;
     std::deque<Key>& queue = in_main ? main_ : small_;
     queue.push_back(key);
     try {
-      entries_.emplace(key, Entry{std::move(copies[i]), part_bytes, 0, in_main});
+      entries_.emplace(
+          key, Entry{std::move(copies[i]), part_bytes, row.part_crcs[static_cast<size_t>(key.part)], 0, in_main});
     } catch (const std::bad_alloc&) {
       queue.pop_back();
       throw;
@@ -73,6 +79,15 @@ void HostTier::InsertCopies(int64_t block, int32_t page, int32_t first, int64_t 
     bytes_ += part_bytes;
     if (!in_main) small_bytes_ += part_bytes;
   }
+}
+
+void HostTier::Remove(const Key& key, Evicted& evicted) {
+  const auto entry = entries_.find(key);
+  std::erase(entry->second.in_main ? main_ : small_, key);
+  bytes_ -= entry->second.size;
+  if (!entry->second.in_main) small_bytes_ -= entry->second.size;
+  evicted.push_back(std::move(entry->second.bytes));
+  entries_.erase(entry);
 }
 
 void HostTier::EvictFor(int64_t bytes, Evicted& evicted) {

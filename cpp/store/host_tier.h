@@ -18,6 +18,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "known_rows.h"
 #include "part_buffers.h"
 
 namespace everlong::store {
@@ -29,12 +30,13 @@ class HostTier {
 
   explicit HostTier(int64_t budget) : budget_(budget) {}
 
-  // Return parts [first, first + count) of a page: null where one is not here.
-  [[nodiscard]] std::vector<Bytes> Find(int64_t block, int32_t page, int32_t first, int32_t count);
-  // Copy parts of `part_bytes` each, from part `first`. Parts that are here already stay as they are. `erasures` is
-  // from before the caller knew that the block is not forgotten: if there was another one since, nothing is taken.
-  // Parts without memory for them are left out too.
-  void Insert(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+  // Return parts [first, first + count) of a page as `row` names them: null where one is not here. A page may have been
+  // coded anew since its parts came here.
+  [[nodiscard]] std::vector<Bytes> Find(int64_t block, int32_t page, int32_t first, int32_t count, const PageRow& row);
+  // Copy parts of a page, from part `first`. Parts that are here already stay as they are. `erasures` is from before
+  // the caller knew that the block is not forgotten: if there was another one since, nothing is taken. Parts without
+  // memory for them are left out too.
+  void Insert(int64_t block, int32_t page, int32_t first, const PageRow& row, std::span<const std::byte> parts,
               int64_t erasures);
   void Erase(std::span<const int64_t> blocks);
   [[nodiscard]] int64_t erasures() const;  // so far
@@ -55,14 +57,21 @@ class HostTier {
   struct Entry {
     Bytes bytes;
     int64_t size = 0;
+    uint32_t crc = 0;
     int uses = 0;  // since it came or the eviction last looked at it; at most kMaxUses
     bool in_main = false;
+    // Return whether it is what `row` says of this part.
+    [[nodiscard]] bool Is(const PageRow& row, int32_t part) const {
+      return size == row.part_bytes && crc == row.part_crcs[static_cast<size_t>(part)];
+    }
   };
   using Evicted = std::vector<Bytes>;  // freed outside of the lock
 
   // Each of these allocates before it changes anything, so that it may throw.
-  void InsertCopies(int64_t block, int32_t page, int32_t first, int64_t part_bytes, std::span<const std::byte> parts,
+  void InsertCopies(int64_t block, int32_t page, int32_t first, const PageRow& row, std::span<const std::byte> parts,
                     int64_t erasures);
+  // Remove an entry and its place in a queue.
+  void Remove(const Key& key, Evicted& evicted);
   void EvictFor(int64_t bytes, Evicted& evicted);
   void EvictFromSmall(Evicted& evicted);
   void EvictFromMain(Evicted& evicted);

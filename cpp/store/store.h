@@ -55,6 +55,8 @@ class Store final : public MemoryStore {
   Result<int64_t> Submit(const BlockDraft& draft) override;
   Status Flush(std::vector<int64_t>* lost) override;
   Status PutTensors(int64_t block, std::span<const TensorView> tensors) override;
+  Status ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                      std::span<const std::string> tags) override;
   Status ChangeGraph(const GraphChange& change) override;
   Status AddTags(int64_t block, std::span<const std::string> tags) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
@@ -74,6 +76,7 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const override;
   [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind) const override;
   [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const override;
+  [[nodiscard]] Result<std::vector<int64_t>> PageBytes(int64_t block) const override;
   [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const override;

@@ -73,11 +73,11 @@ void CopyAll(std::span<const Copy> copies) {
 }
 
 // Note what the RAM tier has of a read, and return the runs of parts that it lacks, as reads of their own.
-std::vector<PageRead> TakeFromTier(HostTier& tier, const PageRead& read, int64_t part_bytes,
+std::vector<PageRead> TakeFromTier(HostTier& tier, const PageRead& read, const PageRow& row,
                                    std::vector<Copy>& copies) {
-  std::vector<HostTier::Bytes> parts = tier.Find(read.block, read.page, read.first_part, read.parts);
+  std::vector<HostTier::Bytes> parts = tier.Find(read.block, read.page, read.first_part, read.parts, row);
   std::vector<PageRead> runs;
-  const auto size = static_cast<size_t>(part_bytes);
+  const auto size = static_cast<size_t>(row.part_bytes);
   bool in_run = false;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::span<std::byte> out = read.out.subspan(i * size, size);
@@ -146,7 +146,10 @@ class PageReads final : public ReadJob {
     const int64_t erasures = store_.Erasures();
     const PageKey key{miss.read.block, miss.read.page};
     EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));
-    EVERLONG_RETURN_IF_ERROR(ValidateRead(miss.read, *rows[0]));
+    // A record never moves while a row names it, so the page was coded anew.
+    if (rows[0]->segment != miss.row->segment || rows[0]->offset != miss.row->offset) {
+      return BusyError(Text(miss.read) + " was coded anew while it was read: read it again");
+    }
     return store_.ReadParts(miss.read, *rows[0], erasures);
   }
 
@@ -202,7 +205,7 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
       if (in_ram && helpers > 0) {
         Split(reads[i], rows[i]->part_bytes, kCopiedAtOnce, miss);
       } else if (tier_) {
-        for (const PageRead& run : TakeFromTier(*tier_, reads[i], rows[i]->part_bytes, copies)) miss(run);
+        for (const PageRead& run : TakeFromTier(*tier_, reads[i], *rows[i], copies)) miss(run);
       } else {
         miss(reads[i]);
       }
@@ -217,6 +220,16 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
   Result<std::unique_ptr<PendingReads>> reads_under_way = OrOutOfMemory(start);
   if (!reads_under_way.ok()) return std::make_unique<WaitingReads>(reads_under_way.status());
   return std::move(reads_under_way).value();
+}
+
+Result<std::vector<int64_t>> Store::PageBytes(int64_t block) const {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+  std::vector<PageKey> keys;
+  for (int32_t page = 0; page < info.pages; ++page) keys.push_back({block, page});
+  EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
+  std::vector<int64_t> bytes;
+  for (const auto& row : rows) bytes.push_back(std::ssize(row->part_crcs) * row->part_bytes);
+  return bytes;
 }
 
 Status Store::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }
@@ -237,7 +250,7 @@ Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasur
                         std::to_string(spot.offset + static_cast<int64_t>(i * part_bytes)) +
                         "; other blocks are readable");
   }
-  if (tier_) tier_->Insert(read.block, read.page, read.first_part, row.part_bytes, read.out, erasures);
+  if (tier_) tier_->Insert(read.block, read.page, read.first_part, row, read.out, erasures);
   return OkStatus();
 }
 

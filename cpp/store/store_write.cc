@@ -73,15 +73,20 @@ Status Store::WriteRecords(NewBlock& block) {
   const BlockDraft& draft = *block.draft;
   BlockRecords records(draft.span, *threads_);
   records.AddPages(draft.payload, draft.page_bytes, geometry_);
+  // In RAM what was written together goes together, and pages may be replaced.
+  BlockRecords apart(draft.span, *threads_);
+  BlockRecords& of_tensors = rooms_.folder ? records : apart;
   std::vector<std::byte> file;
   if (!draft.tensors.empty()) {
     EVERLONG_ASSIGN_OR_RETURN(file, EncodeTensors(draft.tensors));
-    records.AddTensors(file);
+    of_tensors.AddTensors(file);
     EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> tensors, TensorRowsOf(PayloadKind::kTensors, file));
     block.tensors = TensorRecord{{}, std::move(tensors)};
   }
-  EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes()) + RowBytes(draft)));
+  EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes() + apart.bytes()) + RowBytes(draft)));
   EVERLONG_ASSIGN_OR_RETURN(block.rows, records.Write(block.id, *rooms_.segments));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> more, apart.Write(block.id, *rooms_.segments));
+  std::ranges::move(more, std::back_inserter(block.rows));
   if (!block.tensors) return OkStatus();
   block.tensors->row = std::move(block.rows.back());
   block.rows.pop_back();
@@ -106,8 +111,8 @@ size_t Store::StoreBlocks(std::span<NewBlock> blocks, Status& failure) {
     size_t at = 0;
     for (size_t page = 0; page < block.rows.size(); ++page) {
       const auto bytes = static_cast<size_t>(block.draft->page_bytes[page]);
-      tier_->Insert(block.id, static_cast<int32_t>(page), 0, block.rows[page].part_bytes,
-                    block.draft->payload.subspan(at, bytes), tier_->erasures());  // Forget waits for write_mutex_
+      tier_->Insert(block.id, static_cast<int32_t>(page), 0, block.rows[page], block.draft->payload.subspan(at, bytes),
+                    tier_->erasures());  // Forget waits for write_mutex_
       at += bytes;
     }
   }
@@ -171,6 +176,27 @@ void Store::ReserveLostIds() {
   // A disk that is full refuses this, too: the next flush, or the end of this store, tries again.
   if (!ids_were_lost_ || !CheckWritable().ok()) return;
   ids_were_lost_ = !rooms_.catalog->ReserveIdsBelow(queue_->next_id()).ok();
+}
+
+Status Store::ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                           std::span<const std::string> tags) {
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+    EVERLONG_RETURN_IF_ERROR(ValidatePages(info.span, payload, page_bytes, geometry_));
+    const std::scoped_lock lock(write_mutex_);
+    BlockRecords records(info.span, *threads_);
+    records.AddPages(payload, page_bytes, geometry_);
+    EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes())));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, records.Write(block, *rooms_.segments));
+    EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> old,
+                              rooms_.catalog->ReplacePages(block, rows, std::ssize(payload), tags));
+    if (tier_) tier_->Erase({&block, 1});
+    if (rooms_.folder) return OkStatus();
+    for (const PageRow& row : old) rooms_.segments->Free({row.segment, row.offset});
+    return OkStatus();
+  });
 }
 
 Status Store::AddTags(int64_t block, std::span<const std::string> tags) {

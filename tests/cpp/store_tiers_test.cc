@@ -8,6 +8,7 @@ namespace everlong::store {
 namespace {
 
 constexpr int64_t kPartBytes = 100;
+const PageRow kRow{1, 0, kPartBytes, {1, 2, 3}};
 
 std::vector<std::byte> PartOf(int64_t block) {
   return std::vector<std::byte>(kPartBytes, static_cast<std::byte>(block));
@@ -16,26 +17,27 @@ std::vector<std::byte> PartOf(int64_t block) {
 TEST(StoreHostTier, KeepsItsBudgetAndGivesBackWhatItWasGiven) {
   HostTier tier(10 * kPartBytes);
   for (int64_t block = 1; block <= 100; ++block) {
-    tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
+    tier.Insert(block, 0, 0, kRow, PartOf(block), tier.erasures());
     EXPECT_LE(tier.bytes(), 10 * kPartBytes);
   }
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
   for (int64_t block = 1; block <= 100; ++block) {
-    const HostTier::Bytes found = tier.Find(block, 0, 0, 1)[0];
+    const HostTier::Bytes found = tier.Find(block, 0, 0, 1, kRow)[0];
     if (found != nullptr) {
       EXPECT_TRUE(std::equal(found.get(), found.get() + kPartBytes, PartOf(block).begin()));
     }
   }
-  tier.Insert(200, 0, 0, 11 * kPartBytes, std::vector<std::byte>(11 * kPartBytes), tier.erasures());  // never fits
-  EXPECT_EQ(tier.Find(200, 0, 0, 1)[0], nullptr);
+  tier.Insert(200, 0, 0, PageRow{1, 0, 11 * kPartBytes, {0}}, std::vector<std::byte>(11 * kPartBytes),
+              tier.erasures());  // never fits
+  EXPECT_EQ(tier.Find(200, 0, 0, 1, kRow)[0], nullptr);
   EXPECT_EQ(tier.bytes(), 10 * kPartBytes);
 }
 
 TEST(StoreHostTier, AScanDoesNotPushOutWhatIsInUse) {
   HostTier tier(100 * kPartBytes);
   const auto use = [&tier](int64_t block) {
-    const bool there = tier.Find(block, 0, 0, 1)[0] != nullptr;
-    if (!there) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
+    const bool there = tier.Find(block, 0, 0, 1, kRow)[0] != nullptr;
+    if (!there) tier.Insert(block, 0, 0, kRow, PartOf(block), tier.erasures());
     return there;
   };
   for (int round = 0; round < 3; ++round) {
@@ -50,12 +52,12 @@ TEST(StoreHostTier, AScanDoesNotPushOutWhatIsInUse) {
 TEST(StoreHostTier, ForgetsBlocks) {
   HostTier tier(100 * kPartBytes);
   std::vector<std::byte> page(3 * kPartBytes, std::byte{1});
-  for (int64_t block = 1; block <= 3; ++block) tier.Insert(block, 0, 0, kPartBytes, page, tier.erasures());
+  for (int64_t block = 1; block <= 3; ++block) tier.Insert(block, 0, 0, kRow, page, tier.erasures());
   tier.Erase(std::vector<int64_t>{1, 3});
   EXPECT_EQ(tier.bytes(), 3 * kPartBytes);
-  EXPECT_EQ(tier.Find(1, 0, 0, 3)[0], nullptr);
-  EXPECT_NE(tier.Find(2, 0, 0, 3)[2], nullptr);
-  for (int64_t block = 10; block < 500; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
+  EXPECT_EQ(tier.Find(1, 0, 0, 3, kRow)[0], nullptr);
+  EXPECT_NE(tier.Find(2, 0, 0, 3, kRow)[2], nullptr);
+  for (int64_t block = 10; block < 500; ++block) tier.Insert(block, 0, 0, kRow, PartOf(block), tier.erasures());
   EXPECT_LE(tier.bytes(), 100 * kPartBytes);
 }
 
@@ -63,8 +65,8 @@ TEST(StoreHostTier, ForgetsBlocks) {
 TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
   HostTier tier(10 * kPartBytes);
   const std::vector<std::byte> part(kPartBytes);
-  const auto insert = [&](int64_t block) { tier.Insert(block, 0, 0, kPartBytes, part, tier.erasures()); };
-  const auto has = [&](int64_t block) { return tier.Find(block, 0, 0, 1)[0] != nullptr; };
+  const auto insert = [&](int64_t block) { tier.Insert(block, 0, 0, kRow, part, tier.erasures()); };
+  const auto has = [&](int64_t block) { return tier.Find(block, 0, 0, 1, kRow)[0] != nullptr; };
   for (int64_t block = 1; block <= 10; ++block) insert(block);
   EXPECT_TRUE(has(1));
   insert(11);  // 1 goes over into the main queue, 2 goes
@@ -80,30 +82,30 @@ TEST(StoreHostTier, WhatWasErasedAndComesAnewBeginsAnew) {
 
 TEST(StoreHostTier, WhatWasErasedLeavesNoPlaceInTheQueue) {
   HostTier tier(10 * kPartBytes);
-  for (int64_t block = 1; block <= 10; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
+  for (int64_t block = 1; block <= 10; ++block) tier.Insert(block, 0, 0, kRow, PartOf(block), tier.erasures());
   tier.Erase(std::vector<int64_t>{1});
-  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
-  tier.Insert(11, 0, 0, kPartBytes, PartOf(11), tier.erasures());  // the oldest goes: it is 2 now
-  EXPECT_NE(tier.Find(1, 0, 0, 1)[0], nullptr);
-  EXPECT_EQ(tier.Find(2, 0, 0, 1)[0], nullptr);
+  tier.Insert(1, 0, 0, kRow, PartOf(1), tier.erasures());
+  tier.Insert(11, 0, 0, kRow, PartOf(11), tier.erasures());  // the oldest goes: it is 2 now
+  EXPECT_NE(tier.Find(1, 0, 0, 1, kRow)[0], nullptr);
+  EXPECT_EQ(tier.Find(2, 0, 0, 1, kRow)[0], nullptr);
 }
 
 TEST(StoreHostTier, ASmallerBudgetPushesOutAtOnce) {
   HostTier tier(100 * kPartBytes);
-  for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kPartBytes, PartOf(block), tier.erasures());
-  for (int64_t block = 91; block <= 100; ++block) static_cast<void>(tier.Find(block, 0, 0, 1));  // in use
-  const HostTier::Bytes held = tier.Find(100, 0, 0, 1)[0];
+  for (int64_t block = 1; block <= 100; ++block) tier.Insert(block, 0, 0, kRow, PartOf(block), tier.erasures());
+  for (int64_t block = 91; block <= 100; ++block) static_cast<void>(tier.Find(block, 0, 0, 1, kRow));  // in use
+  const HostTier::Bytes held = tier.Find(100, 0, 0, 1, kRow)[0];
   tier.SetBudget(20 * kPartBytes);
   EXPECT_EQ(tier.bytes(), 20 * kPartBytes);
-  for (int64_t block = 91; block <= 100; ++block) EXPECT_NE(tier.Find(block, 0, 0, 1)[0], nullptr) << block;
+  for (int64_t block = 91; block <= 100; ++block) EXPECT_NE(tier.Find(block, 0, 0, 1, kRow)[0], nullptr) << block;
   tier.SetBudget(0);
   EXPECT_EQ(tier.bytes(), 0);
-  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
+  tier.Insert(1, 0, 0, kRow, PartOf(1), tier.erasures());
   EXPECT_EQ(tier.bytes(), 0);
   EXPECT_TRUE(std::equal(held.get(), held.get() + kPartBytes, PartOf(100).begin()));
   tier.SetBudget(kPartBytes);
-  tier.Insert(1, 0, 0, kPartBytes, PartOf(1), tier.erasures());
-  EXPECT_NE(tier.Find(1, 0, 0, 1)[0], nullptr);
+  tier.Insert(1, 0, 0, kRow, PartOf(1), tier.erasures());
+  EXPECT_NE(tier.Find(1, 0, 0, 1, kRow)[0], nullptr);
 }
 
 class StoreTiers : public StoreFolderTest {

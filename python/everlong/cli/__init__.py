@@ -1,13 +1,13 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | sync | rebuild | ask | chat | inspect | graph | serve | mcp | key | doctor | bench | demo |
+`everlong read | sync | rebuild | ask | chat | inspect | compact | graph | serve | mcp | key | doctor | bench | demo |
 eval SUITE | train PART | plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the
 command itself is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final
 
-from everlong.cli import cached, cost, evidence, graph, health, memory, service, sync, training
+from everlong.cli import cached, compacting, cost, evidence, graph, health, memory, service, sync, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -33,4 +33,16 @@ MAY_IMPORT: Final = (
     "training",
 )
 
-__all__ = ["cached", "cost", "evidence", "graph", "health", "main", "memory", "service", "sync", "training"]
+__all__ = [
+    "cached",
+    "compacting",
+    "cost",
+    "evidence",
+    "graph",
+    "health",
+    "main",
+    "memory",
+    "service",
+    "sync",
+    "training",
+]

@@ -86,17 +86,18 @@ class OlderKept:
         core, page_tokens = self._core, self._config.archive.page_tokens
         pages = core.blocks.pages_of(block.stream, block.begin, block.end)
         lengths = [page.end - page.begin for page in pages]
-        payload = np.zeros(sum(map(core.page_bytes, lengths)), dtype=np.uint8)
-        core.blocks.read_pages(pages, payload)
+        codec = core.blocks.read_codec(block.id)
+        payload = np.zeros(sum(core.page_bytes(length, codec) for length in lengths), dtype=np.uint8)
+        core.blocks.read_pages(pages, payload, codec)
         manifest = core.manifest()
         shape = (manifest.layers, manifest.kv_heads, manifest.head_dim)
         rows = plain_rows(
             payload,
             lengths,
             shape,
-            core.page_bytes,
+            lambda tokens: core.page_bytes(tokens, codec),
             page_tokens=page_tokens,
-            codec=self._config.archive.codec,
+            codec=codec,
             dtype=torch.float32,
         )
         return rows.k, rows.v

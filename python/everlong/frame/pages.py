@@ -10,6 +10,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.errors import MemoryBusyError
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kept import KeptRows
 from everlong.frame.kept_payload import KeptPayload
@@ -34,6 +35,7 @@ class _Batch:
     """Pages on their way from the memory into a cache."""
 
     table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` reads it
+    codec: str
     staged: _core.StagingBuffer
     reads: _core.PendingReads  # reads that fill the buffer
 
@@ -44,7 +46,7 @@ class ArchivedPages:
     def __init__(self, served: ServedModel, core: _core.Memory, config: MemoryConfig) -> None:
         self._served, self._core = served, core
         self._page_tokens, self._codec = config.archive.page_tokens, config.archive.codec
-        largest_page = core.page_bytes(self._page_tokens)
+        largest_page = core.page_bytes(self._page_tokens, "fp32")  # of any codec
         self.transfer = PayloadTransfer(served.device, largest_page, self.block_bytes(config.archive.block_tokens))
 
     def restore(
@@ -71,9 +73,16 @@ class ArchivedPages:
 
         Raise MemoryNotFoundError where a page is not there (any more).
         """
+        try:
+            self._restore_runs(runs, cache)
+        except MemoryBusyError:  # a compaction codes a block anew meanwhile
+            self._restore_runs(runs, cache)
+
+    def _restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
+        codecs = {block: self._core.blocks.read_codec(block) for block in {run.page.block for run in runs}}
         being_read: _Batch | None = None
-        for batch in self._batches(runs):
-            next_batch = self._start_reading(batch)
+        for codec, batch in self._batches(runs, codecs):
+            next_batch = self._start_reading(batch, codec)
             if being_read is not None:
                 self._write(being_read, cache)
             being_read = next_batch
@@ -117,20 +126,21 @@ class ArchivedPages:
         payload = torch.from_numpy(kept.payload).to(self._served.device)
         cache.buffers.write_pages(payload, table, page_tokens=page_tokens, codec=self._codec)
 
-    def _batches(self, runs: Sequence[Run]) -> Iterator[list[Run]]:
-        batch: list[Run] = []
-        size = 0
-        for run in runs:
-            page_bytes = self._page_bytes(run)
-            if batch and size + page_bytes > self.transfer.batch_bytes:
-                yield batch
-                batch, size = [], 0
-            batch.append(run)
-            size += page_bytes
-        if batch:
-            yield batch
+    def _batches(self, runs: Sequence[Run], codecs: Mapping[int, str]) -> Iterator[tuple[str, list[Run]]]:
+        for codec in sorted(set(codecs.values())):
+            batch: list[Run] = []
+            size = 0
+            for run in (run for run in runs if codecs[run.page.block] == codec):
+                page_bytes = self._page_bytes(run, codec)
+                if batch and size + page_bytes > self.transfer.batch_bytes:
+                    yield codec, batch
+                    batch, size = [], 0
+                batch.append(run)
+                size += page_bytes
+            if batch:
+                yield codec, batch
 
-    def _start_reading(self, runs: Sequence[Run]) -> _Batch:
+    def _start_reading(self, runs: Sequence[Run], codec: str) -> _Batch:
         table = torch.zeros(len(runs), 6, dtype=torch.int64, device="cpu")
         offset = 0
         for row, run in enumerate(runs):
@@ -138,16 +148,16 @@ class ArchivedPages:
             position = run.position + self._served.first_position
             entries = [offset, page_tokens, run.first_token, run.tokens, run.slot, position]
             table[row] = torch.tensor(entries, device="cpu")
-            offset += self._page_bytes(run)
+            offset += self._page_bytes(run, codec)
         staged = self.transfer.stage(offset)
         pages = [run.page for run in runs]
-        reads = self._core.blocks.start_read_pages(pages, 0, self._served.layers, staged.array)
-        return _Batch(table, staged, reads)
+        reads = self._core.blocks.start_read_pages(pages, 0, self._served.layers, staged.array, codec)
+        return _Batch(table, codec, staged, reads)
 
     def _write(self, batch: _Batch, cache: ResidentCache) -> None:
         batch.reads.wait()
         with self.transfer.on_device(batch.staged) as payload:
-            cache.buffers.write_pages(payload, batch.table, page_tokens=self._page_tokens, codec=self._codec)
+            cache.buffers.write_pages(payload, batch.table, page_tokens=self._page_tokens, codec=batch.codec)
 
-    def _page_bytes(self, run: Run) -> int:
-        return self._core.page_bytes(run.page.end - run.page.begin)
+    def _page_bytes(self, run: Run, codec: str) -> int:
+        return self._core.page_bytes(run.page.end - run.page.begin, codec)

@@ -11,7 +11,7 @@ import os
 import reprlib
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, neare
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
+from everlong.memory.recoding import Recoding, check_room, named, plan, recode
 from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
 from everlong.paths import absolute
 from everlong.text import notebook
@@ -248,9 +249,33 @@ class Memory:
         """Wait until all that was archived is durable. Raise what went wrong with a block since the last flush."""
         self.core.upkeep.flush()
 
-    def compact(self) -> int:
-        """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk."""
-        return self.core.upkeep.compact()
+    def compact(
+        self,
+        codec: str | None = None,
+        *,
+        tables: bytes | None = None,
+        told: Callable[[int], None] | None = None,
+    ) -> int:
+        """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk.
+
+        With a `codec`, code every block anew first, one after the other; `recoding` says what that takes. It may be
+        stopped at any time: the memory is whole, and the same call goes on. What is archived later has the memory's own
+        codec. CapacityError where the disk has too little room. The codec "transform" needs `tables`, once:
+        `everlong.training.transform.tables_for` fits them to the model. `told` gets the bytes of each block that is
+        done.
+        """
+        if codec is None:
+            return self.core.upkeep.compact()
+        if tables is not None and codec == "transform":
+            self.core.upkeep.put_transform(tables)
+        work = self.recoding(codec)
+        if self.path is not None:
+            check_room(work, self.path)
+        return recode(self.core, work, told)
+
+    def recoding(self, codec: str) -> Recoding:
+        """Return what `compact(codec)` would do: which blocks, their bytes before and after, the room it needs."""
+        return plan(self.core, named(self.core, codec))
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""

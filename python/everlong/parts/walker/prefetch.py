@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import everlong._core as _core
-from everlong.errors import CorruptMemoryError, MemoryNotFoundError
+from everlong.errors import CorruptMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.retrieval.background import Background
 from everlong.retrieval.walk import WalkPlace, place_of
 
@@ -151,10 +151,11 @@ class _Reading:
 
     def _in_ram(self, page: _core.PageRef) -> bool:
         """Read the page, so that the store keeps it; return whether that was possible."""
-        out = np.empty(self._core.page_bytes(page.end - page.begin), dtype=np.uint8)
         try:
-            self._core.blocks.read_pages([page], out)
-        # Forgotten meanwhile, or corrupt: the recall that needs it reports it
-        except (MemoryNotFoundError, CorruptMemoryError):
+            codec = self._core.blocks.read_codec(page.block)
+            out = np.empty(self._core.page_bytes(page.end - page.begin, codec), dtype=np.uint8)
+            self._core.blocks.read_pages([page], out, codec)
+        # Forgotten meanwhile, corrupt, or coded anew: the recall that needs it reports it, or reads it again
+        except (MemoryNotFoundError, CorruptMemoryError, MemoryBusyError):
             return False
         return True

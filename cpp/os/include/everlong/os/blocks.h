@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 
 namespace everlong::os {
@@ -46,14 +48,21 @@ class Blocks {
   // forgotten.
   [[nodiscard]] Result<std::vector<PageRef>> PagesOf(int64_t stream, TokenSpan span) const;
 
-  // Read the payload of whole pages, one after the other: sum of Memory::layout().PageBytes(tokens of each). kNotFound;
-  // kInvalidArgument when a page differs from the memory's in stream, span or sinks, or out has another size.
-  [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out) const;
+  // Return the name of a block's codec; and the layout of what reads of it give: Memory::layout(), but for the codec of
+  // a block that was coded anew. A transformed block is read as fp32.
+  [[nodiscard]] Result<std::string> Codec(int64_t block) const;
+  [[nodiscard]] Result<kv::PayloadLayout> Layout(int64_t block) const;
+  // Read the payload of whole pages, one after the other: sum of Layout(block).PageBytes(tokens of each). kNotFound;
+  // kInvalidArgument when a page differs from the memory's in stream, span or sinks, or out has another size. kBusy
+  // when a page is not read as `codec` (not set: as the memory's blocks are), or is being coded anew.
+  [[nodiscard]] Status ReadPages(std::span<const PageRef> pages, std::span<std::byte> out,
+                                 std::optional<kv::Codec> codec = {}) const;
   // Do the same for layers [first_layer, first_layer + layers) of each page, without waiting. `out` is filled once Wait
   // has returned. Destroy the result before this memory and before `out`.
   [[nodiscard]] Result<std::unique_ptr<store::PendingReads>> StartReadPages(std::span<const PageRef> pages,
                                                                             int32_t first_layer, int32_t layers,
-                                                                            std::span<std::byte> out) const;
+                                                                            std::span<std::byte> out,
+                                                                            std::optional<kv::Codec> codec = {}) const;
   // Read the un-rotated keys of one page and archived layer, [Hkv, tokens, D] fp32, for calibration.
   [[nodiscard]] Status ReadKeys(const PageRef& page, int32_t layer, std::span<float> keys) const;
   [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t stream, TokenSpan span) const;

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "everlong/base/status.h"
 #include "everlong/store/memory_store.h"
@@ -18,6 +21,14 @@ class Upkeep {
   // Call the store's methods (everlong/store/memory_store.h). A repair indexes what is left.
   Status Flush();
   Result<int64_t> Compact();
+  // Code the payload of a block anew, durable on return: all of it, or none where the process dies. Return the bytes
+  // that the payload had; 0 where it has that codec already, or no payload. They are given back by Compact. What the
+  // index knows of the block stays, until it is made again from the payload. kNotFound; kInvalidArgument for a codec
+  // that is none, or that cannot hold a number of the block; kCorrupt.
+  Result<int64_t> Recode(int64_t block, std::string_view codec);
+  // Keep the tables of a transform with the memory. Return the name of their codec, for Recode; the attribute
+  // "transform" says it, too. kCorrupt for bytes that are no tables; kModelMismatch for those of another model.
+  Result<std::string> PutTransform(std::span<const std::byte> file);
   Result<store::VerifyReport> Verify(bool repair);
   // Call the store's methods, with the saved indexes.
   Status Fork(const std::filesystem::path& folder);

@@ -176,6 +176,11 @@ class MemoryStore {
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
   virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
+  // Replace the pages of a block and all of its tags, in one commit, durable on return. The bytes of the old pages stay
+  // until Compact. A read that began before may be kBusy once they are gone: ask for the page again. kNotFound,
+  // kInvalidArgument.
+  virtual Status ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                              std::span<const std::string> tags) = 0;
   // Add tags of a block behind those it has, each once. One commit, durable on return. kNotFound.
   virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
   // Change the graph in one commit, durable on return.
@@ -208,6 +213,8 @@ class MemoryStore {
   [[nodiscard]] virtual Result<std::vector<GraphNode>> Nodes(NodeKind kind) const = 0;   // by id
   [[nodiscard]] virtual Result<std::vector<int64_t>> NodeIds(NodeKind kind) const = 0;   // ascending; no row is read
   [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
+  // Return the bytes of each page of a block, all parts. kNotFound, kCorrupt.
+  [[nodiscard]] virtual Result<std::vector<int64_t>> PageBytes(int64_t block) const = 0;
   // Fill every read's buffer, and check its checksum. kNotFound, kCorrupt (names block, page, part and file).
   [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
   // Do the same without waiting. What is in the cache tier is there on return. The store's own threads read the rest

@@ -1,0 +1,97 @@
+"""Fits the transform codec to a model, on texts that are shipped, and finds the step for a quality.
+
+The quality is how far the model's predictions behind a coded context may be from those behind the exact one: the mean
+KL, in nats a token. It is measured on contexts that the basis was not fitted to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+import everlong._core as _core
+from everlong.data import shipped_books
+from everlong.models.attach import attach
+from everlong.models.fingerprint import fingerprint
+from everlong.models.profiles import cache_folder
+from everlong.training.coded_context import SINKS, CodedContext, through_memory
+from everlong.training.transform_tables import bases_of, tables_file
+
+QUALITY = 0.002  # nats a token
+STEPS = (0.28, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025)  # of keys, in their mean deviation
+_CONTEXT, _AFTER = 1024, 192
+_FITTED, _HELD_OUT = 12, 4  # contexts
+_BEHIND = 30_000  # characters of each book that are passed over: front matter
+_LOGGER = logging.getLogger("everlong")
+
+Told = Callable[[str], None]
+
+
+def tables_for(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _LOGGER.info) -> bytes:
+    """Return the tables of a model for a quality: those that are kept in the cache, else they are fitted and kept."""
+    weights = fingerprint(attach(model, _CONTEXT), tokenizer).weights
+    folder, file = cache_folder() / "transforms" / weights[:16], f"{quality:g}.safetensors"
+    try:
+        return (folder / file).read_bytes()
+    except OSError:
+        told(f"the transform is fitted to {_CONTEXT * (_FITTED + _HELD_OUT):,} tokens, once for this model and quality")
+    tables = fit(model, tokenizer, quality, told=told)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _core.replace_file(str(folder), file, tables)
+    except OSError as error:  # fitting again costs minutes, and no more
+        _LOGGER.warning("the tables of the transform are not kept in %s: %s", folder, error)
+    return tables
+
+
+@torch.no_grad()
+def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _LOGGER.info) -> bytes:
+    """Return the file of tables with the coarsest step that keeps to `quality`."""
+    if not quality > 0:
+        raise ValueError(f"quality is {quality}; expected nats a token above 0, such as {QUALITY}")
+    tables = b""
+    for step, tables, size, kl in curve(model, tokenizer, told=told):
+        told(f"step {step}: {size:,.0f} bytes a token, KL {kl:.5f}")
+        if kl <= quality:
+            return tables
+    _LOGGER.warning("no step of the transform keeps to a KL of %g: the finest is taken", quality)
+    return tables
+
+
+@torch.no_grad()
+def curve(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Iterator[tuple[float, bytes, float, float]]:
+    """Yield, for each step from the coarsest on: step, tables, bytes a token, and the mean KL."""
+    served = attach(model, _CONTEXT)
+    weights = fingerprint(served, tokenizer).weights
+    samples, judged = [], []
+    for number, ids in enumerate(_texts(tokenizer)):
+        fitted = number < _FITTED
+        context = CodedContext.read(served, ids[:_CONTEXT] if fitted else ids, _CONTEXT)
+        samples.append((context.k[:, :, SINKS:], context.v[:, :, SINKS:]))
+        judged += [] if fitted else [context]
+        told(f"text {number + 1} of {_FITTED + _HELD_OUT} is read")
+    bases = bases_of(samples[:_FITTED], samples[_FITTED:])
+    layers, heads, _, dim = judged[0].k.shape
+    for step in STEPS:
+        tables = tables_file(bases, step, weights, (layers, heads, dim))
+        found = [judge(context, tables, weights) for context in judged]
+        yield step, tables, sum(size for size, _ in found) / len(found), sum(kl for _, kl in found) / len(found)
+
+
+def judge(context: CodedContext, tables: bytes, weights: str) -> tuple[float, float]:
+    """Return the bytes of a token and the KL of a context with these tables."""
+    k, v, size = through_memory(context.k, context.v, "", tables, weights=weights)
+    return size, context.kl(k, v)
+
+
+def _texts(tokenizer: Any) -> Iterator[torch.Tensor]:
+    """Yield ids of contexts with what follows them, by turns from the beginnings of the shipped books."""
+    books = shipped_books()
+    for number in range(_FITTED + _HELD_OUT):
+        text = books[number % len(books)].text[_BEHIND : _BEHIND + 60_000]
+        ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        first = number // len(books) * (_CONTEXT + _AFTER)
+        yield torch.tensor(ids[first : first + _CONTEXT + _AFTER], dtype=torch.int64)
