@@ -7,7 +7,7 @@ plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2
 
 from typing import Final
 
-from everlong.cli import cached, cost, evidence, graph, health, memory, sync, training
+from everlong.cli import cached, cost, evidence, graph, health, memory, published, sync, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -32,4 +32,4 @@ MAY_IMPORT: Final = (
     "training",
 )
 
-__all__ = ["cached", "cost", "evidence", "graph", "health", "main", "memory", "sync", "training"]
+__all__ = ["cached", "cost", "evidence", "graph", "health", "main", "memory", "published", "sync", "training"]

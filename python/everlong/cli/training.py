@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from everlong import part_list
 from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
-from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
+from everlong.cli.parts import Out, ReportTo, TrainedParts, Work, print_figures, told
 from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console
 
@@ -50,6 +51,7 @@ def train_all(
     seed: Annotated[int, typer.Option(help="Seed; the same seed on the same machine gives the same bits.")] = 0,
     work: Work = Path("runs/pack"),
     out: Out = None,
+    report_to: ReportTo = "",
     machine: Machine,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +60,11 @@ def train_all(
     when_stopped(lambda: f"What was trained so far is kept in {work}")
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
+    from everlong.training.trackers import require_tracker
     from everlong.training.whole_pack import ToTrain, train_parts
+
+    if report_to:
+        require_tracker(report_to)
 
     console = escaping_console(stderr=True)
     given = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
@@ -71,7 +77,7 @@ def train_all(
             continue
         own = {field.name for field in dataclasses.fields(module.Training)}
         training = module.Training(**{what: value for what, value in given.items() if what in own})
-        there.append(ToTrain(name.replace("_", "-"), training, module.train))
+        there.append(ToTrain(name.replace("_", "-"), training, _reported(module.train, name, report_to)))
         by_default += [there[-1].name] if getattr(module, "BY_DEFAULT", False) else []
     network, tokenizer = machine.load(model)
     before = pack_for(network)
@@ -95,3 +101,15 @@ def train_all(
     for part, said in made.items():
         print_figures(console, f"{part}, trained in {said['minutes']} minutes", said)
     console.print(f"the pack: {folder}", highlight=False, soft_wrap=True)
+
+
+def _reported(train: Callable[..., Any], part: str, report_to: str) -> Callable[..., Any]:
+    """Return a part's training, which tells a tracker of its checks, where one is named."""
+
+    def reported(run: Any, training: Any) -> Any:
+        from everlong.training.trackers import reporting
+
+        with reporting(report_to, part, run.work, training, run.check) as check:
+            return train(dataclasses.replace(run, check=check), training)
+
+    return reported
