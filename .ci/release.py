@@ -1,6 +1,6 @@
 """A release in dist/: sdist, wheels, SBOM. Each wheel answers the quick start in an environment of its own.
 
-    .ci/release.py [--python 3.12 ...]     what it builds, checks and leaves is in docs/public.md
+.ci/release.py [--python 3.12 ...]     what it builds, checks and leaves is in docs/public.md
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def quick_start(python: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", nargs="*", metavar="VERSION", help=f"of {', '.join(PYTHONS)}; by default all in PATH")
+    parser.add_argument(
+        "--python", nargs="*", metavar="VERSION", help=f"of {', '.join(PYTHONS)}; by default all in PATH"
+    )
     parser.add_argument("--torch", default="torch", help="the requirement of torch in the bare environments")
     parser.add_argument("--skip-extras", action="store_true", help="do not ask pip to resolve the extras")
     options = parser.parse_args()
@@ -112,7 +114,7 @@ def main() -> int:
     for one in versions:
         (wheel,) = DIST.glob(f"*cp{one.replace('.', '')}*.whl")
         python = bare(one, wheel, options.torch)
-        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB; the quick start answers: {quick_start(python).strip()}")
+        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB; it answers: {quick_start(python).strip()}")
     listed = DIST / f"everlong-{version}.cdx.json"
     described = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--of", "JSON", "-o", listed)
     run(programs / "cyclonedx-py", "environment", *described, WORK / f"bare{versions[-1]}" / "bin" / "python")

@@ -94,7 +94,9 @@ def main() -> int:
     parser.add_argument(
         "--python", nargs="*", metavar="VERSION", help=f"of {', '.join(PYTHONS)}; by default all in PATH"
     )
-    parser.add_argument("--source", type=Path, default=ROOT, metavar="FOLDER", help="another tree, such as an unpacked sdist")
+    parser.add_argument(
+        "--source", type=Path, default=ROOT, metavar="FOLDER", help="another tree, such as an unpacked sdist"
+    )
     options = parser.parse_args()
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.submodule_search_locations:

@@ -12,7 +12,8 @@ from support.texts import random_text
 from support.tokenizer import byte_tokenizer
 
 TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant> {% endif %}"
+    "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
 )
 FACTS = {
     "garden": "The pass key of the garden shed is 48213. It hangs behind the door.",

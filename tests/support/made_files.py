@@ -335,8 +335,9 @@ def luring(canary: Path, port: int) -> dict[str, bytes]:
         "wide.xlsx": _swapped(
             good_xlsx,
             "xl/worksheets/sheet1.xml",
-            b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><dimension ref="A1:XFD1048576"/>'
-            b'<sheetData><row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData></worksheet>',
+            b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+            b'<dimension ref="A1:XFD1048576"/><sheetData>'
+            b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData></worksheet>',
         ),
         "picture.pptx": related(good_pptx, "ppt/_rels/presentation.xml.rels", "image", page),
         "frames.html": f"<!doctype html><html><iframe src='{canary.as_uri()}'></iframe><img src='{page}'>"

@@ -28,7 +28,9 @@ def eval_published(
         ),
     ],
     limit: Annotated[int, typer.Option(help="Questions of each task, the first ones; 0: all.")] = 0,
-    length: Annotated[str, typer.Option(help="Tokens of a haystack, where they are files of their own: NoLiMa.")] = "32K",
+    length: Annotated[
+        str, typer.Option(help="Tokens of a haystack, where they are files of their own: NoLiMa.")
+    ] = "32K",
     out: Annotated[Path | None, typer.Option(help="Folder for answers and report; a run goes on there.")] = None,
     as_json: Json = False,
 ) -> None:

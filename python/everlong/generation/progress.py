@@ -52,7 +52,9 @@ def _notebook_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         bar = tqdm(desc=shown(label), unit=" tokens", leave=False)
 
     def advance(tokens: int, total: int) -> None:
-        bar.total = total
+        if bar.total != total:
+            bar.total = total
+            bar.refresh()
         bar.update(tokens)
 
     with contextlib.closing(bar):

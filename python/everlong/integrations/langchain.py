@@ -47,7 +47,12 @@ class EverlongRetriever(BaseRetriever):
     where: InstanceOf[Where] = EVERYWHERE  # what is searched
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, where: Where | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        where: Where | None = None,
     ) -> list[Document]:
         count, chosen = self.k if k is None else k, self.where if where is None else where
         found = in_turn(lambda: self.memory.find(query, k=count, where=chosen))
@@ -78,10 +83,13 @@ class ChatEverlong(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model_name": name_of(self.memory), "where": str(self.where), "recall": self.recall}
 
+    def _get_ls_params(self, stop: list[str] | None = None, **given: Any) -> Any:
+        return {"ls_model_name": name_of(self.memory), **super()._get_ls_params(stop=stop, **given)}
+
     def bind_tools(self, tools: Sequence[Any], **given: Any) -> NoReturn:
         """Raise NotImplementedError: an answer is text."""
         raise NotImplementedError(
-            "ChatEverlong calls no tools: its answers are text. Give a model that calls tools an EverlongRetriever as one"
+            "ChatEverlong calls no tools: its answers are text. A model that calls tools may have an EverlongRetriever"
         )
 
     def _generate(
@@ -156,7 +164,7 @@ class ChatEverlong(BaseChatModel):
         return {
             **further,
             "messages": turns,
-            "max_new_tokens": chosen.pop("max_tokens"),
+            "max_new_tokens": chosen.pop("max_tokens") or further.get("max_new_tokens"),
             "streamer": counted,
             **chosen,
         }
@@ -228,7 +236,7 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
         self._memory.memory.core.put_file(self._file, json.dumps(kept).encode())
 
     @property
-    def messages(self) -> list[BaseMessage]:
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # it is an attribute there, and read alone
         """All of them, oldest first."""
         return list(messages_from_dict(self._kept()))
 

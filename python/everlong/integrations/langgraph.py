@@ -174,7 +174,9 @@ def _text(op: PutOp) -> str:
     if op.index is False:
         return ""
     if op.index is None:
-        return "\n".join(f"{name}: {said if isinstance(said, str) else json.dumps(said)}" for name, said in op.value.items())
+        return "\n".join(
+            f"{name}: {said if isinstance(said, str) else json.dumps(said)}" for name, said in op.value.items()
+        )
     return "\n".join(text for path in op.index for text in get_text_at_path(op.value, tokenize_path(path)))
 
 

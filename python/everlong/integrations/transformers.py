@@ -1,4 +1,4 @@
-"""`transformers serve` and `transformers chat` with a memory, by the door that transformers has for a model's own `generate`.
+"""`transformers serve` and `transformers chat` with a memory, by the door for a model's own `generate`.
 
 A model's folder may bring `custom_generate/generate.py`, which takes the place of its `generate`. `folder_with` makes
 such a folder. It runs everlong's code and yours, so transformers asks for `--trust-remote-code`.
@@ -29,12 +29,14 @@ _LOCK = threading.Lock()
 _OPEN: weakref.WeakKeyDictionary[Any, MemoryModel] = weakref.WeakKeyDictionary()
 
 
-def folder_with(memory: str | os.PathLike[str], model: str | os.PathLike[str], folder: str | os.PathLike[str]) -> pathlib.Path:
+def folder_with(
+    memory: str | os.PathLike[str], model: str | os.PathLike[str], folder: str | os.PathLike[str]
+) -> pathlib.Path:
     """Make a folder of a saved model whose `generate` answers from a memory, and return it.
 
-    `model` is a folder that `save_pretrained` wrote; its files are linked. Then `transformers serve` and everything else
-    that loads the folder with `trust_remote_code=True` answers from the memory, and keeps nothing of what it is asked.
-    FileExistsError where the folder is there.
+    `model` is a folder that `save_pretrained` wrote; its files are linked. What loads the new folder with
+    `trust_remote_code=True`, such as `transformers serve`, answers from the memory, and keeps nothing of what it is
+    asked. FileExistsError where the folder is there.
     """
     made, saved = pathlib.Path(folder), pathlib.Path(model).resolve()
     if not (saved / "config.json").is_file():

@@ -56,8 +56,8 @@ def from_hub(
     """Return the folder of a pack of the Hub, for `MemoryModel(..., pack=from_hub("owner/name"))`.
 
     It is downloaded once: later it is taken from huggingface_hub's cache, `cache`, and with `offline`, or
-    HF_HUB_OFFLINE=1, from there alone. `revision` is a branch, a tag or a commit. PackError for a repository that has no
-    whole pack. Whether it is for a model is checked where it is opened: ModelMismatchError.
+    HF_HUB_OFFLINE=1, from there alone. `revision` is a branch, a tag or a commit. PackError for a repository that has
+    no whole pack. Whether it is for a model is checked where it is opened: ModelMismatchError.
     """
     from huggingface_hub import snapshot_download
 

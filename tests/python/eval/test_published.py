@@ -30,7 +30,9 @@ LONGBENCH = [
     }
 ]
 BABILONG = [{"input": "Mary went to the kitchen. " * 3, "question": "Where is Mary? ", "target": "kitchen"}]
-PASSKEY = [{"id": 0, "context": "The pass key is 71432.", "input": "What is the pass key?", "answer": ["71432"], "options": []}]
+PASSKEY = [
+    {"id": 0, "context": "The pass key is 71432.", "input": "What is the pass key?", "answer": ["71432"], "options": []}
+]
 CHOICE = [
     {"id": 4, "context": "A book.", "input": "Who?", "answer": ["Ann"], "options": ["Ben", "Ann", "Cy", "Di"]},
 ]

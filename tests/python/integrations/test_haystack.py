@@ -39,16 +39,14 @@ def test_a_pipeline_is_written_down_and_made_again(store: EverlongMemoryStore) -
     written = [Document(content=text, meta={"source": source}) for source, text in FACTS.items()]
     done = pipeline.run({"writer": {"documents": written}, "retriever": {"query": "nothing yet"}})
     assert done["writer"] == {"documents_written": 3}
-    again = Pipeline.loads(pipeline.dumps())
+    again = Pipeline.loads(pipeline.dumps(), allowed_modules=["everlong.integrations.haystack"])
     assert again.to_dict() == pipeline.to_dict()
     found = again.run({"retriever": {"query": "the pass key of the garden shed"}, "writer": {"documents": written}})
     first = found["retriever"]["documents"][0]
     assert (first.content, first.meta["source"]) == (FACTS["garden"], "garden")
     assert len(found["retriever"]["documents"]) == 2
     assert again.get_component("retriever").memory_store.memory_model is store.memory_model
-    only = again.run(
-        {"retriever": {"query": "shed", "sources": ["kitchen"], "top_k": 9}, "writer": {"documents": []}}
-    )
+    only = again.run({"retriever": {"query": "shed", "sources": ["kitchen"], "top_k": 9}, "writer": {"documents": []}})
     assert {one.meta["source"] for one in only["retriever"]["documents"]} == {"kitchen"}
     assert store.memory_model.stream_tokens == sum(map(len, FACTS.values()))  # nothing was read twice
     store.close()

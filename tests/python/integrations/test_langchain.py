@@ -19,7 +19,7 @@ from langchain_tests.unit_tests import ChatModelUnitTests
 
 from everlong.integrations.langchain import ChatEverlong, EverlongChatMessageHistory, EverlongRetriever
 
-GENERATION = {"min_new_tokens": 4, "suppress_tokens": [*range(32), *range(127, 257)]}  # letters alone
+GENERATION = {"max_new_tokens": 8, "min_new_tokens": 4, "suppress_tokens": [*range(32), *range(127, 257)]}  # letters
 MEMORY: list[everlong.MemoryModel] = []
 
 
@@ -58,7 +58,7 @@ class _OfAChatModel:
 
     @property
     def chat_model_params(self) -> dict[str, Any]:
-        return {"memory": MEMORY[0], "max_tokens": 8, "generation": GENERATION}
+        return {"memory": MEMORY[0], "generation": GENERATION}
 
     @property
     def has_tool_calling(self) -> bool:
@@ -188,4 +188,3 @@ def test_a_chain_with_history_runs() -> None:
             assert chain.invoke(question, config=session).content
         kept = EverlongChatMessageHistory(mm, "ann").messages
         assert [one.type for one in kept] == ["human", "ai", "human", "ai"]
-

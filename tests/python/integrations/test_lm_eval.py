@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import byte_tokenizer, random_text, tiny_model
+from support import REPOSITORY, byte_tokenizer, random_text, tiny_model
 from support.chatting import FACTS
 
 pytest.importorskip("lm_eval", reason="the package lm-eval is not installed")
+
+from lm_eval.api.registry import get_model
 
 from everlong.integrations.lm_eval import EverlongLM, config_of, split
 
@@ -39,9 +43,11 @@ def plain_log_probs(lm: EverlongLM, ids: list[int]) -> torch.Tensor:
         return torch.log_softmax(lm.model(torch.tensor([ids])).logits[0].double(), dim=-1)
 
 
-def test_it_is_found_by_its_entry_point() -> None:
-    (point,) = [one for one in importlib.metadata.entry_points(group="lm_eval.models") if one.name == "everlong"]
-    assert point.load() is EverlongLM
+def test_it_is_registered_and_has_an_entry_point() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    ((name, value),) = settings["project"]["entry-points"]["lm_eval.models"].items()
+    assert importlib.metadata.EntryPoint(name, value, "lm_eval.models").load() is EverlongLM
+    assert get_model("everlong") is EverlongLM
 
 
 @given(st.text("ab \n", max_size=40), st.sampled_from(["\nQuestion: x?", "\n\nWhat?", "\nQ: y\nA:", ""]))
@@ -60,7 +66,9 @@ def test_the_question_is_the_last_and_no_longer_than_it_may_be() -> None:
 
 
 def test_a_prompt_that_fits_is_answered_as_by_the_model_alone(lm: EverlongLM) -> None:
-    prompts = [f"{random_text(200, seed=seed)}\nQuestion: {random_text(20, seed=seed + 50)}\nAnswer:" for seed in (1, 2)]
+    prompts = [
+        f"{random_text(200, seed=seed)}\nQuestion: {random_text(20, seed=seed + 50)}\nAnswer:" for seed in (1, 2)
+    ]
     answers = lm.generate_until(requests(*((prompt, {"max_gen_toks": 8, "until": []}) for prompt in prompts)))
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = torch.tensor([lm.tokenizer(prompt)["input_ids"]])
@@ -71,8 +79,9 @@ def test_a_prompt_that_fits_is_answered_as_by_the_model_alone(lm: EverlongLM) ->
 def test_likelihoods_are_the_models_own(lm: EverlongLM) -> None:
     pairs = [(f"{random_text(150, seed=3)}\nQuestion: which?", " one"), ("a b c ", "d e"), ("", "first words")]
     for (prompt, continuation), (total, greedy) in zip(pairs, lm.loglikelihood(requests(*pairs)), strict=True):
-        before = lm.tokenizer(prompt)["input_ids"] or [lm.tokenizer.eos_token_id]
-        ids = lm.tokenizer(continuation)["input_ids"]
+        blank = prompt[len(prompt.rstrip()) :]  # lm-eval counts it to the continuation
+        before = lm.tokenizer(prompt.rstrip())["input_ids"] or [lm.tokenizer.eos_token_id]
+        ids = lm.tokenizer(blank + continuation)["input_ids"]
         told = plain_log_probs(lm, [*before, *ids])[len(before) - 1 : -1]
         wanted = told.gather(1, torch.tensor(ids)[:, None]).sum()
         assert total == pytest.approx(float(wanted), abs=2e-3)
@@ -92,7 +101,8 @@ def test_rolling_is_the_models_own_within_the_frame_and_finite_behind_it(lm: Eve
 
 
 def test_the_answers_end_at_their_stops_and_what_is_far_is_recalled(lm: EverlongLM) -> None:
-    prompt = f"{random_text(900, seed=1)}\n{FACTS['garden']}\n{random_text(2500, seed=2)}\nQuestion: pass key of the garden shed?"
+    text = f"{random_text(900, seed=1)}\n{FACTS['garden']}\n{random_text(2500, seed=2)}"
+    prompt = f"{text}\nQuestion: pass key of the garden shed?"
     with lm._reading(prompt) as (mm, question, chat):
         assert question == "Question: pass key of the garden shed?"
         assert not chat
@@ -115,13 +125,20 @@ def test_the_frame_has_the_size_that_is_asked_for() -> None:
 def test_tasks_run_by_name(lm: EverlongLM, tmp_path: Path) -> None:
     """A task of a user's own file, without a download."""
     evaluator = pytest.importorskip("lm_eval.evaluator")
-    manager = pytest.importorskip("lm_eval.tasks").TaskManager(include_path=str(tmp_path))
-    rows = "\n".join(f'{{"text": "{random_text(30, seed=n)}", "asked": "what?", "right": "x"}}' for n in range(2))
-    (tmp_path / "own.jsonl").write_text(rows + "\n")
-    (tmp_path / "own.yaml").write_text(
-        f"task: own\ndataset_path: json\ndataset_kwargs:\n  data_files: {{test: {tmp_path}/own.jsonl}}\ntest_split: test\n"
-        "output_type: generate_until\ndoc_to_text: '{{text}}\nQuestion: {{asked}}'\ndoc_to_target: '{{right}}'\n"
-        "generation_kwargs: {max_gen_toks: 4, until: []}\nmetric_list: [{metric: exact_match}]\n"
-    )
-    done = evaluator.simple_evaluate(model=lm, tasks=["own"], task_manager=manager, bootstrap_iters=0)
+    manager = pytest.importorskip("lm_eval.tasks").TaskManager(include_defaults=False)
+    rows = [json.dumps({"text": random_text(30, seed=n), "asked": "what?", "right": "x"}) for n in range(2)]
+    (tmp_path / "own.jsonl").write_text("\n".join(rows) + "\n")
+    task = {
+        "task": "own",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "own.jsonl")}, "cache_dir": str(tmp_path / "cache")},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{text}}\nQuestion: {{asked}}",
+        "doc_to_target": "{{right}}",
+        "generation_kwargs": {"max_gen_toks": 4, "until": []},
+        "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    }
+    done = evaluator.simple_evaluate(model=lm, tasks=[task], task_manager=manager, bootstrap_iters=0)
     assert done["results"]["own"]["exact_match,none"] == 0.0
+    assert [len(sample["resps"][0]) for sample in done["samples"]["own"]] == [1, 1]

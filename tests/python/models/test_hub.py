@@ -90,7 +90,7 @@ def test_what_is_no_pack_or_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "README.md").write_text("no pack")
     in_cache(tmp_path / "other", tmp_path / "cache")
-    with pytest.raises(PackError, match="has no pack.json"):
+    with pytest.raises(PackError, match=r"has no pack\.json"):
         from_hub("ann/pack", cache=tmp_path / "cache", offline=True)
     with pytest.raises(FileNotFoundError):
         from_hub("ann/none", cache=tmp_path / "cache", offline=True)

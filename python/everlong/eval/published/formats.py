@@ -107,7 +107,15 @@ def _ruler(row: Row, file: Path) -> Iterator[Example]:
     asked = prompt[place:] + str(row.get("answer_prefix") or row.get("gen_prefix") or "")
     scoring: Scoring = "any" if task.startswith("qa") else "all"
     answers = tuple(map(str, row["outputs"]))
-    yield Example(f"{task}/{row.get('index', _hashed(prompt))}", task, (Text(prompt[:place], "context"),), asked, answers, scoring, 128)
+    yield Example(
+        f"{task}/{row.get('index', _hashed(prompt))}",
+        task,
+        (Text(prompt[:place], "context"),),
+        asked,
+        answers,
+        scoring,
+        128,
+    )
 
 
 def _longmemeval(row: Row, file: Path) -> Iterator[Example]:
@@ -118,7 +126,9 @@ def _longmemeval(row: Row, file: Path) -> Iterator[Example]:
     )
     today = f"Today is {row['question_date']}. " if row.get("question_date") else ""
     asked = f"{today}{row['question']}"
-    yield Example(str(row["question_id"]), str(row.get("question_type", "")), texts, asked, (str(row["answer"]),), "words")
+    yield Example(
+        str(row["question_id"]), str(row.get("question_type", "")), texts, asked, (str(row["answer"]),), "words"
+    )
 
 
 def _beam(row: Row, file: Path) -> Iterator[Example]:

@@ -147,6 +147,8 @@ def print_published(report: Mapping[str, Any], console: Console) -> None:
     for number, heading in enumerate(("task", "questions", *RIVALS)):
         table.add_column(heading, justify="right" if number else "left")
     for task, scores in {**report["tasks"], "all": report["all"]}.items():
-        told = [f"{100 * one['mean']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})" for one in scores.values()]
+        told = [
+            f"{100 * one['mean']:.0f} ({100 * one['low']:.0f} to {100 * one['high']:.0f})" for one in scores.values()
+        ]
         table.add_row(task, str(scores["everlong"]["n"]), *told)
     console.print(table)
