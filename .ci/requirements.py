@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 # What takes long to build, or brings much with it: tests of these are skipped where it is not there.
-OTHER = ("bench", "lm-eval", "llama-index", "haystack")
+OTHER = ("bench", "lm-eval")
 
 settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
 if sys.argv[1:2] == ["--group"]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,9 @@ def test_a_page_runs(page: str, model: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(huggingface_hub, "HfApi", _Hub)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     Path("notes.txt").write_text(f"{FACTS['garden']}\n{random_text(1500)}\n{FACTS['kitchen']}\n")
-    names: dict[str, Any] = {"__name__": page}
+    ran = types.ModuleType(f"page_{page}")
+    monkeypatch.setitem(sys.modules, ran.__name__, ran)
+    names = vars(ran)
     if page == "hub":
         import torch
 
@@ -74,7 +78,9 @@ def test_a_page_runs(page: str, model: Path, tmp_path: Path, monkeypatch: pytest
 
         names |= {"everlong": everlong, "model": tiny_model(), "tokenizer": chat_tokenizer()}
         pack_of(names["model"], {"mine": PackPart({"a": torch.ones(1)}, {}, {"figures": {}})}).save("my-pack")
-    exec(compile(blocks_of(page).replace('"smollm2"', repr(str(model))), f"{page}.md", "exec"), names)
+    exec(
+        compile(blocks_of(page).replace('"smollm2"', repr(str(model))), f"{page}.md", "exec", dont_inherit=True), names
+    )
     if "mm" in names:
         names["mm"].close()
 

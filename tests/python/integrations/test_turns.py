@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from everlong.errors import MemoryBusyError
 from everlong.integrations.turns import before_stops, in_turn, pieces_in_turn
 from support.chatting import FACTS, chat_memory
+from support.examples import examples
 
 
 def test_calls_of_many_threads_are_made_one_after_the_other() -> None:
@@ -40,6 +41,7 @@ def test_a_call_waits_for_a_streamed_answer_and_gives_up() -> None:
         assert in_turn(lambda: mm.find("garden shed"))
 
 
+@examples(40)
 @given(
     st.lists(st.text("abc", max_size=4), max_size=8),
     st.lists(st.text("abc", min_size=1, max_size=3), max_size=3),
