@@ -81,8 +81,8 @@ class EverlongLM(LM):
         """
         super().__init__()
         given.pop("max_batch_size", None)
-        if device is not None:
-            given["device_map"] = device
+        if device is not None and (torch.cuda.is_available() or not device.startswith("cuda")):
+            given["device_map"] = device  # lm-eval's command line says cuda:0 of its own
         self.model, self.tokenizer = load(pretrained, dtype=dtype, **given)
         self._name, self._most, self._pack = pretrained, question_characters, pack
         self._config = config_of(frame_tokens, settings)

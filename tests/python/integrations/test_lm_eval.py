@@ -31,7 +31,13 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> EverlongLM:
     folder = tmp_path_factory.mktemp("model")
     tiny_model().save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
-    return EverlongLM(str(folder), frame_tokens=1024, settings="search.index=lexical;answer.quotes=0", dtype="float32")
+    return EverlongLM(
+        str(folder),
+        frame_tokens=1024,
+        settings="search.index=lexical;answer.quotes=0",
+        dtype="float32",
+        device="cuda:0",
+    )
 
 
 def requests(*given: Any) -> list[Any]:
