@@ -23,6 +23,7 @@ from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
 try:
+    import lm_eval.models  # noqa: F401  # registered before ours: a registry that is not empty is not filled later
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError as error:

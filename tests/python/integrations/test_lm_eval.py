@@ -54,6 +54,7 @@ def test_it_is_registered_and_has_an_entry_point() -> None:
     ((name, value),) = settings["project"]["entry-points"]["lm_eval.models"].items()
     assert importlib.metadata.EntryPoint(name, value, "lm_eval.models").load() is EverlongLM
     assert get_model("everlong") is EverlongLM
+    assert get_model("hf") is not EverlongLM
 
 
 @given(st.text("ab \n", max_size=40), st.sampled_from(["\nQuestion: x?", "\n\nWhat?", "\nQ: y\nA:", ""]))
