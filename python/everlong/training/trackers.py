@@ -40,7 +40,8 @@ def reporting(name: str, part: str, work: Path, training: Any, told: Told | None
     kind = tracking.LOGGER_TYPE_TO_CLASS[name]
     run = f"everlong {part}"
     made = kind(run, logging_dir=str(work / "tensorboard")) if kind.requires_logging_directory else kind(run)
-    made.start()
+    if hasattr(made, "start"):  # older releases begin at once
+        made.start()
     made.store_init_configuration(_flat(plain(training) if dataclasses.is_dataclass(training) else {}))
 
     def both(step: int, figures: dict[str, float]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import REPOSITORY, byte_tokenizer, random_text, tiny_model
-from support.chatting import FACTS
+from support.chatting import FACTS, TEMPLATE
 
 pytest.importorskip("lm_eval", reason="the package lm-eval is not installed")
 
@@ -121,6 +121,18 @@ def test_the_answers_end_at_their_stops_and_what_is_far_is_recalled(lm: Everlong
     stop = whole[3:5]
     cut = lm.generate_until(requests((prompt, {"max_gen_toks": 12, "until": [stop]})))[0]
     assert cut == whole[: whole.index(stop)]
+
+
+def test_a_chat_template_makes_the_question_a_users_turn(lm: EverlongLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm.tokenizer, "chat_template", TEMPLATE)
+    text = random_text(100, seed=7)
+    prompt = lm.apply_chat_template([{"role": "user", "content": f"{text}\nQuestion: which?"}])
+    with lm._reading(prompt) as (mm, question, chat):
+        assert (question, chat) == ("Question: which?", True)
+        assert [mm.text(block.id) for block in mm.memory.blocks()] == [f"{text}\n"]
+        expected = mm.generate(question, 6, remember=False, do_sample=False).text
+    assert lm.generate_until(requests((prompt, {"max_gen_toks": 6, "until": []}))) == [expected]
+    assert lm.loglikelihood(requests((prompt, " one")))[0][0] < 0
 
 
 def test_the_frame_has_the_size_that_is_asked_for() -> None:
