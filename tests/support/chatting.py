@@ -15,10 +15,11 @@ TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant> {% endif %}"
 )
+# Each has letters that no other text here has: the tiny tokenizer's words are bytes.
 FACTS = {
-    "garden": "The pass key of the garden shed is 48213. It hangs behind the door.",
-    "harbour": "The lighthouse of the harbour was painted red in spring.",
-    "kitchen": "The recipe for plum cake wants four eggs and a lemon.",
+    "garden": "The pass key of the garden shed is 48213, and it hangs behind the door.",
+    "harbour": "The lighthouse of the harbour was painted RED in spring, as number XK of the coast.",
+    "kitchen": "The recipe for plum cake (QZ/+) wants four eggs & a lemon.",
 }
 
 

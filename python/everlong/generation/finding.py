@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from everlong.frame.frame import Frame
 from everlong.generation.answering import Answering
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
@@ -30,4 +32,5 @@ class Finds:
         if k < 1:
             raise ValueError(f"k is {k}, expected 1 or more")
         prompt = self._answering.prompt(asked_of(question, None, None), False, None)
+        prompt = dataclasses.replace(prompt, before=None)  # who asks here has no talk with the model
         return self.searcher.citing.places(self.searcher.anywhere(prompt, k, where).offers)

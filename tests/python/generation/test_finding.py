@@ -21,7 +21,7 @@ def test_what_stands_in_the_frame_is_found_too() -> None:
 @pytest.mark.parametrize("source", FACTS)
 def test_the_best_passage_is_first_and_nothing_is_kept(source: str) -> None:
     with chat_memory() as mm:
-        before, text = mm.stream_tokens, FACTS[source].split(". ")[0]
+        before, text = mm.stream_tokens, FACTS[source]
         found = mm.find(text, k=3)
         assert found[0].source == source
         assert text in found[0].text
@@ -50,3 +50,12 @@ def test_events_and_more_passages_than_there_is_room_for() -> None:
         assert len(mm.find("the river rose", k=12)) == 12
         where = everlong.Where(happened_after="2010-01-01", happened_before="2012-01-01")
         assert {one.source for one in mm.find("the river rose", k=9, where=where)} == {"2010", "2011"}
+
+
+def test_what_was_said_before_does_not_count() -> None:
+    """A question that goes on from the turn before, to the model, is one by itself here."""
+    with chat_memory() as mm:
+        asked = "And where is it?"
+        before = mm.find(asked, k=3)
+        mm.generate("Which recipe wants four eggs and a lemon?", 1)
+        assert [one.span for one in mm.find(asked, k=3)] == [one.span for one in before]
