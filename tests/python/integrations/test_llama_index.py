@@ -23,11 +23,11 @@ def test_a_query_engine_answers_from_cited_nodes() -> None:
     with chat_memory() as mm:
         retriever = EverlongRetriever(mm, k=2)
         engine = RetrieverQueryEngine.from_args(retriever, llm=MockLLM())
-        answer = engine.query("Which pass key opens the garden shed?")
+        answer = engine.query("Does 48213 open the garden shed?")
         (best, second) = answer.source_nodes
         assert "48213" in best.node.get_content()
         assert (best.node.metadata["source"], best.score >= second.score) == ("garden", True)
-        assert best.score == mm.find("Which pass key opens the garden shed?", k=2)[0].score
+        assert best.score == mm.find("Does 48213 open the garden shed?", k=2)[0].score
         assert "48213" in str(answer)  # the mock repeats its prompt
         assert "found_by" not in str(answer)
         only = EverlongRetriever(mm, where=everlong.Where(source="kitchen"))

@@ -109,9 +109,9 @@ def test_rolling_is_the_models_own_within_the_frame_and_finite_behind_it(lm: Eve
 
 def test_the_answers_end_at_their_stops_and_what_is_far_is_recalled(lm: EverlongLM) -> None:
     text = f"{random_text(900, seed=1)}\n{FACTS['garden']}\n{random_text(2500, seed=2)}"
-    prompt = f"{text}\nQuestion: pass key of the garden shed?"
+    prompt = f"{text}\nQuestion: does 48213 open the garden shed?"
     with lm._reading(prompt) as (mm, question, chat):
-        assert question == "Question: pass key of the garden shed?"
+        assert question == "Question: does 48213 open the garden shed?"
         assert not chat
         assert "48213" in mm.generate(question, 1, chat=False, remember=False).recalled[0].text
         same = mm

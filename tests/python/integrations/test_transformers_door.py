@@ -18,7 +18,7 @@ from support.models import tiny_model
 def test_a_loaded_folder_answers_from_the_memory(tmp_path: Path) -> None:
     tiny_model().save_pretrained(tmp_path / "model")
     chat_tokenizer().save_pretrained(tmp_path / "model")
-    question = "pass key of the garden shed?"
+    question = "Does 48213 open the garden shed?"
     config = everlong.MemoryConfig.fitting(2048).changed(search={"index": ("lexical",)})
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     with everlong.MemoryModel(loaded, chat_tokenizer(), tmp_path / "m", config) as mm:
