@@ -33,9 +33,8 @@ class EverlongMemoryStore:
 
     @property
     def memory_model(self) -> MemoryModel:
-        """The MemoryModel, opened by now."""
-        if self._opened is None:
-            self._opened = opened(self.model, self.memory, self.settings)
+        """The MemoryModel, opened by now; anew where a store that shared it closed it."""
+        self._opened = opened(self.model, self.memory, self.settings)
         return self._opened
 
     def close(self) -> None:

@@ -50,6 +50,8 @@ def test_a_pipeline_is_written_down_and_made_again(store: EverlongMemoryStore) -
     assert {one.meta["source"] for one in only["retriever"]["documents"]} == {"kitchen"}
     assert store.memory_model.stream_tokens == sum(map(len, FACTS.values()))  # nothing was read twice
     store.close()
+    assert again.run({"retriever": {"query": "48213"}, "writer": {"documents": []}})["retriever"]["documents"]
+    again.get_component("retriever").memory_store.close()
 
 
 def test_messages_are_remembered_for_their_users(store: EverlongMemoryStore) -> None:
