@@ -14,8 +14,7 @@ draws pages at random.
 
 With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json`, which has the facts'
 spans. The paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK. The heads are
-those of the memory, and there are no hidden states. --development asks, in its own branch, the set that the fusion's
-weights were fitted on (benchmarks/fit_fusion.py).
+those of the memory, and there are no hidden states.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.corpora.development import DEVELOPMENT
-from everlong.corpora.facts import PARAPHRASES, Fact, Kind, make_facts
+from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
 from everlong.corpora.haystack import build_haystack
-from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, books_in, shipped_books
+from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, shipped_books
 from everlong.models import load
 from everlong.models.attach import ServedModel
 from everlong.retrieval.recall import head_queries, mean_query, tap_question
@@ -50,7 +48,6 @@ CANDIDATES = 256  # pages of every ranking to keep in the results for a closer l
 CALIBRATION_TOKENS = 36_000
 SPARE_TOKENS = 300_000
 PARAPHRASES_SOURCE, PARAPHRASE_TOKENS = "paraphrases", 16_384
-DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, DEVELOPMENT_FACTS = "development", 98_304, 24
 MEMORY_HOST_BYTES = 1 << 30
 PARTS = ("heads", "lexical", "mean_pool", "embedding")
 FUSIONS = {"heads + lexical": ("heads", "lexical"), "all three": ("heads", "lexical", "embedding")}
@@ -249,27 +246,13 @@ def at_every_length(
         config = config.changed(search={"index": ("heads", "lexical")})
 
 
-def of_memory(
-    work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path, development: bool, corpus: pathlib.Path | None
-) -> dict[str, Any]:
+def of_memory(work: pathlib.Path, folder: pathlib.Path, report: pathlib.Path) -> dict[str, Any]:
     """Ask the questions of a NIAH report about the memory that it read, and the paraphrases, in a branch that reads
     them.
-
-    With `development`, ask the development set alone, in a branch that reads it. It uses books of `corpus` where the
-    memory has read the shipped ones.
     """
     model, tokenizer = load("smollm2")
-    asked = {row["question"]: row for row in json.loads(report.read_text())["questions"]}
-    source, tokens, facts = PARAPHRASES_SOURCE, PARAPHRASE_TOKENS, list(PARAPHRASES)
-    books = shipped_books()[-1:]
-    if development:
-        source, tokens, facts = DEVELOPMENT_SOURCE, DEVELOPMENT_TOKENS, development_facts(asked)
-        with everlong.Memory.open(folder, read_only=True) as memory:
-            there = {block.source for block in memory.blocks()}
-        # Use neither the book that the test is read in, nor what is read already.
-        others = books_in(corpus) if corpus is not None else []
-        books = [book for book in (*shipped_books()[:-1], *others) if book.name not in there]
-    branch = work / (f"{folder.name}.{source}" if development else folder.name)
+    asked = json.loads(report.read_text())["questions"]
+    branch = work / folder.name
     if not branch.exists():
         with everlong.Memory.open(folder, read_only=True) as memory:
             memory.fork(branch).close()
@@ -277,16 +260,15 @@ def of_memory(
         archive={"host_bytes": MEMORY_HOST_BYTES}, search={"index": ("heads", "lexical", "embedding")}
     )
     with everlong.MemoryModel(model, tokenizer, branch, config) as mm:
+        facts, tokens = list(PARAPHRASES), PARAPHRASE_TOKENS
         positions = [int((place + 0.5) / len(facts) * tokens) for place in range(len(facts))]
-        further = build_haystack(books, tokenizer, [tokens], facts, positions)
-        begins = [read_once(mm, part.text, f"{source} {number}") for number, part in enumerate(further.parts)]
-        questions = []
-        if not development:
-            questions += [
-                Question(row["question"], False, (row["span"][0], row["span"][1]))
-                for row in asked.values()
-                if row["span"][1] <= begins[0]
-            ]
+        further = build_haystack(shipped_books()[-1:], tokenizer, [tokens], facts, positions)
+        begins = [read_once(mm, part.text, f"{PARAPHRASES_SOURCE} {n}") for n, part in enumerate(further.parts)]
+        questions = [
+            Question(row["question"], False, (row["span"][0], row["span"][1]))
+            for row in asked
+            if row["span"][1] <= begins[0]
+        ]
         for needle in further.needles:
             shift = begins[needle.part] - further.parts[needle.part].begin
             span = (needle.begin + shift, needle.end + shift)
@@ -302,16 +284,6 @@ def read_once(mm: everlong.MemoryModel, text: str, source: str) -> int:
     begin = mm.frame.text_begin
     mm.read(text, source=source)
     return begin
-
-
-def development_facts(asked: Collection[str]) -> list[Fact]:
-    """Return the development paraphrases among drawn facts, none of which is asked of the memory elsewhere."""
-    facts = list(DEVELOPMENT)
-    for kinds, count in FACTS:
-        drawn = [fact for fact in make_facts(kinds, count, seed=77) if fact.question not in asked]
-        for kind in kinds:
-            facts += [fact for fact in drawn if fact.kind == kind][:DEVELOPMENT_FACTS]
-    return [facts[i] for i in np.random.default_rng(77).permutation(len(facts))]
 
 
 def result(
@@ -359,10 +331,9 @@ def main() -> None:
     parser.add_argument("--embedding-to", type=int, default=1 << 62, help="longest haystack that the encoder reads too")
     parser.add_argument("--memory", type=pathlib.Path, help="a memory that was read before")
     parser.add_argument("--report", type=pathlib.Path, help="with --memory: the report of the NIAH run that read it")
-    parser.add_argument("--development", action="store_true", help="with --memory: ask the development set instead")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    file = options.work / ("development.json" if options.development else "results.json")
+    file = options.work / "results.json"
     results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
 
     def keep(one: dict[str, Any]) -> None:
@@ -370,7 +341,7 @@ def main() -> None:
         file.write_text(json.dumps(results))
 
     if options.memory is not None:
-        keep(of_memory(options.work, options.memory, options.report, options.development, options.corpus))
+        keep(of_memory(options.work, options.memory, options.report))
     else:
         for one in at_every_length(
             options.work, options.tokens, options.corpus, options.set, options.embedding_to, results

@@ -245,11 +245,8 @@ void CheckList(std::span<const uint8_t> list) {
     WriteFile(index, header.first(sizeof(uint32_t)));
     WriteFile(folder.path() / "heads.blocks", list);
   } else {
-    const auto save = [&header](const everlong::FilePath& file) {
-      WriteFile(file.path(), header.first(sizeof(uint32_t)));
-      return everlong::OkStatus();
-    };
-    EVERLONG_CHECK(everlong::index::SaveWithAppendix(index, save, std::as_bytes(list)).ok());
+    auto writer = everlong::index::IndexFileWriter::Create({index, std::as_bytes(list)}, "");
+    EVERLONG_CHECK(writer.ok() && writer->Commit().ok());
   }
   uint32_t settings_bytes = 0;
   std::memcpy(&settings_bytes, header.data() + sizeof(uint32_t), sizeof settings_bytes);

@@ -146,7 +146,7 @@ class FlatIndex final : public VectorIndex {
     return vector;
   }
 
-  Status Save(const FilePath& file) const override {
+  Status Save(const IndexFile& file) const override {
     const std::shared_lock reading(guard_);
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     writer.WriteValue(Header{options_.dimension, static_cast<uint32_t>(options_.metric),

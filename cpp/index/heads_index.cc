@@ -306,7 +306,7 @@ Result<std::vector<Hit>> HeadsIndex::Scored(std::span<const float> q, std::span<
   return hits;
 }
 
-Status HeadsIndex::Save(const FilePath& file, std::span<const int32_t> kept) const {
+Status HeadsIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
   EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, MagicOf(keys_.storage())));
   writer.WriteValue(Header{head_dim_, static_cast<int32_t>(heads_.size()), std::ssize(kept)});
   writer.WriteAll(std::span(heads_));

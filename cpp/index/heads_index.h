@@ -15,6 +15,7 @@
 #include "everlong/base/stable_vector.h"
 #include "everlong/base/status.h"
 #include "everlong/index/heads.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/page_filter.h"
 #include "key_tiles.h"
 #include "page_neighbours.h"
@@ -63,7 +64,7 @@ class HeadsIndex {
                                                 const PageFilter& filter, const Beside& beside = nullptr) const;
 
   // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] Status Save(const FilePath& file, std::span<const int32_t> kept) const;
+  [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
   // Load what Save wrote, with its pages at `ordinals` [pages in the file], ascending; those of -1 are left out.
   // kNotFound, kIoError; kCorrupt when the file is damaged, cut short, or of other heads, key storage or number of
   // pages.

@@ -84,7 +84,7 @@ class HeadsPart final : public Part {
     return settings;
   }
 
-  Status Save(const FilePath& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
+  Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Keys come in the order of their pages.

@@ -188,7 +188,7 @@ class HnswIndex final : public VectorIndex {
     return vector;
   }
 
-  Status Save(const FilePath& file) const override {
+  Status Save(const IndexFile& file) const override {
     const std::shared_lock reading(guard_);
     if (free_rows_.empty()) return SaveRows(file);
     // A removed row stays as it was until it is used again. None of it may get into a file.
@@ -321,7 +321,7 @@ class HnswIndex final : public VectorIndex {
     return failed ? CapacityError("no memory for another vector") : OkStatus();
   }
 
-  Status SaveRows(const FilePath& file) const {
+  Status SaveRows(const IndexFile& file) const {
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     const size_t count = graph_.cur_element_count;
     writer.WriteValue(Header{options_, graph_.maxlevel_, graph_.enterpoint_node_, static_cast<int64_t>(count)});

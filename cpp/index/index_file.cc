@@ -98,35 +98,15 @@ Result<std::optional<Appendix>> ReadAppendix(const FilePath& file) {
   return std::optional(Appendix{std::move(bytes), tail.checksum});
 }
 
-Status SaveWithAppendix(const FilePath& file, const std::function<Status(const FilePath& file)>& save,
-                        std::span<const std::byte> bytes) {
-  const FilePath temporary = TemporaryOf(file);
-  const auto append = [&]() -> Status {
-    EVERLONG_RETURN_IF_ERROR(save(temporary));
-    EVERLONG_ASSIGN_OR_RETURN(const uint32_t own, ChecksumOf(temporary));
-    EVERLONG_ASSIGN_OR_RETURN(const UniqueFd opened, OpenFile(temporary, O_WRONLY));
-    EVERLONG_ASSIGN_OR_RETURN(const int64_t size, FileSize(opened, temporary));
-    Tail tail{size, kTailMagic, 0};
-    tail.checksum = Crc32c(Checked(tail), Crc32c(bytes, Crc32c(std::as_bytes(std::span(&own, 1)))));
-    const std::array pieces = {bytes, std::as_bytes(std::span(&tail, 1))};
-    EVERLONG_RETURN_IF_ERROR(WriteAt(opened, temporary, size, pieces));
-    EVERLONG_RETURN_IF_ERROR(SyncFile(opened, temporary));
-    return RenameFile(temporary, file);
-  };
-  Status saved = append();
-  if (!saved.ok()) static_cast<void>(RemoveFile(temporary));
-  return saved;
-}
-
-IndexFileWriter::IndexFileWriter(FilePath file, FilePath temporary, UniqueFd written)
+IndexFileWriter::IndexFileWriter(IndexFile file, FilePath temporary, UniqueFd written)
     : file_(std::move(file)), temporary_(std::move(temporary)), written_(std::move(written)) {}
 
 IndexFileWriter::~IndexFileWriter() {
   if (written_.get() >= 0) static_cast<void>(RemoveFile(temporary_));
 }
 
-Result<IndexFileWriter> IndexFileWriter::Create(const FilePath& file, std::string_view magic) {
-  FilePath temporary = TemporaryOf(file);
+Result<IndexFileWriter> IndexFileWriter::Create(const IndexFile& file, std::string_view magic) {
+  FilePath temporary = TemporaryOf(file.path);
   EVERLONG_ASSIGN_OR_RETURN(UniqueFd created, OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL));
   IndexFileWriter writer(file, std::move(temporary), std::move(created));
   writer.Write(AsBytes(magic));
@@ -140,12 +120,20 @@ void IndexFileWriter::Write(std::span<const std::byte> bytes) {
   bytes_ += std::ssize(bytes);
 }
 
+void IndexFileWriter::WriteAppendix(std::span<const std::byte> bytes, uint32_t own) {
+  Tail tail{bytes_, kTailMagic, 0};
+  tail.checksum = Crc32c(Checked(tail), Crc32c(bytes, Crc32c(std::as_bytes(std::span(&own, 1)))));
+  Write(bytes);
+  WriteValue(tail);
+}
+
 Status IndexFileWriter::Commit() {
   const uint32_t crc = crc_;  // which writing changes
   WriteValue(crc);
+  if (file_.appendix) WriteAppendix(*file_.appendix, crc);
   EVERLONG_RETURN_IF_ERROR(status_);
   EVERLONG_RETURN_IF_ERROR(SyncFile(written_, temporary_));
-  EVERLONG_RETURN_IF_ERROR(RenameFile(temporary_, file_));
+  EVERLONG_RETURN_IF_ERROR(RenameFile(temporary_, file_.path));
   written_ = UniqueFd();
   return OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/part.h"
 #include "everlong/index/token_statistics.h"
@@ -53,7 +54,7 @@ class LexicalIndex {
   void CountInto(TokenStatistics& statistics) const;
 
   // Save the pages of `kept` to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] Status Save(const FilePath& file, std::span<const int32_t> kept) const;
+  [[nodiscard]] Status Save(const IndexFile& file, std::span<const int32_t> kept) const;
   // Load what Save wrote into an empty index: its pages, with ascending ordinals; those of -1 are left out. kNotFound,
   // kIoError; kCorrupt when the file is damaged, cut short, or of other pages. Do not use the index after an error.
   Status Load(const FilePath& file, std::span<const SavedPage> pages);

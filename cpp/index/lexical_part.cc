@@ -49,7 +49,7 @@ class LexicalPart final : public Part {
                        Ranked(std::move(found.groups), k, whole, Granularity::kGroup, kGroupVoice)};
   }
 
-  Status Save(const FilePath& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
+  Status Save(const IndexFile& file) const override { return index_.Save(file, context_.table.LiveOrdinals()); }
 
   Status Load(const FilePath& file, std::span<const SavedBlock> blocks, bool gaps) override {
     // Pages come in their order.

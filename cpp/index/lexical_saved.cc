@@ -46,7 +46,7 @@ class Numbers {
 
 }  // namespace
 
-Status LexicalIndex::Save(const FilePath& file, std::span<const int32_t> kept) const {
+Status LexicalIndex::Save(const IndexFile& file, std::span<const int32_t> kept) const {
   std::vector<int32_t> numbers(static_cast<size_t>(pages()), -1);  // of pages, in the file
   for (size_t number = 0; number < kept.size(); ++number) {
     numbers[static_cast<size_t>(kept[number])] = static_cast<int32_t>(number);

@@ -93,7 +93,7 @@ class Dnii final : public NeuralInvertedIndex {
     return {lists_.vector(row), lists_.vector(row) + options_.dimension};
   }
 
-  Status Save(const FilePath& file) const override {
+  Status Save(const IndexFile& file) const override {
     const std::shared_lock reading(guard_);
     EVERLONG_ASSIGN_OR_RETURN(IndexFileWriter writer, IndexFileWriter::Create(file, kMagic));
     Header header;

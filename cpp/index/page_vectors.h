@@ -14,6 +14,7 @@
 
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_vectors.h"
 #include "everlong/index/vector_index.h"
@@ -26,7 +27,7 @@ class PageVectors {
   explicit PageVectors(PageVectorOptions options);
   // Load what Save wrote with the same options. Errors as LoadFlatIndex; kCorrupt when the vectors have another size.
   static Result<PageVectors> Load(PageVectorOptions options, const FilePath& file);
-  [[nodiscard]] Status Save(const FilePath& file) const { return index_->Save(file); }
+  [[nodiscard]] Status Save(const IndexFile& file) const { return index_->Save(file); }
 
   [[nodiscard]] const PageVectorOptions& options() const { return options_; }
   // Add vectors, as Part::AddVectors, at most kMaxPageVectors a page. `block_pages` is how many pages the block has.

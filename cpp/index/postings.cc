@@ -115,7 +115,7 @@ void Postings::Add(int32_t page, std::span<const int32_t> token_ids) {
   while (lengths_.size() < page) lengths_.push_back(0);
   lengths_.push_back(static_cast<int32_t>(token_ids.size()));
   tokens_ += std::ssize(token_ids);
-  ++live_pages_;
+  if (!token_ids.empty()) ++live_pages_;
 }
 
 void Postings::Remove(int32_t page, std::span<const int32_t> token_ids) {
@@ -123,12 +123,12 @@ void Postings::Remove(int32_t page, std::span<const int32_t> token_ids) {
   const std::unique_lock changing(guard_);
   for (const auto& [id, count] : counts) {
     const auto list = lists_.find(id);
-    EVERLONG_CHECK(list != lists_.end());
-    list->second.Remove(page);
+    // A saved index may have held other ids than the page has.
+    if (list != lists_.end()) list->second.Remove(page);
   }
+  tokens_ -= lengths_[page];
+  if (lengths_[page] > 0) --live_pages_;
   lengths_[page] = 0;
-  tokens_ -= std::ssize(token_ids);
-  --live_pages_;
 }
 
 Postings::Found Postings::Find(std::span<const int32_t> token_ids) const {

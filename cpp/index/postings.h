@@ -105,12 +105,12 @@ class Postings {
 
   // Add `page`, behind all others; pages between are empty. No id is negative.
   void Add(int32_t page, std::span<const int32_t> token_ids);
-  // Remove every trace of a page. `token_ids` are those that it was added with.
+  // Remove every trace of a page. `token_ids` are those that it was added with; of others nothing happens.
   void Remove(int32_t page, std::span<const int32_t> token_ids);
 
   [[nodiscard]] int32_t pages() const { return lengths_.size(); }  // one past the newest
   [[nodiscard]] int32_t length(int32_t page) const { return lengths_[page]; }
-  [[nodiscard]] int64_t live_pages() const;  // that were not removed
+  [[nodiscard]] int64_t live_pages() const;  // that have ids and were not removed
 
   // The lists of some ids, null if there is none, and pages' average length at that moment. They live as long as this.
   struct Found {

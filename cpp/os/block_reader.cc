@@ -41,7 +41,7 @@ std::vector<float> DecodeHeadKeys(std::span<const index::KeyHead> heads, int32_t
 class Decoder {
  public:
   Decoder(const kv::PayloadLayout& layout, const index::PartNeeds& needs) : layout_(layout), needs_(needs) {
-    decoded_.keys = index::BlockKeys(needs.keys, layout.head_dim);
+    decoded_.keys = index::BlockKeys(needs.keys);
     if (needs.key_sum) decoded_.key_sum.assign(static_cast<size_t>(layout.kv_heads * layout.head_dim), 0.0F);
   }
 

@@ -85,7 +85,8 @@ void IndexSet::MarkUnsaved() {
 Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
   std::vector<CoveredBlock> covered = CoveredBlocks();
   std::erase_if(covered, [&](const CoveredBlock& block) { return !part.Has(*table_.Find(block.id)); });
-  return Saved(kind.name)->Write(part.settings(), covered, [&part](const FilePath& file) { return part.Save(file); });
+  return Saved(kind.name)->Write(part.settings(), covered,
+                                 [&part](const index::IndexFile& file) { return part.Save(file); });
 }
 
 Status IndexSet::Save() {

@@ -48,7 +48,8 @@ class SavedIndex {
   template <class Save>
   Status Write(const std::string& settings, std::span<const CoveredBlock> blocks, const Save& save) const {
     EVERLONG_RETURN_IF_ERROR(MakeFolder(folder_));
-    EVERLONG_RETURN_IF_ERROR(index::SaveWithAppendix(file_, save, ListBytes(settings, blocks)));
+    const std::vector<std::byte> list = ListBytes(settings, blocks);
+    EVERLONG_RETURN_IF_ERROR(save(index::IndexFile(file_, list)));
     return RemoveOlderList();
   }
 

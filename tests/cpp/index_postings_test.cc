@@ -83,5 +83,19 @@ TEST(PostingList, WhatWasRemovedIsNowhere) {
   }
 }
 
+// A saved index says what it says. Whoever removes a page knows the ids of the block.
+TEST(Postings, APageThatIsRemovedByOtherIdsLeavesNoLengthBehind) {
+  Postings postings;
+  postings.SetLengths(std::vector<int32_t>{2, 0, 3}, 2);
+  postings.SetPostings(1, std::vector<Posting>{{0, 2}, {2, 3}});
+  postings.Remove(0, std::vector<int32_t>{7, 8, 9, 10});
+  postings.Remove(1, std::vector<int32_t>{7});
+  EXPECT_EQ(postings.live_pages(), 1);
+  EXPECT_EQ(postings.length(0), 0);
+  EXPECT_DOUBLE_EQ(postings.Find({}).average_length, 3);
+  postings.Remove(2, std::vector<int32_t>{1, 1, 1});
+  EXPECT_EQ(postings.live_pages(), 0);
+}
+
 }  // namespace
 }  // namespace everlong::index

@@ -12,9 +12,11 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "everlong/index/index_file.h"
 #include "everlong/index/part.h"
 #include "everlong/index/part_kinds.h"
 
@@ -99,15 +101,16 @@ class MeanIdPart final : public index::Part {
 
   std::string settings() const override { return "mean ids"; }
 
-  Status Save(const FilePath& file) const override {
-    std::ofstream out(file.SystemPath());
+  Status Save(const index::IndexFile& file) const override {
+    EVERLONG_ASSIGN_OR_RETURN(index::IndexFileWriter writer, index::IndexFileWriter::Create(file, ""));
+    std::ostringstream out;
     for (const auto& [id, means] : means_) {
       out << id << ' ' << means.size();
       for (const float mean : means) out << ' ' << std::hexfloat << mean << std::defaultfloat;
       out << '\n';
     }
-    out << "end.";  // its last four bytes tell this file from another
-    return out.good() ? OkStatus() : IoError("the means cannot be written");
+    writer.WriteAll(std::span<const char>(out.str()));
+    return writer.Commit();
   }
 
   Status Load(const FilePath& file, std::span<const index::SavedBlock> blocks, bool /*gaps*/) override {

@@ -1,13 +1,13 @@
 """The command line: what a shell calls `everlong`.
 
-`everlong read | sync | rebuild | ask | chat | inspect | graph | doctor | bench | demo | eval SUITE | train PART |
-plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the command itself is wrong;
-130 after Ctrl-C.
+`everlong read | sync | rebuild | ask | chat | inspect | graph | serve | mcp | key | doctor | bench | demo |
+eval SUITE | train PART | plot | cache list | clear`. The exit code is 0; 1 with one line that says why; 2 where the
+command itself is wrong; 130 after Ctrl-C.
 """
 
 from typing import Final
 
-from everlong.cli import cached, cost, evidence, graph, health, memory, published, sync, training
+from everlong.cli import cached, cost, evidence, graph, health, memory, published, service, sync, training
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -27,9 +27,22 @@ MAY_IMPORT: Final = (
     "paths",
     "pictures",
     "retrieval",
+    "serve",
     "settings",
     "text",
     "training",
 )
 
-__all__ = ["cached", "cost", "evidence", "graph", "health", "main", "memory", "published", "sync", "training"]
+__all__ = [
+    "cached",
+    "cost",
+    "evidence",
+    "graph",
+    "health",
+    "main",
+    "memory",
+    "published",
+    "service",
+    "sync",
+    "training",
+]

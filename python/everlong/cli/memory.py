@@ -334,6 +334,7 @@ def _next_line(*, prompt: str) -> str | None:
 
 
 def _obey(mm: MemoryModel, line: str) -> str:
+    from everlong.memory.sources import sources
     from everlong.memory.where import Where
 
     command, _, name = line.partition(" ")
@@ -382,45 +383,6 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         escaping_console(stderr=True).print(shown(note), style="dim", highlight=False, soft_wrap=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What a memory holds under one name, from one place."""
-
-    name: str
-    origin: str  # the path of its file, or what was given for it; "" where it has none
-    shown: str  # its name, with its origin where others have the same name
-    blocks: int
-    tokens: int
-    payload_bytes: int
-    first: str  # when its first and its last block were archived, UTC
-    last: str
-
-
-def sources(memory: Memory) -> list[Source]:
-    """Return the sources by name, in the order in which they were first read."""
-    found: dict[tuple[str, str], list[Any]] = {}
-    for block in memory.blocks():
-        found.setdefault((block.source, block.origin), []).append(block)
-    names = [name for name, _ in found]
-
-    def shown(name: str, origin: str) -> str:
-        return f"{name} ({origin})" if origin and names.count(name) > 1 else name
-
-    return [
-        Source(
-            name=name or CONVERSATION,
-            origin=origin,
-            shown=shown(name, origin) or CONVERSATION,
-            blocks=len(blocks),
-            tokens=sum(block.span[1] - block.span[0] for block in blocks),
-            payload_bytes=sum(block.payload_bytes for block in blocks),
-            first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
-            last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
-        )
-        for (name, origin), blocks in found.items()
-    ]
-
-
 @app.command()
 def inspect(
     memory: Annotated[Path, typer.Argument(help="Folder of the memory.")],
@@ -430,6 +392,7 @@ def inspect(
 ) -> None:
     """Show what a memory holds and for which model, without loading the model."""
     from everlong.memory import Memory
+    from everlong.memory.sources import sources
     from everlong.retrieval.profile import load_profile
 
     with Memory.open(memory, read_only=True) as kept:

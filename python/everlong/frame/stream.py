@@ -111,6 +111,17 @@ class Stream:
         pages = [page for page in newest if page.begin >= begin]
         return [page for page in pages if self.shown is None or self.shown.whole(page.begin, page.end)]
 
+    def newest_turn(self) -> torch.Tensor:
+        """Return ids [n] int64 of the question and answer that the stream ends with; none where text was read since."""
+        end, asked = self.os.stream_end, False
+        core, begin = self.memory.core, end
+        for page in reversed(core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))):
+            role = core.blocks.info(page.block).role
+            if page.end != begin or (asked and role == "said"):
+                break
+            asked, begin = role == "asked", page.begin
+        return self.read(begin, end)
+
     def resume(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """Go on where a frame stood. Return what the Memory OS brings back: sinks, then the newest tokens."""
         own = [page for page in self.memory.core.blocks.pages() if page.stream == self.os.stream]

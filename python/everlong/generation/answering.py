@@ -73,7 +73,10 @@ class Answering:
             return None
         if earlier := [turn["content"] for turn in turns[-3:-1] if turn["role"] != "system"]:
             return encode(self._tokenizer, "\n".join(earlier))
-        return torch.tensor(self._said, dtype=torch.int64, device="cpu") if self._said else None
+        if self._said:
+            return torch.tensor(self._said, dtype=torch.int64, device="cpu")
+        turn = self._frame.stream.newest_turn()
+        return turn if len(turn) > 0 else None
 
     def answer(
         self,

@@ -25,6 +25,7 @@ from everlong.memory.given_text import pieces_of
 from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
 from everlong.memory.places import Places
 from everlong.memory.readings import Readings
+from everlong.memory.retention import retire
 from everlong.memory.where import Time, names_of, require_tags, seconds
 from everlong.text import notebook
 from everlong.text.encoding import encode
@@ -42,6 +43,8 @@ class ReadReport:
     already: int = 0  # tokens of a text that was read before under the same names; nothing is stored twice
     # Parts of a file that hold no text or cannot be read, as a picture in an archive: name, and why.
     passed_over: tuple[tuple[str, str], ...] = ()
+    # Sources that were forgotten to make room, or for their age (`archive.max_bytes`, `archive.keep_for`).
+    let_go: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what is not nothing."""
@@ -139,8 +142,11 @@ class Reader:
                 # What is noted of a text that was not finished says so already: a full disk takes no more of it.
                 with contextlib.nullcontext() if finished else contextlib.suppress(MemoryIOError):
                     readings.end(frame.os.archived_until, finished=finished, more=more)
+            limits = frame.config.archive
+            let_go = retire(frame.memory, limits.max_bytes, limits.keep_for)
             frame.checkpoint()
-        return ReadReport(tokens, archive.blocks - blocks, 0.0, readings.resumed, readings.already)
+        known = (readings.resumed, readings.already)
+        return ReadReport(tokens, archive.blocks - blocks, 0.0, *known, let_go=let_go)
 
     def keep_beginning(
         self,

@@ -35,8 +35,8 @@ def page_of(memory: Memory, trace: Sequence[Mapping[str, Any]]) -> str:
             made=_minute(datetime.datetime.now(datetime.UTC)),
             sizes=sizes,
             sources=_sources(blocks),
-            bars=_bars(blocks),
-            topics=_topics(memory, blocks),
+            bars=time_bars(blocks),
+            topics=largest_topics(memory, blocks),
             found=_found(blocks, trace),
             health=_health(memory),
         )
@@ -69,7 +69,7 @@ def _sources(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     ]
 
 
-def _bars(blocks: Sequence[Block]) -> list[dict[str, Any]]:
+def time_bars(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     """Return equal stretches of time, from the first block to the last, and the tokens of each."""
     if not blocks:
         return []
@@ -94,7 +94,7 @@ def _bars(blocks: Sequence[Block]) -> list[dict[str, Any]]:
     ]
 
 
-def _topics(memory: Memory, blocks: Sequence[Block]) -> list[tuple[str, int]]:
+def largest_topics(memory: Memory, blocks: Sequence[Block]) -> list[tuple[str, int]]:
     """Return the largest topics of the graph with their blocks; without a graph, key phrases and tags."""
     names = memory.graph.names()
     topics = [(names[node.id], node.count) for node in memory.graph.nodes("topic") if names.get(node.id)]

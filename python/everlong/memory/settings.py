@@ -27,6 +27,10 @@ class ArchiveConfig(Settings, group="archive"):
     ] = "e4m3"
     # Bytes of RAM that the memory may keep: indexes, catalog, payload. None: half of what is free when it is opened.
     host_bytes: int | None = None
+    # The most bytes of the memory on disk, or of payload in RAM, and for how many seconds a source is kept. After each
+    # text that is read the oldest sources beyond that are forgotten and compacted. The newest one stays.
+    max_bytes: int | None = None
+    keep_for: float | None = None
     # Grow a graph over the blocks, in the background: `memory.graph`. Its vectors are the encoder's where the index has
     # "embedding", else the blocks' keys. A memory of text alone without "embedding" has blocks in time, and no topics.
     graph: bool = False
@@ -39,5 +43,9 @@ class ArchiveConfig(Settings, group="archive"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("max_bytes", "keep_for"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}, expected above 0; None keeps all")
         if not 0 < self.graph_share <= 1:
             raise ValueError(f"graph_share is {self.graph_share}, expected above 0, at most 1")

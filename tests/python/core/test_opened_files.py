@@ -1,6 +1,7 @@
 """Every file of a memory is opened beneath its folder's descriptor, and none by a path that somebody could redirect."""
 
 import collections
+import os
 import re
 import shutil
 import subprocess
@@ -20,18 +21,24 @@ manifest = core.Manifest(weights="w", rope="r", tokenizer="t", layers=1, kv_head
 with everlong.Memory.open(sys.argv[1], create=manifest, host_bytes=0) as memory:
     pass
 with everlong.Memory.open(sys.argv[1], host_bytes=0) as memory:
-    memory.core.blocks.append(stream=0, begin=0, end=64, sink_tokens=0, source="", created_at=1.0, tags=["a"],
-                              token_ids=np.arange(64, dtype=np.int32), tensors={"x": np.zeros(4, np.float32)},
-                              payload=np.zeros(memory.core.page_bytes(64), np.uint8))
+    for begin in (0, 64):
+        memory.core.blocks.append(stream=0, begin=begin, end=begin + 64, sink_tokens=0, source="", created_at=1.0,
+                                  tags=["a"], token_ids=np.arange(64, dtype=np.int32),
+                                  tensors={"x": np.zeros(4, np.float32)},
+                                  payload=np.zeros(memory.core.page_bytes(64), np.uint8))
     memory.core.put_file("note", b"hi")
     memory.core.set_attribute("a", "b")
 with everlong.Memory.open(sys.argv[1], host_bytes=0, read_only=len(sys.argv) > 2) as memory:
     memory.core.search.find(token_ids=np.arange(4, dtype=np.int32), kinds=["lexical"])
-    memory.core.blocks.read_pages(memory.core.blocks.pages(), np.empty(memory.core.page_bytes(64), np.uint8))
+    memory.core.blocks.read_pages(memory.core.blocks.pages(), np.empty(2 * memory.core.page_bytes(64), np.uint8))
     memory.core.blocks.tensor(1, "x")
     memory.core.file("note")
     memory.verify()
     memory.stats()
+    if len(sys.argv) == 2:
+        memory.core.blocks.add_tags(1, [f"{number:1000}" for number in range(4000)])  # more than SQLite caches
+        memory.core.blocks.forget([2])
+        memory.core.upkeep.compact()
 """
 RESOLVED = {"RESOLVE_BENEATH", "RESOLVE_NO_SYMLINKS", "RESOLVE_NO_XDEV"}
 
@@ -45,7 +52,10 @@ def traced(tmp_path: Path, *arguments: str) -> list[str]:
         pytest.skip("this system lets nobody trace a process")
     out = tmp_path / "trace"
     run = [strace, "-f", "-y", "-s", "4096", "-e", "trace=%file,openat2", "-o", str(out), sys.executable, "-c", SCRIPT]
-    done = subprocess.run([*run, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    environment = {**os.environ, "SQLITE_TMPDIR": str(spare)}
+    done = subprocess.run([*run, *arguments], capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     return out.read_text().splitlines()
 
@@ -65,6 +75,27 @@ def beneath(call: str, arguments: str, folder: str) -> str | None:
         return "openat of one component, O_NOFOLLOW"
     # SQLite opens by paths. This one begins at the folder's descriptor, which nobody can redirect.
     return "openat of /proc/self/fd/N/NAME, O_NOFOLLOW" if re.fullmatch(r"/proc/self/fd/\d+/[^/]+", name) else None
+
+
+def test_a_compact_writes_outside_only_to_a_nameless_file(tmp_path: Path) -> None:
+    """SQLite rewrites its file through another one. That one is made anew, is private, and loses its name at once."""
+    folder = str(tmp_path.resolve() / "memory")
+    made: list[str] = []
+    gone = 0
+    for line in traced(tmp_path, folder):
+        name = re.search(r'"((?:[^"]*/)?etilqs_[^"]*)"', line)
+        if name is None or " = -1 ENOENT" in line:
+            continue
+        if "unlink" in line:
+            assert made.pop() == name[1]
+            gone += 1
+        else:
+            assert {"O_CREAT", "O_EXCL", "O_NOFOLLOW"} <= set(re.findall(r"O_\w+", line)), line
+            assert ", 0600)" in line, line
+            made.append(name[1])
+    assert gone > 0
+    assert not made
+    assert not list((tmp_path / "spare").iterdir())
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.cli.memory import sources
 from everlong.cli.unfinished import unfinished_notes
 from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in
+from everlong.memory.sources import sources
 from everlong.memory.synced import keep_table
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 from support.examples import examples

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.cli.memory import sources
 from everlong.memory.origins import told_apart
+from everlong.memory.sources import sources
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 
 ONE, OTHER = random_text(700, seed=3), random_text(500, seed=4)

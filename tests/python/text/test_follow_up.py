@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +69,34 @@ def test_the_turn_before_counts_for_the_search(monkeypatch: pytest.MonkeyPatch) 
         mm.read("Other text is read now. " * 30)
         mm.recall("Who looks after it?")
         assert searched[-1] == "Who looks after it?"
+
+
+def test_the_turn_before_counts_when_a_memory_is_opened_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    searched: list[str] = []
+    model, folder = tiny_model(), tmp_path / "m.everlong"
+
+    def asked(question: str, *, read: bool) -> str:
+        with everlong.MemoryModel(model, byte_tokenizer(), folder, SMALL, pack=None) as mm:
+            tap = mm.searcher.tap
+
+            def told(prompt: Any) -> Any:
+                tapped = tap(prompt)
+                searched.append(mm.tokenizer.decode(tapped.token_ids.tolist()))
+                return tapped
+
+            monkeypatch.setattr(mm.searcher, "tap", told)
+            if read:
+                mm.read("Other text is read now. " * 30)
+            mm.recall(question)
+        return searched[-1]
+
+    with everlong.MemoryModel(model, byte_tokenizer(), folder, SMALL, pack=None) as mm:
+        mm.read("Nothing of this matters to anybody here. " * 40)
+        mm.generate("Is the ZINC jar full?", max_new_tokens=2)
+        mm.generate("Where is the QUARTZ box?", max_new_tokens=2)
+    again = asked("Who looks after it?", read=False)
+    assert again.endswith("Who looks after it?")
+    before = again[: -len("Who looks after it?")]
+    assert set("QUARTZ") <= set(before)
+    assert "I" not in before  # of the turn before that
+    assert asked("Who looks after it?", read=True) == "Who looks after it?"

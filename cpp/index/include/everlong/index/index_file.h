@@ -1,10 +1,10 @@
 // A saved index as one file: magic, the owner's bytes, CRC-32C of both (docs/format.md, "Index files").
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,17 +34,25 @@ struct Appendix {
 };
 // Read and check the appendix; none when the file has none. kNotFound, kIoError, kCorrupt.
 Result<std::optional<Appendix>> ReadAppendix(const FilePath& file);
-// Replace `file` by the index that `save` writes into the file it is given, with `bytes` behind it. Both come in one
-// rename, or the file stays as it was.
-Status SaveWithAppendix(const FilePath& file, const std::function<Status(const FilePath& file)>& save,
-                        std::span<const std::byte> bytes);
 
-// A writer that replaces `file` whole. It writes beside it, under a name of its own (FILE.PROCESS.NUMBER.writing).
-// Commit makes that file durable and renames it. So `file` is the old one or a new one, even when several write it at
-// once. The destructor removes what was not committed. One thread uses it.
+// Where an index is saved, and what goes behind it in the same file.
+struct IndexFile {
+  template <std::convertible_to<FilePath> Path>
+  // NOLINTNEXTLINE(google-explicit-constructor): a path alone is a file without an appendix
+  IndexFile(const Path& file, std::optional<std::span<const std::byte>> behind = std::nullopt)
+      : path(file), appendix(behind) {}
+
+  FilePath path;
+  std::optional<std::span<const std::byte>> appendix;
+};
+
+// A writer that replaces a file whole, with its appendix. It writes beside it, under a name of its own
+// (FILE.PROCESS.NUMBER.writing). Commit makes that file durable and renames it. So the file is the old one or a new
+// one, even when several write it at once. The destructor removes what was not committed. One thread uses it.
 class IndexFileWriter {
  public:
-  static Result<IndexFileWriter> Create(const FilePath& file, std::string_view magic);
+  // The appendix outlives the writer.
+  static Result<IndexFileWriter> Create(const IndexFile& file, std::string_view magic);
   ~IndexFileWriter();
   IndexFileWriter(IndexFileWriter&& other) = default;
   IndexFileWriter& operator=(IndexFileWriter&&) = delete;
@@ -65,9 +73,10 @@ class IndexFileWriter {
   Status Commit();
 
  private:
-  IndexFileWriter(FilePath file, FilePath temporary, UniqueFd written);
+  IndexFileWriter(IndexFile file, FilePath temporary, UniqueFd written);
+  void WriteAppendix(std::span<const std::byte> bytes, uint32_t own);
 
-  FilePath file_;
+  IndexFile file_;
   FilePath temporary_;
   UniqueFd written_;  // empty after the commit
   int64_t bytes_ = 0;

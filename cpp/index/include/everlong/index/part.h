@@ -18,6 +18,7 @@
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
 #include "everlong/index/block_table.h"
+#include "everlong/index/index_file.h"
 #include "everlong/index/neural_inverted_index.h"
 #include "everlong/index/page_filter.h"
 #include "everlong/index/ranking.h"
@@ -48,7 +49,7 @@ struct PartNeeds {
 class BlockKeys {
  public:
   BlockKeys() = default;
-  BlockKeys(std::vector<KeyHead> heads, int32_t head_dim) : heads_(std::move(heads)), head_dim_(head_dim) {}
+  explicit BlockKeys(std::vector<KeyHead> heads) : heads_(std::move(heads)) {}
   // Add the next page: [heads, tokens, D] fp32.
   void AddPage(std::vector<float> keys) { pages_.push_back(std::move(keys)); }
 
@@ -59,7 +60,6 @@ class BlockKeys {
 
  private:
   std::vector<KeyHead> heads_;
-  int32_t head_dim_ = 0;
   std::vector<std::vector<float>> pages_;
 };
 
@@ -168,10 +168,9 @@ class Part {
 
   // Return, as one text, what the part was made with besides blocks. A file saved with other settings is useless.
   [[nodiscard]] virtual std::string settings() const { return {}; }
-  // Save the blocks of the table that the part has, as one file, replaced whole or not at all (docs/format.md, "Index
-  // files"). The file's last four bytes tell it from another. The list of its blocks is put behind it; Load ignores
-  // that.
-  [[nodiscard]] virtual Status Save(const FilePath& /*file*/) const { return OkStatus(); }
+  // Save the blocks of the table that the part has, by an IndexFileWriter (docs/format.md, "Index files"). The list of
+  // its blocks is the appendix; Load ignores it.
+  [[nodiscard]] virtual Status Save(const IndexFile& /*file*/) const { return OkStatus(); }
   // Load what Save wrote with these settings, into a part that is still empty. `blocks` are those of the file in its
   // order. Forgotten blocks are left out. `gaps` says that the memory has blocks older than the last of them that are
   // not in the file. kNotFound, kIoError, kCorrupt; the part must not be used after an error.

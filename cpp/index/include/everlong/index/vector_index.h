@@ -10,6 +10,7 @@
 
 #include "everlong/base/file_path.h"
 #include "everlong/base/status.h"
+#include "everlong/index/index_file.h"
 
 namespace everlong::index {
 
@@ -68,7 +69,7 @@ class VectorIndex {
   [[nodiscard]] virtual std::vector<float> Vector(int64_t id) const = 0;
 
   // Save to one file, replaced whole or not at all (docs/format.md, "Index files"). kIoError.
-  [[nodiscard]] virtual Status Save(const FilePath& file) const = 0;
+  [[nodiscard]] virtual Status Save(const IndexFile& file) const = 0;
 
   [[nodiscard]] virtual int32_t dimension() const = 0;
   [[nodiscard]] virtual Metric metric() const = 0;

@@ -1,0 +1,48 @@
+"""What a memory holds, by the names under which it was read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from everlong.memory.memory import Memory
+from everlong.text.notebook import CONVERSATION
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a memory holds under one name, from one place."""
+
+    name: str
+    origin: str  # the path of its file, or what was given for it; "" where it has none
+    shown: str  # its name, with its origin where others have the same name
+    blocks: int
+    tokens: int
+    payload_bytes: int
+    first: str  # when its first and its last block were archived, UTC
+    last: str
+
+
+def sources(memory: Memory) -> list[Source]:
+    """Return the sources by name, in the order in which they were first read."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for block in memory.blocks():
+        found.setdefault((block.source, block.origin), []).append(block)
+    names = [name for name, _ in found]
+
+    def shown(name: str, origin: str) -> str:
+        return f"{name} ({origin})" if origin and names.count(name) > 1 else name
+
+    return [
+        Source(
+            name=name or CONVERSATION,
+            origin=origin,
+            shown=shown(name, origin) or CONVERSATION,
+            blocks=len(blocks),
+            tokens=sum(block.span[1] - block.span[0] for block in blocks),
+            payload_bytes=sum(block.payload_bytes for block in blocks),
+            first=min(block.created_at for block in blocks).isoformat(timespec="seconds"),
+            last=max(block.created_at for block in blocks).isoformat(timespec="seconds"),
+        )
+        for (name, origin), blocks in found.items()
+    ]

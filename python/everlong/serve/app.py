@@ -1,0 +1,93 @@
+"""The service as an ASGI application."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Collection
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from everlong.errors import EverlongError
+from everlong.serve import memories, status
+from everlong.serve.chat import chat_completions
+from everlong.serve.embeddings import embeddings
+from everlong.serve.errors import ApiError, refusal_of
+from everlong.serve.guard import Guard
+from everlong.serve.mcp_http import McpOverHttp
+from everlong.serve.responses import create_response, response
+from everlong.serve.service import Service
+from everlong.serve.web_page import web_page
+
+_LOGGER = logging.getLogger("everlong.serve")
+
+
+def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
+    """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
+    mcp = McpOverHttp(service)
+
+    @contextlib.asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        service.start()
+        async with mcp.life():
+            yield
+        await run_in_threadpool(service.stop)
+
+    one = "/v1/memories/{name}"
+    routes = [
+        Route("/v1/models", status.models),
+        Route("/v1/models/{id:path}", status.models),
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/responses", create_response, methods=["POST"]),
+        Route("/v1/responses/{id}", response, methods=["GET", "DELETE"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+        Route("/v1/memories", memories.memories, methods=["GET", "POST"]),
+        Route(one, memories.memory, methods=["GET", "DELETE"]),
+        Route(f"{one}/sources", memories.sources, methods=["GET", "POST", "DELETE"]),
+        Route(f"{one}/files/{{file}}", memories.files, methods=["PUT"]),
+        Route(f"{one}/readings", memories.readings),
+        Route(f"{one}/readings/{{id}}", memories.reading, methods=["GET", "DELETE"]),
+        Route(f"{one}/search", memories.search, methods=["POST"]),
+        Route(f"{one}/blocks/{{block:int}}", memories.block),
+        Route(f"{one}/verify", memories.verify, methods=["POST"]),
+        Route(f"{one}/compact", memories.compact, methods=["POST"]),
+        Route(f"{one}/export", memories.export),
+        Route("/metrics", status.metrics),
+        Route("/health", status.health),
+        Route("/ready", status.ready),
+        Route("/", web_page),
+        Route("/page/{file}", web_page),
+        *mcp.routes,
+    ]
+    expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError), _refused)
+    handlers = {**expected, HTTPException: _no_route, Exception: _failed}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
+    app.state.service = service
+    return Guard(app, service.keys, service.limits, service.metrics, hosts)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    return _answer(request, refusal_of(error))
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = "method_not_allowed" if error.status_code == 405 else "not_found"
+    return _answer(request, ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _answer(request, refusal_of(error), error)
+
+
+def _answer(request: Request, refusal: ApiError, error: Exception | None = None) -> Response:
+    if refusal.status >= 500 and error is not None:
+        _LOGGER.error("a request failed", exc_info=error)
+    request.app.state.service.metrics.errors.labels(refusal.code or "error").inc()
+    return JSONResponse(refusal.body, refusal.status, refusal.headers)

@@ -1,0 +1,88 @@
+"""A bounded queue that serves keys in turn, and of each key its memories in turn."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+
+class Waits(Protocol):
+    """What can wait in the queue."""
+
+    @property
+    def key(self) -> str:
+        """Whose it is."""
+
+    @property
+    def memory(self) -> str:
+        """What it is about."""
+
+
+One = TypeVar("One", bound=Waits)
+
+
+class FairQueue(Generic[One]):
+    """Whoever asks much waits for his own questions, not others. Thread-safe."""
+
+    def __init__(self, most: int, most_each: int) -> None:
+        """`most`: how many may wait in all; `most_each`: of one key."""
+        self._most, self._most_each = most, most_each
+        self._lines: dict[str, dict[str, collections.deque[One]]] = {}  # by key, then by memory, whose turn it is first
+        self._changed = threading.Condition()
+        self._count = 0
+        self._closed = False
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, one: One) -> bool:
+        """Let it wait. False where too many do, or the queue is closed."""
+        with self._changed:
+            lines = self._lines.get(one.key, {})
+            if self._closed or self._count >= self._most or sum(map(len, lines.values())) >= self._most_each:
+                return False
+            self._lines.setdefault(one.key, lines).setdefault(one.memory, collections.deque()).append(one)
+            self._count += 1
+            self._changed.notify()
+            return True
+
+    def take(self, *, wait: float, ready: Callable[[One], bool] = lambda one: True) -> One | None:
+        """Take the next one that is `ready`, or wait so many seconds for one. None where none came, or on `wake`."""
+        with self._changed:
+            found = self._next(ready)
+            if found is None and wait > 0 and not self._closed:
+                self._changed.wait(wait)
+                found = self._next(ready)
+            return found
+
+    def close(self) -> list[One]:
+        """Take nobody any more. Return who waited."""
+        with self._changed:
+            self._closed = True
+            left = [one for lines in self._lines.values() for line in lines.values() for one in line]
+            self._lines.clear()
+            self._count = 0
+            self._changed.notify_all()
+            return left
+
+    def wake(self) -> None:
+        """Let who waits in `take` look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def _next(self, ready: Callable[[One], bool]) -> One | None:
+        for key, lines in list(self._lines.items()):
+            for memory, line in list(lines.items()):
+                if not ready(line[0]):
+                    continue
+                one = line.popleft()
+                self._count -= 1
+                del lines[memory], self._lines[key]  # behind the others
+                if line:
+                    lines[memory] = line
+                if lines:
+                    self._lines[key] = lines
+                return one
+        return None

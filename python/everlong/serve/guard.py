@@ -1,0 +1,166 @@
+"""What stands in front of every request: who asks, from where, how much; and what is noted of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import ipaddress
+import logging
+import time
+from collections.abc import Collection
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from everlong.serve.errors import ApiError
+from everlong.serve.keys import Keys
+from everlong.serve.limits import Limits
+from everlong.serve.logs import id_of, request_id
+from everlong.serve.metrics import Metrics
+
+_LOGGER = logging.getLogger("everlong.serve")
+_SEND_SECONDS = 60.0  # a caller who takes nothing for so long is given up
+_SAFE = ("GET", "HEAD")
+# Whoever may reach the service may ask for these without a key: they tell nothing of a memory.
+OPEN = frozenset({"/", "/health", "/ready"})
+OPEN_BELOW = "/page/"
+
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, keys: Keys, limits: Limits, metrics: Metrics, hosts: Collection[str]) -> None:
+        """`hosts`: names under which the service is asked; addresses always pass."""
+        self._app, self._keys, self._limits, self._metrics = app, keys, limits, metrics
+        self._hosts = {host.lower() for host in hosts} | {"localhost"}
+        self._tracer = _tracer()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        asked = request_id.set(id_of(headers.get("x-request-id")))
+        started, status = time.monotonic(), 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                there = {name for name, _ in message["headers"]}
+                own = [(name, value) for name, value in _HEADERS if name not in there]
+                message["headers"] = [*message["headers"], *own, (b"x-request-id", request_id.get().encode())]
+            await asyncio.wait_for(send(message), _SEND_SECONDS)
+
+        try:
+            with self._span(scope):
+                await self._guarded(scope, headers, receive, sending)
+        except (TimeoutError, ConnectionError):
+            status = 499
+        finally:
+            self._note(scope, status, time.monotonic() - started)
+            request_id.reset(asked)
+
+    async def _guarded(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+        try:
+            most = self._limits.upload_bytes if "/files/" in scope["path"] else self._limits.body_bytes
+            self._require(scope, headers, most)
+            scope.setdefault("state", {})["key"] = self._key(scope, headers)
+        except ApiError as error:
+            self._metrics.errors.labels(error.code or "error").inc()
+            await send_error(error, send)
+            return
+        await self._app(scope, self._limited(receive, most), send)
+
+    def _key(self, scope: Scope, headers: dict[str, str]) -> Any:
+        path = scope["path"]
+        if path in OPEN or path.startswith(OPEN_BELOW):
+            return None
+        return self._keys.bearer(headers.get("authorization"))
+
+    def _require(self, scope: Scope, headers: dict[str, str], most: int) -> None:
+        """Raise ApiError for what no honest client sends."""
+        if len(scope["headers"]) > self._limits.headers:
+            raise ApiError(431, f"expected at most {self._limits.headers} headers", "too_many_headers")
+        host = headers.get("host", "")
+        if not self._is_mine(host):  # the name of another site that leads here
+            raise ApiError(421, f"this service is not {host[:100]!r}: --allow-host adds a name", "unknown_host")
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        foreign = origin is not None and origin.partition("://")[2] != host
+        if foreign or (site not in ("none", "same-origin") and scope["method"] not in _SAFE):
+            raise ApiError(403, "requests of pages of other sites are refused", "cross_origin")
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > most:
+            raise ApiError(413, f"the body has {length[:20]} bytes: expected at most {most:,}", "body_too_large")
+
+    def _is_mine(self, host: str) -> bool:
+        name = host.lower()
+        name = name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
+        if name in self._hosts:
+            return True
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(name))
+        return False
+
+    def _limited(self, receive: Receive, most: int) -> Receive:
+        """Return what receives a body of at most `most` bytes, which does not pause for too long."""
+        seen, whole = 0, False
+
+        async def receiving() -> Message:
+            nonlocal seen, whole
+            if whole:
+                return await receive()
+            try:
+                message = await asyncio.wait_for(receive(), self._limits.body_seconds)
+            except TimeoutError:
+                raise ApiError(408, "the body came too slowly", "body_too_slow") from None
+            seen += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
+            if seen > most:
+                raise ApiError(413, f"the body has more than {most:,} bytes", "body_too_large")
+            return message
+
+        return receiving
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("endpoint"), "__name__", "none")
+        key = getattr(scope.get("state", {}).get("key"), "name", "")
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        told = {"method": scope["method"], "route": route, "status": status, "ms": round(seconds * 1000), "key": key}
+        _LOGGER.info("request", extra={"request": request_id.get(), **told})
+
+    def _span(self, scope: Scope) -> contextlib.AbstractContextManager[Any]:
+        """Return a span of OpenTelemetry, where that is installed."""
+        if self._tracer is None:
+            return contextlib.nullcontext()
+        attributes = {"http.request.method": scope["method"], "everlong.request_id": request_id.get()}
+        span: contextlib.AbstractContextManager[Any] = self._tracer.start_as_current_span(
+            "everlong.request", attributes=attributes
+        )
+        return span
+
+
+async def send_error(error: ApiError, send: Send) -> None:
+    """Send a refusal, outside of any route."""
+    from starlette.responses import JSONResponse
+
+    response = JSONResponse(error.body, error.status, error.headers)
+    await send({"type": "http.response.start", "status": error.status, "headers": response.raw_headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def _tracer() -> Any:
+    if importlib.util.find_spec("opentelemetry") is None:
+        return None
+    return importlib.import_module("opentelemetry.trace").get_tracer("everlong")

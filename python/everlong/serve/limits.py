@@ -1,0 +1,27 @@
+"""How much a service takes, of what, and for how long."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Limits of a service. All of them hold for every caller; a key may have further ones (keys.py)."""
+
+    open_memories: int = 8  # memories and conversations that are open at once
+    host_bytes: int | None = None  # RAM of all of them together; None: half of what is free
+    at_once: int = 4  # answers that are under way at once, a token of each in turn
+    waiting: int = 64  # questions that wait in all
+    waiting_each: int = 32  # questions that wait of one key
+    readings: int = 1000  # texts that wait to be read
+    queue_seconds: float = 120.0  # a question waits no longer
+    answer_seconds: float = 600.0  # an answer ends after that
+    conversations: int = 64  # conversations, and earlier turns of them, that are kept to go on with
+    answer_tokens: int = 4096  # the most that may be asked for
+    default_tokens: int = 512  # of an answer for which nothing is asked
+    body_bytes: int = 8 << 20  # of a JSON body
+    upload_bytes: int = 1 << 30  # of a file
+    json_depth: int = 32
+    headers: int = 64
+    body_seconds: float = 30.0  # a body that pauses for longer is given up

@@ -1,0 +1,74 @@
+"""What a service writes down: a JSON line for each event, and who read, wrote and forgot what."""
+
+from __future__ import annotations
+
+import contextvars
+import datetime
+import json
+import logging
+import os
+import re
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+_GIVEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MINE = ("request", "key", "method", "route", "status", "ms", "reading", "memory")
+
+# The id of the request that is served now.
+request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
+
+
+def id_of(given: str | None) -> str:
+    """Return a request's id: its own, where that is one, or a new one."""
+    return given if given is not None and _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line. It has no words of a memory, of a question or of an answer."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        row: dict[str, Any] = {
+            "time": _now(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        row |= {name: getattr(record, name) for name in _MINE if hasattr(record, name)}
+        if "request" not in row and request_id.get():
+            row["request"] = request_id.get()
+        if record.exc_info:
+            row["error"] = self.formatException(record.exc_info)
+        return json.dumps(row, ensure_ascii=True)
+
+
+def log_as_json() -> None:
+    """Write all messages of everlong to standard error, a JSON object a line."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logger = logging.getLogger("everlong")
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.INFO)
+
+
+class Audit:
+    """A file to which a line is added for every access to a memory: who, what, when, and ids. Thread-safe."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+
+    def note(self, key: str, did: str, memory: str, **ids: Any) -> None:
+        """Note that a key did something with a memory. `ids` are no content."""
+        row = {"time": _now(), "request": request_id.get(), "key": key, "did": did, "memory": memory, **ids}
+        with self._lock:
+            os.write(self._file, (json.dumps(row) + "\n").encode())
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

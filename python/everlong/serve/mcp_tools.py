@@ -1,0 +1,161 @@
+"""What an agent may do with memories, as tools of the Model Context Protocol. Every result cites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from starlette.concurrency import run_in_threadpool
+
+from everlong.memory import Memory
+from everlong.memory.where import Where
+from everlong.serve import memories
+from everlong.serve.asking import Asked
+from everlong.serve.errors import ApiError, refusal_of
+from everlong.serve.keys import Key
+from everlong.serve.looking import Looking
+from everlong.serve.service import Service
+from everlong.serve.shelf import Shelf, no_memory
+from everlong.serve.told import everlong_of
+from everlong.text.notebook import CONVERSATION
+
+_SAYS = (
+    "Memories of texts. `sources` lists memories, and what one holds. `recall` finds passages and says where each "
+    "stands: cite source and place. `remember` adds a text, `forget` removes one. `ask` lets the memory's own model "
+    "answer."
+)
+T = TypeVar("T")
+_MOST = 20
+_Context = Context[Any, Any]
+
+
+class Tools:
+    """The tools' work, by a service, or without a model: then nothing is remembered and asked. Thread-safe."""
+
+    def __init__(
+        self, shelf: Shelf, looking: Looking, key_of: Callable[[_Context], Key], service: Service | None
+    ) -> None:
+        self.shelf, self.looking, self.key_of, self.service = shelf, looking, key_of, service
+
+    def require(self, key: Key, memory: str, *, write: bool = False) -> None:
+        """Raise ApiError where the key may not see a memory, or write to it."""
+        self.shelf.there(memory)
+        if not key.may_see(memory):
+            raise no_memory(memory)
+        if write and not key.write:
+            raise ApiError(403, "only reading is allowed here", "read_only_key")
+
+    def with_model(self) -> Service:
+        if self.service is None:
+            raise ApiError(400, "there is no model here: `everlong mcp --model NAME` loads one", "no_model")
+        return self.service
+
+    def look(self, key: Key, memory: str, look: Callable[[Memory], Any]) -> Any:
+        self.require(key, memory)
+        with self.shelf.looking(memory) as opened:
+            return look(opened)
+
+    def listed(self, key: Key, memory: str) -> dict[str, Any]:
+        if not memory:
+            return {"memories": [name for name in self.shelf.names() if key.may_see(name)]}
+        return {"memory": memory, "sources": self.look(key, memory, self.looking.sources)}
+
+    def recall(self, key: Key, memory: str, question: str, most: int) -> dict[str, Any]:
+        most = min(max(most, 1), _MOST)
+        found = self.look(key, memory, lambda opened: self.looking.search(opened, question, most))
+        if self.service is not None:
+            self.service.audit.note(key.name, "search", memory, blocks=[one["block_id"] for one in found])
+        return {"memory": memory, "passages": found}
+
+    def remember(self, key: Key, memory: str, text: str, source: str, tags: list[str]) -> dict[str, Any]:
+        service = self.with_model()
+        service.require(key, memory, write=True)
+        reading = memories.read_and_wait(service, key, memory, text, source, tuple(tags))
+        if reading.error is not None:
+            raise ApiError(400, reading.error, "reading_failed")
+        return {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}
+
+    def forget(self, key: Key, memory: str, source: str) -> dict[str, Any]:
+        self.require(key, memory, write=True)
+        where = Where(source="" if source == CONVERSATION else source)
+        with self.shelf.changing(memory, gone=True) as opened:
+            blocks = opened.forget(where=where)
+            opened.compact()
+        if self.service is not None:
+            self.service.audit.note(key.name, "forget", memory, blocks=blocks)
+        return {"memory": memory, "source": source, "blocks": blocks}
+
+    async def ask(self, key: Key, memory: str, question: str, tokens: int) -> dict[str, Any]:
+        service = self.with_model()
+        most = min(max(tokens, 1), service.limits.answer_tokens)
+        job = service.ask(key, Asked(memory, ({"role": "user", "content": question},), most))
+        try:
+            said = await job.result()
+        finally:
+            job.cancel()
+        return {"answer": said.text, **everlong_of(memory, said)}
+
+    def text_of(self, key: Key, memory: str, source: str) -> str:
+        def text(opened: Memory) -> str:
+            found = opened.blocks("" if source == CONVERSATION else source)
+            if not found:
+                raise ApiError(404, f"{memory!r} has no source {source!r}", "source_not_found")
+            return "".join(self.looking.text(opened, block.id) for block in sorted(found, key=lambda one: one.span))
+
+        return str(self.look(key, memory, text))
+
+
+def mcp_server(tools: Tools) -> MCPServer[Any]:
+    """Return the server with all tools, and the sources as resources."""
+    server: MCPServer[Any] = MCPServer("everlong", instructions=_SAYS, log_level="WARNING")
+    looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    adds = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+    removes = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+
+    @server.tool(annotations=looks)
+    async def sources(ctx: _Context, memory: str = "") -> dict[str, Any]:
+        """List what a memory was told, by source; without a memory, list the memories."""
+        return await _tried(tools.listed, tools.key_of(ctx), memory)
+
+    @server.tool(annotations=looks)
+    async def recall(ctx: _Context, memory: str, question: str, max_results: int = 8) -> dict[str, Any]:
+        """Find the passages of a memory that are nearest to a question, each with its source and place."""
+        return await _tried(tools.recall, tools.key_of(ctx), memory, question, max_results)
+
+    @server.tool(annotations=adds)
+    async def remember(
+        ctx: _Context, memory: str, text: str, source: str, tags: list[str] | None = None
+    ) -> dict[str, Any]:
+        """Read a text into a memory, under the name by which it is cited. It stays until it is forgotten."""
+        return await _tried(tools.remember, tools.key_of(ctx), memory, text, source, tags or [])
+
+    @server.tool(annotations=removes)
+    async def forget(ctx: _Context, memory: str, source: str) -> dict[str, Any]:
+        """Remove a source from a memory for good."""
+        return await _tried(tools.forget, tools.key_of(ctx), memory, source)
+
+    @server.tool(annotations=looks)
+    async def ask(ctx: _Context, memory: str, question: str, max_tokens: int = 256) -> dict[str, Any]:
+        """Let the memory's own model answer a question, with what came back for it."""
+        try:
+            return await tools.ask(tools.key_of(ctx), memory, question, max_tokens)
+        except Exception as error:
+            raise ToolError(refusal_of(error).message) from None
+
+    @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
+    async def source(memory: str, source: str, ctx: _Context) -> str:
+        """The text of a source."""
+        return await _tried(tools.text_of, tools.key_of(ctx), memory, source)
+
+    return server
+
+
+async def _tried(does: Callable[..., T], *given: Any) -> T:
+    """Do something in a thread. ToolError says what went wrong, and nothing else."""
+    try:
+        return await run_in_threadpool(does, *given)
+    except Exception as error:
+        raise ToolError(refusal_of(error).message) from None

@@ -1,0 +1,221 @@
+"""`/v1/responses`: answers that are kept, so that the next question goes on with one by its id."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from everlong.serve import told
+from everlong.serve.asking import Asked, Said
+from everlong.serve.bodies import Fields, json_body
+from everlong.serve.engine import Ended, Job
+from everlong.serve.errors import ApiError, refusal_of
+from everlong.serve.events import Events, begun, event, pieces, whole
+from everlong.serve.keys import Key
+from everlong.serve.service import Service
+from everlong.serve.turns import asked_of, memory_of, messages_of
+
+
+async def create_response(request: Request) -> Response:
+    """Answer, and keep the answer unless `store` is false."""
+    service: Service = request.app.state.service
+    key: Key = request.state.key
+    fields = Fields(await json_body(request, service.limits.json_depth))
+    model, stream = fields.needed("model"), fields.flag("stream", False)
+    store, previous = fields.flag("store", True), fields.text("previous_response_id")
+    memory = memory_of(model, service.loaded.name)
+    messages = await run_in_threadpool(_messages, service, fields, key, memory, previous)
+    tokens = fields.whole("max_output_tokens", 1, service.limits.answer_tokens)
+    asked = asked_of(fields, memory, messages, tokens, service.limits)
+    metadata = fields.inner("metadata").left()
+    _refuse_others(fields)
+    made = _Made(service, key, asked, model, previous, store=store, metadata=metadata)
+    job = service.ask(key, asked)
+    if stream:
+        return Events(_events(made, await begun(job), job), job.cancel)
+    said = await whole(request, job)
+    return JSONResponse(await run_in_threadpool(made.kept, said))
+
+
+async def response(request: Request) -> Response:
+    """Return, or delete, a response that was kept."""
+    service: Service = request.app.state.service
+    id, key = request.path_params["id"], request.state.key.name
+    if request.method == "DELETE":
+        if not await run_in_threadpool(service.kept.delete, id, key):
+            raise _unknown(id)
+        return JSONResponse({"id": id, "object": "response", "deleted": True})
+    body = await run_in_threadpool(service.kept.body, id, key)
+    if body is None:
+        raise _unknown(id)
+    return JSONResponse(body)
+
+
+class _Made:
+    """A response that is being made."""
+
+    def __init__(
+        self,
+        service: Service,
+        key: Key,
+        asked: Asked,
+        model: str,
+        previous: str | None,
+        *,
+        store: bool,
+        metadata: dict[str, Any],
+    ) -> None:
+        self._service, self._key, self.asked, self._store = service, key, asked, store
+        self.id, self.item = f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}"
+        self._head = {
+            "id": self.id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "previous_response_id": previous,
+            "max_output_tokens": asked.tokens,
+            "temperature": asked.temperature,
+            "top_p": asked.top_p,
+            "store": store,
+            "metadata": metadata,
+            "parallel_tool_calls": False,
+            "tool_choice": "none",
+            "tools": [],
+            "error": None,
+            "instructions": None,
+            "text": {"format": {"type": "text"}},
+        }
+
+    def body(self, said: Said | None = None, error: ApiError | None = None) -> dict[str, Any]:
+        """Return it as it is now."""
+        if error is not None:
+            told_error = {"code": error.code or "server_error", "message": error.message}
+            return {**self._head, "status": "failed", "error": told_error, "output": [], "usage": None}
+        if said is None:
+            return {**self._head, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+        whole = said.finish == "stop"
+        return {
+            **self._head,
+            "status": "completed" if whole else "incomplete",
+            "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+            "output": [self.message(said)],
+            "usage": {
+                "input_tokens": said.known + said.read,
+                "input_tokens_details": {"cached_tokens": said.known, "cache_write_tokens": said.read},
+                "output_tokens": said.tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": said.known + said.read + said.tokens,
+            },
+            "everlong": told.everlong_of(self.asked.memory, said),
+        }
+
+    def part(self, said: Said | None = None) -> dict[str, Any]:
+        """Return the text of its message, with citations."""
+        cited = [] if said is None else told.citations_of(self.asked.memory, said)
+        annotations = [{"type": "url_citation", **one} for one in cited]
+        return {
+            "type": "output_text",
+            "text": "" if said is None else said.text,
+            "annotations": annotations,
+            "logprobs": [],
+        }
+
+    def message(self, said: Said | None = None) -> dict[str, Any]:
+        status = "in_progress" if said is None else "completed" if said.finish == "stop" else "incomplete"
+        content = [] if said is None else [self.part(said)]
+        return {"type": "message", "id": self.item, "role": "assistant", "status": status, "content": content}
+
+    def kept(self, said: Said) -> dict[str, Any]:
+        """Return the whole response, once it is kept on disk."""
+        body = self.body(said)
+        if self._store:
+            turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": said.text}]
+            self._service.kept.keep(self.id, self._key.name, self.asked.memory, body, turns)
+        return body
+
+
+async def _events(made: _Made, first: Any, job: Job) -> AsyncIterator[str]:
+    number = 0
+
+    def told_as(kind: str, **fields: Any) -> str:
+        nonlocal number
+        number += 1
+        return event({"type": f"response.{kind}", "sequence_number": number - 1, **fields}, f"response.{kind}")
+
+    place = {"item_id": made.item, "output_index": 0, "content_index": 0}
+    yield told_as("created", response=made.body())
+    yield told_as("in_progress", response=made.body())
+    yield told_as("output_item.added", output_index=0, item=made.message())
+    yield told_as("content_part.added", **place, part=made.part())
+    try:
+        async for piece in pieces(first, job):
+            if not isinstance(piece, Ended):
+                yield told_as("output_text.delta", **place, delta=piece, logprobs=[])
+                continue
+            said: Said = piece.value
+            body = await run_in_threadpool(made.kept, said)
+            yield told_as("output_text.done", **place, text=said.text, logprobs=[])
+            yield told_as("content_part.done", **place, part=made.part(said))
+            yield told_as("output_item.done", output_index=0, item=made.message(said))
+            yield told_as("completed" if said.finish == "stop" else "incomplete", response=body)
+    except Exception as error:
+        yield told_as("failed", response=made.body(error=refusal_of(error)))
+
+
+def _messages(service: Service, fields: Fields, key: Key, memory: str, previous: str | None) -> list[dict[str, str]]:
+    """Return all messages: of the earlier response, and what is new."""
+    given = fields.take("input")
+    new: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    if isinstance(new, list):
+        new = [_without_type(one) for one in new]
+    earlier: list[dict[str, str]] = []
+    if previous is not None:
+        found = service.kept.messages(previous, key.name)
+        if found is None:
+            raise _unknown(previous, "previous_response_id")
+        if found[0] != memory:
+            raise ApiError(
+                400,
+                f"the response {previous} is of {found[0] or service.loaded.name!r}: expected that as the model",
+                "invalid_value",
+                param="model",
+            )
+        earlier = found[1]
+    instructions = fields.text("instructions")
+    if instructions is not None:  # in place of those of the earlier response
+        earlier = [{"role": "system", "content": instructions}, *(one for one in earlier if one["role"] != "system")]
+    return messages_of([*earlier, *new] if isinstance(new, list) and new else new, "input")
+
+
+def _without_type(one: Any) -> Any:
+    """Return an item of an input as a message. ApiError for an item that is none."""
+    if isinstance(one, dict) and one.get("type", "message") != "message":
+        kind = str(one["type"])[:40]
+        raise ApiError(400, f"input: {kind!r} is not supported, only messages", "unsupported_value", param="input")
+    return one
+
+
+def _refuse_others(fields: Fields) -> None:
+    fields.only("tools", ([],), "a memory calls no tools")
+    fields.only("tool_choice", ("none", "auto"), "a memory calls no tools")
+    fields.only("parallel_tool_calls", (True, False), "a memory calls no tools")
+    fields.only("text", ({}, {"format": {"type": "text"}}), "an answer is text")
+    fields.only("include", ([],), "all there is, is told")
+    fields.only("background", (False,), "ask with stream")
+    fields.only("truncation", ("disabled", "auto"), "what does not fit stays in the memory")
+    fields.only("reasoning", ({},), "answers have no reasoning of their own")
+    fields.only("top_logprobs", (0,), "ask the library for scores")
+    fields.only("service_tier", ("auto", "default"), "there is one tier")
+    for hint in ("prompt_cache_key", "safety_identifier"):
+        fields.text(hint)
+    fields.end()
+
+
+def _unknown(id: str, param: str = "id") -> ApiError:
+    return ApiError(404, f"there is no response {id[:80]!r}", "response_not_found", param=param)

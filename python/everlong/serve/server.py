@@ -1,0 +1,47 @@
+"""A service on a port, until it is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+
+import uvicorn
+
+from everlong.serve.app import application
+from everlong.serve.service import Service
+
+_LOGGER = logging.getLogger("everlong.serve")
+_ANYWHERE = ("0.0.0.0", "::", "")
+
+
+def serve(service: Service, host: str, port: int, hosts: tuple[str, ...] = ()) -> None:
+    """Serve until SIGINT or SIGTERM. Answers under way end, and what was acknowledged is on disk."""
+    config = uvicorn.Config(
+        application(service, (*hosts, host)),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=64 << 10,  # all headers of a request
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=30,
+        limit_concurrency=1000,
+        ws="none",
+    )
+    listening = config.bind_socket()
+    name = f"[{host}]" if ":" in host else host
+    _LOGGER.info("listens at http://%s:%d", name, listening.getsockname()[1])
+    uvicorn.Server(config).run([listening])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a host. ValueError for a name that leads nowhere."""
+    if host in _ANYWHERE:
+        return False
+    try:
+        found = {str(row[4][0]) for row in socket.getaddrinfo(host, None)}
+    except OSError as error:
+        raise ValueError(f"--host {host}: {error}") from None
+    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in found)

@@ -1,0 +1,244 @@
+"""Parts of a service that need no server: stop strings, fairness, keys, names, bodies, what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.serve.bodies import Fields, depth_of, parsed_object
+from everlong.serve.conversations import digests_of
+from everlong.serve.errors import ApiError
+from everlong.serve.fair_queue import FairQueue
+from everlong.serve.kept_responses import KeptResponses
+from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
+from everlong.serve.names import file_name, memory_name
+from everlong.serve.spool import Named, Spool
+from everlong.serve.stops import Stops
+
+
+@given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
+def test_an_answer_ends_before_the_first_stop_string_however_it_is_cut(text: str, stops: list[str], data: Any) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    taken = Stops(stops)
+    said = "".join(map(taken.more, pieces)) + taken.rest()
+    # The first place where one of them is complete, and of those that end there the longest.
+    ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
+    assert taken.stopped == bool(ends)
+    if not ends:
+        assert said == text
+    else:
+        assert text.startswith(said)
+        assert not any(stop in said for stop in stops)
+        assert any(text[len(said) :].startswith(stop) for stop in stops)
+
+
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    key: str
+    memory: str
+    number: int
+
+
+def test_keys_take_turns_and_each_its_memories() -> None:
+    queue: FairQueue[Waiting] = FairQueue(100, 100)
+    for number in range(6):
+        queue.put(Waiting("many", f"m{number % 2}", number))
+    queue.put(Waiting("few", "m0", 0))
+    taken = [queue.take(wait=0) for _ in range(7)]
+    assert [one.key for one in taken if one is not None][:3] == ["many", "few", "many"]
+    of_many = [one for one in taken if one is not None and one.key == "many"]
+    assert [one.memory for one in of_many] == ["m0", "m1"] * 3
+    for memory in ("m0", "m1"):
+        numbers = [one.number for one in of_many if one.memory == memory]
+        assert numbers == sorted(numbers)
+    assert queue.take(wait=0) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), max_size=40))
+def test_the_queue_loses_nobody_and_lets_nobody_wait_behind_two_turns_of_another(asked: list[tuple[str, str]]) -> None:
+    queue: FairQueue[Waiting] = FairQueue(1000, 1000)
+    put = [Waiting(key, memory, number) for number, (key, memory) in enumerate(asked)]
+    assert all(map(queue.put, put))
+    taken = []
+    while (one := queue.take(wait=0)) is not None:
+        taken.append(one)
+    assert sorted(taken, key=lambda one: one.number) == put
+    for at, one in enumerate(taken):  # between two turns of a key, every other key that waits has exactly one
+        later = next((n for n in range(at + 1, len(taken)) if taken[n].key == one.key), None)
+        if later is not None:
+            between = [other.key for other in taken[at + 1 : later]]
+            assert len(between) == len(set(between))
+
+
+def test_a_full_queue_and_a_full_line_refuse() -> None:
+    queue: FairQueue[Waiting] = FairQueue(3, 2)
+    assert [queue.put(Waiting("a", "m", n)) for n in range(3)] == [True, True, False]
+    assert queue.put(Waiting("b", "m", 0))
+    assert not queue.put(Waiting("c", "m", 0))
+    assert len(queue.close()) == 3
+    assert not queue.put(Waiting("d", "m", 0))
+
+
+def test_who_waits_is_woken() -> None:
+    queue: FairQueue[Waiting] = FairQueue(3, 3)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(queue.take(wait=60)))
+    thread.start()
+    queue.put(Waiting("a", "m", 0))
+    thread.join(30)
+    assert found == [Waiting("a", "m", 0)]
+
+
+@given(
+    st.recursive(
+        st.none() | st.text('[]{}"\\ab', max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[{"\\', max_size=3), inner, max_size=3),
+    )
+)
+def test_depth_is_counted_outside_of_strings(value: Any) -> None:
+    def depth(one: Any) -> int:
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
+        return 0 if inner is None else 1 + max(map(depth, inner), default=0)
+
+    assert depth_of(json.dumps(value).encode()) == depth(value)
+    assert depth_of(json.dumps(value, ensure_ascii=False, indent=1).encode()) == depth(value)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"1", b'{"a": NaN}', b'{"a"', b"\xff", b'{"a": ' + b"[" * 100_000])
+def test_bodies_that_are_no_objects_are_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as refused:
+        parsed_object(body, 32)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("value", [True, "1", float("nan"), 2.5, [1], {}])
+def test_a_number_is_a_number(value: Any) -> None:
+    with pytest.raises(ApiError):
+        Fields({"n": value}).number("n", 0, 2)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "/etc", "a\0", "a\n", ".service", "a" * 65, "ä", " a", None, 3]
+)
+def test_what_is_no_name_of_a_memory_is_refused(name: Any) -> None:
+    with pytest.raises(ApiError):
+        memory_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0b", "a\nb", "a" * 201, "\ud800", "a\u202eb"])
+def test_what_is_no_name_of_a_file_is_refused(name: str) -> None:
+    with pytest.raises(ApiError):
+        file_name(name)
+
+
+@given(st.text(max_size=80))
+def test_a_name_that_passes_is_one_component(name: str) -> None:
+    for check in (memory_name, file_name):
+        try:
+            passed = check(name)
+        except ApiError:
+            continue
+        assert Path("/root", passed).parent == Path("/root")
+        assert passed not in (".", "..")
+
+
+def test_a_file_of_keys_has_hashes_alone_and_finds_each(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    ada, ben = add_key(file, "ada", memories=["garden"]), add_key(file, "ben", write=False)
+    assert ada not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+    keys = load_keys(file)
+    assert keys.bearer(f"Bearer {ada}").name == "ada"
+    found = keys.bearer(f"bearer {ben}")
+    assert (found.name, found.write, found.memories) == ("ben", False, ("*",))
+    for wrong in (
+        None,
+        "",
+        ada,
+        f"Basic {ada}",
+        f"Bearer {ada}x",
+        f"Bearer {ada[:-1]}",
+        "Bearer ",
+        f"Bearer {hash_of(ada)}",
+    ):
+        with pytest.raises(ApiError) as refused:
+            keys.bearer(wrong)
+        assert refused.value.status == 401
+    with pytest.raises(ValueError, match="ada"):
+        add_key(file, "ada")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"name": "../a", "hash": "0" * 64},
+        {"name": "a", "hash": "0" * 63},
+        {"name": "a", "hash": "plain"},
+        {"name": "a", "hash": "0" * 64, "memories": ["a/b"]},
+        {"name": "a", "hash": "0" * 64, "write": "yes"},
+        {"name": "a", "hash": "0" * 64, "max_bytes": 0},
+        {"name": "a", "hash": "0" * 64, "secret": "x"},
+    ],
+)
+def test_a_wrong_file_of_keys_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [row]}))
+    with pytest.raises(ValueError, match=r"keys\.json"):
+        load_keys(file)
+
+
+def test_tokens_of_a_minute_are_counted_for_each_key() -> None:
+    keys = Keys((Key("a", tokens_per_minute=10), Key("b", tokens_per_minute=10), Key("c")))
+    for key in keys.all:
+        keys.count(key, 10)
+    with pytest.raises(ApiError) as refused:
+        keys.require_tokens(keys.all[0])
+    assert refused.value.status == 429
+    assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
+    keys.require_tokens(keys.all[2])
+
+
+def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    digests = [digests_of("k", "m", turns), digests_of("l", "m", turns), digests_of("k", "n", turns)]
+    digests.append(digests_of("k", "m", [{"role": "user", "content": "a]"}, turns[1]]))
+    digests.append(digests_of("k", "m", [{"role": "system", "content": "a"}, turns[1]]))
+    assert len({digest for of in digests for digest in of}) == 2 * len(digests)
+    assert digests_of("k", "m", turns[:1]) == digests[0][:1]
+
+
+def test_responses_are_kept_for_their_key(tmp_path: Path) -> None:
+    kept = KeptResponses(tmp_path / "r")
+    kept.keep("one", "ada", "garden", {"id": "one"}, [{"role": "user", "content": "a"}])
+    again = KeptResponses(tmp_path / "r")
+    assert again.messages("one", "ada") == ("garden", [{"role": "user", "content": "a"}])
+    assert again.body("one", "ben") is None
+    assert not again.delete("one", "ben")
+    again.forget("garden")
+    assert kept.body("one", "ada") is None
+
+
+def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    orders = []
+    for name in ("b.txt", "a.txt"):
+        id, file = spool.begin(name)
+        file.write(name.encode())
+        orders.append(spool.accept(id, file, "garden", "ada", Named(tags=("x",))))
+    id, cut_short = spool.begin("c.txt")
+    cut_short.close()
+    again = Spool(tmp_path / "spool")
+    assert again.waiting() == orders
+    assert [again.file(order).read_text() for order in orders] == ["b.txt", "a.txt"]
+    assert not (tmp_path / "spool" / id).exists()
+    third, file = again.begin("d.txt")
+    assert again.accept(third, file, "garden", "ada", Named()).number > orders[-1].number

@@ -1,0 +1,85 @@
+"""A running service over a tiny model, on a port of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from everlong import MemoryConfig
+from everlong.serve.app import application
+from everlong.serve.keys import Keys
+from everlong.serve.limits import Limits
+from everlong.serve.loaded import Loaded
+from everlong.serve.service import Service
+from support.models import tiny_model
+from support.settings import TINY_MEMORY
+from support.tokenizer import byte_tokenizer
+
+MODEL = "tiny"
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+# Frames of their own memory hold less than a page of text, so that every answer recalls.
+SETTINGS = TINY_MEMORY.changed(archive={"least_tokens": 16, "host_bytes": 1 << 24})
+
+
+def chat_tokenizer() -> Any:
+    """Return the byte tokenizer, with a chat template."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def tiny_loaded(config: MemoryConfig = SETTINGS) -> Loaded:
+    """Return a tiny model as a service has it."""
+    return Loaded(MODEL, tiny_model(), chat_tokenizer(), config)
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A service that answers at `url`."""
+
+    url: str
+    service: Service
+
+    @property
+    def api(self) -> str:
+        return f"{self.url}/v1"
+
+
+@contextlib.contextmanager
+def running(
+    root: Path,
+    *,
+    keys: Keys | None = None,
+    limits: Limits | None = None,
+    encoder: Any = None,
+    loaded: Loaded | None = None,
+) -> Iterator[Running]:
+    """Run a service in a thread of this process until the block ends."""
+    root.mkdir(parents=True, exist_ok=True)
+    service = Service(loaded or tiny_loaded(), root, keys, limits, encoder)
+    config = uvicorn.Config(
+        application(service), host="127.0.0.1", port=0, log_config=None, timeout_graceful_shutdown=5, ws="none"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="service of a test")
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Running(f"http://127.0.0.1:{port}", service)
+    finally:
+        server.should_exit = True
+        thread.join()
