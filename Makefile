@@ -32,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel rehearsal
+.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel release rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -135,6 +135,10 @@ wheel: $(VENV)/requirements.stamp  ## wheels in dist/, for each Python there is 
 	.ci/system_packages.sh readelf:binutils
 	$(if $(GPU),command -v nvcc >/dev/null || python -m pip install -q $(CUDA_COMPILER))
 	PATH="$(with_nvcc)" python .ci/wheel.py $(if $(GPU),--gpu $(GPU)) $(if $(PYTHONS),--python $(PYTHONS))
+
+release: setup  ## sdist, wheels and SBOM in dist/, each wheel checked in a bare environment (docs/public.md)
+	.ci/system_packages.sh readelf:binutils
+	python .ci/release.py --torch $(TORCH) $(if $(PYTHONS),--python $(PYTHONS))
 
 rehearsal: setup  ## what a bare GPU machine gets, made for this Python and checked on the CPU, offline; STAGES=operators,models
 	$(MAKE) wheel GPU=sm_90 PYTHONS=$(THIS_PYTHON)

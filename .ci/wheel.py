@@ -44,7 +44,7 @@ def environment_of(version: str) -> Path:
     return folder
 
 
-def build(version: str, gpu: str, torch: Path) -> Path:
+def build(version: str, gpu: str, torch: Path, source: Path) -> Path:
     environment = environment_of(version)
     settings = {**os.environ, "PATH": f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     made = WORK / "made"
@@ -61,7 +61,7 @@ def build(version: str, gpu: str, torch: Path) -> Path:
     options = [f"-Cbuild-dir={WORK / 'native'}"]
     options += [f"-Ccmake.define.{name}={value}" for name, value in defines.items()]
     python = environment / "bin" / "python"
-    pip = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(made), *options, str(ROOT)]
+    pip = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(made), *options, str(source)]
     subprocess.run([python, "-m", *pip], check=True, env=settings)
     (plain,) = made.glob("*.whl")
     excluded = [word for name in OF_TORCH for word in ("--exclude", name)]
@@ -94,12 +94,15 @@ def main() -> int:
     parser.add_argument(
         "--python", nargs="*", metavar="VERSION", help=f"of {', '.join(PYTHONS)}; by default all in PATH"
     )
+    parser.add_argument(
+        "--source", type=Path, default=ROOT, metavar="FOLDER", help="another tree, such as an unpacked sdist"
+    )
     options = parser.parse_args()
     torch = importlib.util.find_spec("torch")
     if torch is None or not torch.submodule_search_locations:
         raise SystemExit(f"{sys.executable} has no torch, whose headers the operators are compiled with")
     for version in options.python or [version for version in PYTHONS if python_of(version)]:
-        wheel = build(version, options.gpu, Path(torch.submodule_search_locations[0]))
+        wheel = build(version, options.gpu, Path(torch.submodule_search_locations[0]), options.source)
         asked = needed_by(wheel)
         own = {Path(name).name for name in asked}
         foreign = {name for names in asked.values() for name in names} - own - {*OF_TORCH, *OF_THE_SYSTEM}

@@ -76,6 +76,7 @@ else:
         "errors": "errors",
         "eval": "eval",
         "index": "retrieval.index",
+        "integrations": "integrations",
         "models": "models",
         "ops": "ops",
         "part": "frame.part",

@@ -11,6 +11,7 @@ import io
 import json
 import mailbox
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from email.message import EmailMessage
 from pathlib import Path
@@ -306,6 +307,70 @@ def hostile() -> dict[str, bytes]:
         "empty.pdf": b"",
         "deep.json": b'{"mapping": ' + b"[" * 200_000,
     }
+
+
+def luring(canary: Path, port: int) -> dict[str, bytes]:
+    """Files that ask their reader for another file, or for a page of the network; and some that never end."""
+    page = f"http://127.0.0.1:{port}/x"
+    good_docx, good_xlsx, good_pptx = _docx("x", "y")[0], _xlsx("x", "y")[0], _pptx("x", "y")[0]
+    relations = b"</Relationships>"
+    remote = (
+        '<Relationship Id="rIdX" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{}" '
+        'Target="{}" TargetMode="External"/></Relationships>'
+    )
+    entity = f"<!DOCTYPE x [<!ENTITY s SYSTEM '{canary.as_uri()}'><!ENTITY t SYSTEM '{page}'>]>"
+    told = f"{entity}<w:document xmlns:w='http://schemas.openxmlformats.org/wordprocessingml/2006/main'><w:body><w:p>"
+
+    def related(data: bytes, name: str, kind: str, target: str) -> bytes:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            before = archive.read(name)
+        return _swapped(data, name, before.replace(relations, remote.format(kind, target).encode()))
+
+    return {
+        "template.docx": related(good_docx, "word/_rels/document.xml.rels", "attachedTemplate", page),
+        "entity.docx": _swapped(
+            good_docx, "word/document.xml", f"{told}<w:r><w:t>&s;&t;</w:t></w:r></w:p></w:body></w:document>".encode()
+        ),
+        "linked.xlsx": related(good_xlsx, "xl/_rels/workbook.xml.rels", "externalLink", canary.as_uri()),
+        "wide.xlsx": _swapped(
+            good_xlsx,
+            "xl/worksheets/sheet1.xml",
+            b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+            b'<dimension ref="A1:XFD1048576"/><sheetData>'
+            b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row></sheetData></worksheet>',
+        ),
+        "picture.pptx": related(good_pptx, "ppt/_rels/presentation.xml.rels", "image", page),
+        "frames.html": f"<!doctype html><html><iframe src='{canary.as_uri()}'></iframe><img src='{page}'>"
+        f"<link rel=stylesheet href='{page}'><script src='{page}'></script></html>".encode(),
+        "deep.html": b"<!doctype html><html>" + b"<div>" * 300_000 + b"words",
+        "entity.epub": zip_of({"META-INF/container.xml": f"{entity}<container>&s;&t;</container>"}),
+        "endless.pdf": _endless_pdf(),
+        "parts.eml": b"Subject: x\nContent-Type: multipart/mixed; boundary=b\n\n"
+        + b"--b\nContent-Type: multipart/mixed; boundary=b\n\n" * 3000,
+        "page.pdf": b"<!doctype html><html><title>T</title><p>a page that is called a PDF</p></html>",
+        "outside.zip": zip_of({"../../outside.txt": "words from an archive", "/etc/outside.txt": "other words"}),
+    }
+
+
+def _endless_pdf() -> bytes:
+    """A PDF that says it has a hundred million pages, which are all one, with a stream that unpacks to 200 MB."""
+    stream = zlib.compress(b"BT /F1 9 Tf (words) Tj ET " * 8_000_000, 9)
+    kids = b"3 0 R " * 200_000
+    bodies = (
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[%s]/Count 100000000>>" % kids,
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
+        b"<</Length %d/Filter/FlateDecode>>stream\n%s\nendstream" % (len(stream), stream),
+    )
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(bodies, 1):
+        places.append(len(out))
+        out += b"%d 0 obj%s endobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return out + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        len(out),
+    )
 
 
 def _swapped(data: bytes, name: str, replaced: bytes) -> bytes:

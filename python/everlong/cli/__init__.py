@@ -7,7 +7,19 @@ command itself is wrong; 130 after Ctrl-C.
 
 from typing import Final
 
-from everlong.cli import cached, compacting, cost, evidence, graph, health, memory, service, sync, training
+from everlong.cli import (
+    cached,
+    compacting,
+    cost,
+    evidence,
+    graph,
+    health,
+    memory,
+    published,
+    service,
+    sync,
+    training,
+)
 from everlong.cli.app import main
 
 MAY_IMPORT: Final = (
@@ -42,6 +54,7 @@ __all__ = [
     "health",
     "main",
     "memory",
+    "published",
     "service",
     "sync",
     "training",

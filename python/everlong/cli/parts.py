@@ -29,6 +29,9 @@ Out = Annotated[
     Path | None, typer.Option(help="Folder for the pack; by default the one where this model's pack is looked for.")
 ]
 Work = Annotated[Path, typer.Option(help="Folder for states and checkpoints; a run that was cut short goes on there.")]
+ReportTo = Annotated[
+    str, typer.Option("--report-to", help="Tracker for the figures of each check: tensorboard, wandb or trackio.")
+]
 Pack = Annotated[str, typer.Option(help="Pack of the model's trained parts: auto, a folder, or none.")]
 
 Which = Literal["train", "measure"]
@@ -144,12 +147,14 @@ def _training_of(part: str, says: str) -> Any:
         parameter("pack", Pack, "auto"),
         parameter("work", Work, Path("runs", part.replace("_", "-"))),
         parameter("out", Out, None),
+        parameter("report_to", ReportTo, ""),
         *parameters_in(Machine),
     ]  # fmt: skip
 
     def train(as_json: bool, **given: Any) -> None:
         from everlong.models.pack import pack_folder_of, pack_for, pack_of
         from everlong.training.run import Run
+        from everlong.training.trackers import reporting, require_tracker
 
         console = escaping_console(stderr=True)
         training = settings_of(module.Training, given)
@@ -157,11 +162,14 @@ def _training_of(part: str, says: str) -> Any:
             made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
             _say(made, "the memory", console, as_json=as_json)
             return
+        if given["report_to"]:
+            require_tracker(given["report_to"])
         when_stopped(lambda: f"What was trained so far is kept in {given['work']}")
         network, tokenizer = taken(Machine, given).load(given["model"])
         found = None if given["pack"] == "none" else pack_for(network, given["pack"])
-        run = Run(network, tokenizer, given["work"], found, told(console), checked(console))
-        pack = pack_of(network, module.train(run, training))
+        with reporting(given["report_to"], part, given["work"], training, checked(console)) as check:
+            run = Run(network, tokenizer, given["work"], found, told(console), check)
+            pack = pack_of(network, module.train(run, training))
         folder = given["out"] or pack_folder_of(pack.model)
         pack.save(folder)
         _say(pack.parts, str(folder), console, as_json=as_json)

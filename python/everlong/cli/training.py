@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from everlong import part_list
 from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, starting
 from everlong.cli.options import Machine, grouped
-from everlong.cli.parts import Out, TrainedParts, Work, print_figures, told
+from everlong.cli.parts import Out, ReportTo, TrainedParts, Work, print_figures, told
 from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console
+
+if TYPE_CHECKING:
+    from everlong.training.whole_pack import ToTrain
 
 train_app = Application(
     cls=TrainedParts, no_args_is_help=True, help="Train a pack: the learned parts of a memory for a model."
@@ -50,6 +54,7 @@ def train_all(
     seed: Annotated[int, typer.Option(help="Seed; the same seed on the same machine gives the same bits.")] = 0,
     work: Work = Path("runs/pack"),
     out: Out = None,
+    report_to: ReportTo = "",
     machine: Machine,
     as_json: Json = False,
 ) -> None:
@@ -58,21 +63,15 @@ def train_all(
     when_stopped(lambda: f"What was trained so far is kept in {work}")
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
-    from everlong.training.whole_pack import ToTrain, train_parts
+    from everlong.training.trackers import require_tracker
+    from everlong.training.whole_pack import train_parts
+
+    if report_to:
+        require_tracker(report_to)
 
     console = escaping_console(stderr=True)
     given = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
-    there, by_default = [], []
-    for name in part_list.names():
-        if part_list.file_of(name, "train") is None:
-            continue
-        module = part_list.module(name, "train")
-        if getattr(module, "OF_A_MEMORY", False):
-            continue
-        own = {field.name for field in dataclasses.fields(module.Training)}
-        training = module.Training(**{what: value for what, value in given.items() if what in own})
-        there.append(ToTrain(name.replace("_", "-"), training, module.train))
-        by_default += [there[-1].name] if getattr(module, "BY_DEFAULT", False) else []
+    there, by_default = _to_train(given, report_to)
     network, tokenizer = machine.load(model)
     before = pack_for(network)
     folder = out or pack_folder_of(weights_fingerprint(network))
@@ -95,3 +94,33 @@ def train_all(
     for part, said in made.items():
         print_figures(console, f"{part}, trained in {said['minutes']} minutes", said)
     console.print(f"the pack: {folder}", highlight=False, soft_wrap=True)
+
+
+def _to_train(given: dict[str, Any], report_to: str) -> tuple[list[ToTrain], list[str]]:
+    """Return the parts that can be trained for a model, with what they take of `given`; and those of a default pack."""
+    from everlong.training.whole_pack import ToTrain
+
+    there, by_default = [], []
+    for name in part_list.names():
+        if part_list.file_of(name, "train") is None:
+            continue
+        module = part_list.module(name, "train")
+        if getattr(module, "OF_A_MEMORY", False):
+            continue
+        own = {field.name for field in dataclasses.fields(module.Training)}
+        training = module.Training(**{what: value for what, value in given.items() if what in own})
+        there.append(ToTrain(name.replace("_", "-"), training, _reported(module.train, name, report_to)))
+        by_default += [there[-1].name] if getattr(module, "BY_DEFAULT", False) else []
+    return there, by_default
+
+
+def _reported(train: Callable[..., Any], part: str, report_to: str) -> Callable[..., Any]:
+    """Return a part's training, which tells a tracker of its checks, where one is named."""
+
+    def reported(run: Any, training: Any) -> Any:
+        from everlong.training.trackers import reporting
+
+        with reporting(report_to, part, run.work, training, run.check) as check:
+            return train(dataclasses.replace(run, check=check), training)
+
+    return reported

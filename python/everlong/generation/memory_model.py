@@ -19,6 +19,7 @@ from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
+from everlong.generation.finding import Finds
 from everlong.generation.given import require_asking
 from everlong.generation.given_file import GivenTexts
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
@@ -44,7 +45,7 @@ from everlong.text.prompt import require_unicode
 Signal = Literal["summarize", "retrieve"]
 
 
-class MemoryModel(KeepsInStep, Surveys):
+class MemoryModel(KeepsInStep, Surveys, Finds):
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
     Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed

@@ -13,6 +13,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, offers_of
 from everlong.generation.settings import Policy
 from everlong.retrieval.searcher import Searcher
+from everlong.text import notebook
 from everlong.text.prompt import Prompt
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
@@ -26,6 +27,10 @@ class Perplexity:
     nll: float  # the mean, nats a token
     tokens: int  # scored ones
     token_nll: tuple[float, ...]  # of every scored token, nats
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the figures."""
+        return notebook.table((("perplexity", self.ppl), ("nats a token", round(self.nll, 3)), ("tokens", self.tokens)))
 
 
 def perplexity_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Callable, Iterator
 
 from everlong.frame.interrupts import interrupts_between_steps
@@ -18,7 +19,7 @@ Progress = bool | Callable[[int, int | None], None]
 def track_tokens(
     label: str, *, enabled: bool, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Draw a bar over tokens on standard error. Gives the function that advances it, None when off.
+    """Draw a bar over tokens on standard error, or in a notebook. Gives the function that advances it, None when off.
 
     The function takes how many tokens are done since the last call, and how many there are, as far as is known. Without
     a terminal there is a line every ten seconds in place of the bar.
@@ -26,6 +27,10 @@ def track_tokens(
     console = escaping_console(stderr=True)
     if not enabled:
         yield None
+        return
+    if console.is_jupyter:
+        with _notebook_bar(label) as advance:
+            yield advance
         return
     if not console.is_terminal:
         yield _in_lines(label, clock)
@@ -36,6 +41,24 @@ def track_tokens(
     with Progress(*columns, TimeRemainingColumn(), transient=True, console=console) as bar:
         task = bar.add_task(shown(label), total=None)
         yield lambda tokens, total: bar.update(task, advance=tokens, total=total)
+
+
+@contextlib.contextmanager
+def _notebook_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets it draws text, and says so
+        from tqdm.auto import tqdm
+
+        bar = tqdm(desc=shown(label), unit=" tokens", leave=False)
+
+    def advance(tokens: int, total: int) -> None:
+        if bar.total != total:
+            bar.total = total
+            bar.refresh()
+        bar.update(tokens)
+
+    with contextlib.closing(bar):
+        yield advance
 
 
 def _in_lines(label: str, clock: Callable[[], float]) -> Callable[[int, int], None]:

@@ -70,6 +70,10 @@ class MemoryStats:
         """Bytes of Detail Tokens for each token of the memory."""
         return self.detail_bytes / self.tokens if self.tokens > 0 else 0.0
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what is not nothing."""
+        return notebook.table((name, value) for name, value in vars(self).items() if value)
+
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
@@ -93,6 +97,14 @@ class VerifyReport:
     def of(cls, core: _core.VerifyReport) -> VerifyReport:
         damage = tuple(Damage(found.block, found.what) for found in core.damage)
         return cls(core.blocks, core.records, core.bytes, damage, tuple(core.dropped))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: what was read, and the damage, which unfolds."""
+        read = notebook.table((("blocks", self.blocks), ("records", self.records), ("bytes", self.bytes)))
+        if not self.damage:
+            return read + notebook.paragraph("no damage")
+        lines = "\n".join(f"block {one.block}: {one.what}" for one in self.damage)
+        return read + notebook.unfolding(f"{len(self.damage):,} damaged", lines)
 
 
 class Memory:

@@ -30,7 +30,11 @@ class Citing:
         if self._details_alone:
             offers = tuple(offer for offer in offers if not self._has_details(offer.page.block))
         soft = [one for one in found.blocks if self._has_details(one.page.block)]
-        return (*map(self._pages_of, offers), *map(self._whole, soft))
+        return (*self.places(offers), *map(self._whole, soft))
+
+    def places(self, offers: Sequence[Offer]) -> tuple[Recall, ...]:
+        """Return offers of pages as they are, in their order."""
+        return tuple(map(self._pages_of, offers))
 
     def pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
         """Return pages that came back without a search, a block at a time, in their order, with score 0."""

@@ -33,7 +33,7 @@ from everlong.text.prompt import Prompt
 # Returns what to add to the scores of a search's first pages; `core.search.find` takes it as `added`.
 Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
-_NO_BUDGET = 1 << 40  # tokens
+NO_BUDGET = 1 << 40  # tokens: room for whatever is found
 
 _BY_MEAN = {"mean_pool", "hnsw"}  # index parts that compare a question's mean query with blocks
 _BY_A_PART = {"meaning"}  # index parts with vectors that a part makes
@@ -252,7 +252,7 @@ class Asked:
 
     def _places(self, groups: int, added: Sequence[tuple[_core.PageRef, float]]) -> _core.SearchResult:
         return self._core.search.find(
-            **self.request, max_groups=groups, token_budget=_NO_BUDGET, least_share=0, added=added
+            **self.request, max_groups=groups, token_budget=NO_BUDGET, least_share=0, added=added
         )
 
 
@@ -282,7 +282,7 @@ def _with_offers(
     passes: Callable[[int], bool],
 ) -> tuple[Offer, ...]:
     """Return what was found and what is offered, the likeliest first, as far as there is room. Each page comes once."""
-    groups = list(map(_offer_of, found))
+    groups = list(map(offer_of, found))
     core, os = frame.memory.core, frame.os
     there = {identity(page) for group in groups for page in group.pages}
     for offer in best_first([offer for offer in offers if not offer.as_details]):
@@ -310,7 +310,7 @@ def _with_offers(
     return tuple(chosen)
 
 
-def _offer_of(group: _core.FoundGroup) -> Offer:
+def offer_of(group: _core.FoundGroup) -> Offer:
     """Return what a search found as an offer of its pages."""
     found_by = (*group.found_by, *(["graph"] if group.walked else []))
     return Offer(group.score, best_page(group), found_by, pages=group.pages, confidence=group.confidence)

@@ -32,11 +32,13 @@ from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
 from everlong.retrieval.newest import MOST_COMPARED, newest_first
 from everlong.retrieval.quotes import Sentence, nearest_sentences
 from everlong.retrieval.recall import (
+    NO_BUDGET,
     Asked,
     Found,
     QuestionStates,
     Rerank,
     Tapped,
+    offer_of,
     query_layers,
     search,
     tap_question,
@@ -181,6 +183,18 @@ class Searcher:
             tapped = self.tap(prompt)
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
         return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, self._narrow(tapped))
+
+    def anywhere(self, prompt: Prompt, count: int, where: Where) -> Found:
+        """Return the `count` best places of all that was archived, in the frame or not, however large they are."""
+        tapped = self.tap(prompt)
+        asked = Asked(self._frame, prompt, tapped, self.config, where, self._page_query(tapped))
+        asked.ask_finders()
+        narrow = self._narrow(tapped) if where.happened is None else _core.Narrow([where.happened], soft=False)
+        how: dict[str, Any] = {"neighbours": self.config.search.neighbours, "narrow": narrow, "added": asked.added}
+        result = self._core.search.find(
+            **asked.request, **how, **where.core(), max_groups=count, token_budget=NO_BUDGET
+        )
+        return Found(tuple(map(offer_of, result.groups)), result.agreed, result.decisiveness)
 
     def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
         """Return what the question's own words say of times and tags, where they are to narrow the search."""

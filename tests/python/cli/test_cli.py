@@ -646,7 +646,7 @@ def test_niah_prints_rates_of_what_it_asked_as_json(saved_model: Path) -> None:
     [
         (
             ["eval", "rulr"],
-            "no suite or task 'rulr'; suites: niah, ppl, ruler, infinite, babi, dialogue, all, towers, trigger, ",
+            "no suite or task 'rulr'; suites: niah, ppl, published, ruler, infinite, babi, dialogue, all, towers, ",
         ),
         (["eval", "all", "--baseline", "bm26"], "no baseline 'bm26'; there are everlong, "),
         (["eval", "all", "--lengths", "4X"], "length '4X': expected tokens such as"),

@@ -174,3 +174,14 @@ def test_a_terminal_is_shown_that_work_goes_on(
         pass
     shown = capsys.readouterr().err
     assert "answering \\x1b[2J[red]" in shown
+
+
+def test_a_notebook_has_a_bar_of_tqdms(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    with track_tokens("reading", enabled=True) as advance:
+        assert advance is not None
+        advance(30, 100)
+        advance(40, 100)
+    shown = capsys.readouterr().err
+    assert "reading" in shown
+    assert "/100" in shown

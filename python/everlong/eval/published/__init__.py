@@ -1,0 +1,1 @@
+"""Published benchmarks, from the files that their authors give out, where a user has them."""

@@ -1,0 +1,261 @@
+"""LangChain: a retriever, a chat model and a message history over a memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NoReturn
+
+from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.extras import missing
+from everlong.integrations.shown import citation, name_of, words_of
+from everlong.integrations.turns import before_stops, in_turn, pieces_in_turn
+from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.recall import Recall
+
+try:
+    from langchain_core.callbacks import CallbackManagerForLLMRun, CallbackManagerForRetrieverRun
+    from langchain_core.chat_history import BaseChatMessageHistory
+    from langchain_core.documents import Document
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import (
+        AIMessage,
+        AIMessageChunk,
+        BaseMessage,
+        ChatMessage,
+        HumanMessage,
+        SystemMessage,
+        message_to_dict,
+        messages_from_dict,
+    )
+    from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+    from langchain_core.retrievers import BaseRetriever
+    from pydantic import Field, InstanceOf
+except ImportError as error:
+    raise missing(error, "langchain") from error
+
+
+class EverlongRetriever(BaseRetriever):
+    """Passages of a memory as documents, best first. Their metadata cite: source, place, origin, score, confidence.
+
+    `k` and `where` may be given in a call, too: `retriever.invoke("...", k=2, where=everlong.Where(source="a"))`.
+    """
+
+    memory: InstanceOf[MemoryModel]
+    k: int = 4
+    where: InstanceOf[Where] = EVERYWHERE  # what is searched
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        where: Where | None = None,
+    ) -> list[Document]:
+        count, chosen = self.k if k is None else k, self.where if where is None else where
+        found = in_turn(lambda: self.memory.find(query, k=count, where=chosen))
+        return [Document(page_content=one.text, metadata=citation(one)) for one in found]
+
+
+class ChatEverlong(BaseChatModel):
+    """The memory's model, which answers messages from what the memory holds.
+
+    LangChain gives the whole conversation with every call. By default the memory keeps nothing of it. With `remember`
+    it keeps each question and answer, and takes of the messages only those behind the newest answer.
+    """
+
+    memory: InstanceOf[MemoryModel]
+    where: InstanceOf[Where] = EVERYWHERE  # what may be recalled
+    recall: bool = True
+    remember: bool = False
+    max_tokens: int | None = None  # of an answer; by default 64, or what the model's own settings say
+    temperature: float | None = None  # 0 is greedy search; by default as the model's own settings say
+    stop: list[str] | None = None
+    generation: dict[str, Any] = Field(default_factory=dict)  # further arguments of transformers' `generate`
+
+    @property
+    def _llm_type(self) -> str:
+        return "everlong"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": name_of(self.memory), "where": str(self.where), "recall": self.recall}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **given: Any) -> Any:
+        return {"ls_model_name": name_of(self.memory), **super()._get_ls_params(stop=stop, **given)}
+
+    def bind_tools(self, tools: Sequence[Any], **given: Any) -> NoReturn:
+        """Raise NotImplementedError: an answer is text."""
+        raise NotImplementedError(
+            "ChatEverlong calls no tools: its answers are text. A model that calls tools may have an EverlongRetriever"
+        )
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **given: Any,
+    ) -> ChatResult:
+        counted, stops = _Counted(), stop or self.stop or []
+        how = self._how(messages, stops, counted, given)
+        answer = in_turn(lambda: self.memory.generate(**how))
+        said = "".join(before_stops([answer.text], stops))
+        told = self._told(answer.recalled) | {"finish_reason": answer.finish_reason, "confidence": answer.confidence}
+        message = AIMessage(content=said, usage_metadata=counted.usage(), response_metadata=told)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **given: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        counted, stops = _Counted(), stop or self.stop or []
+        how = self._how(messages, stops, counted, given)
+        recalled: tuple[Recall, ...] = ()
+
+        def pieces() -> Generator[str]:
+            nonlocal recalled
+            for piece in pieces_in_turn(lambda: self.memory.stream(**how)):
+                recalled = self.memory.last_recalled
+                yield piece
+
+        for piece in before_stops(pieces(), stops):
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=piece))
+            if run_manager is not None:
+                run_manager.on_llm_new_token(piece, chunk=chunk)
+            yield chunk
+        last = AIMessageChunk(
+            content="",
+            usage_metadata=counted.usage(),
+            response_metadata=self._told(recalled),
+            chunk_position="last",
+        )
+        yield ChatGenerationChunk(message=last)
+
+    def _told(self, recalled: Sequence[Recall]) -> dict[str, Any]:
+        return {"model_name": name_of(self.memory), "recalled": list(map(citation, recalled))}
+
+    def _how(
+        self, messages: Sequence[BaseMessage], stops: Sequence[str], counted: _Counted, given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments of `MemoryModel.generate`."""
+        if given.get("tools") or given.get("tool_choice"):
+            self.bind_tools(())
+        own = {name: getattr(self, name) for name in ("where", "recall", "remember", "max_tokens", "temperature")}
+        further = {**self.generation, **given}
+        chosen = {name: further.pop(name, value) for name, value in own.items()}
+        warmth = chosen.pop("temperature")
+        if warmth is not None:
+            further["do_sample"] = warmth > 0
+            if warmth > 0:
+                further["temperature"] = warmth
+        for name in ("tools", "tool_choice", "ls_structured_output_format"):
+            further.pop(name, None)
+        turns = list(map(_turn, messages))
+        if chosen["remember"]:
+            turns = _new(turns)
+        if stops:
+            further["stop_strings"] = list(stops)
+        return {
+            **further,
+            "messages": turns,
+            "max_new_tokens": chosen.pop("max_tokens") or further.get("max_new_tokens"),
+            "streamer": counted,
+            **chosen,
+        }
+
+
+class _Counted:
+    """Counts the tokens of a prompt and its answer: a streamer as transformers has them."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    def put(self, ids: Any) -> None:
+        self._tokens.append(int(ids.numel()))
+
+    def end(self) -> None:
+        """The prompt came first, then token by token."""
+
+    def usage(self) -> Any:
+        asked, said = sum(self._tokens[:1]), sum(self._tokens[1:])
+        return {"input_tokens": asked, "output_tokens": said, "total_tokens": asked + said}
+
+
+def _turn(message: BaseMessage) -> dict[str, str]:
+    """Return a message as transformers' chat templates take it. ValueError for what is no text."""
+    if isinstance(message, SystemMessage):
+        role = "system"
+    elif isinstance(message, HumanMessage):
+        role = "user"
+    elif isinstance(message, AIMessage) and not message.tool_calls:
+        role = "assistant"
+    elif isinstance(message, ChatMessage):
+        role = message.role
+    else:
+        raise ValueError(f"a message of the type {message.type}: ChatEverlong takes text, and neither tools nor calls")
+    return {"role": role, "content": _text(message)}
+
+
+def _text(message: BaseMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    parts = [{"type": "text", "text": one} if isinstance(one, str) else one for one in message.content]
+    other = [str(one.get("type")) for one in parts if one.get("type") != "text"]
+    if other:
+        raise ValueError(f"a message with {other[0]}: ChatEverlong takes text")
+    return "".join(str(one["text"]) for one in parts)
+
+
+def _new(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the turns behind the newest answer: what stands before was said here, and is remembered."""
+    said = max((number for number, turn in enumerate(turns) if turn["role"] == "assistant"), default=-1)
+    return turns[said + 1 :]
+
+
+class EverlongChatMessageHistory(BaseChatMessageHistory):
+    """The messages of a session, kept with a memory, and read into it, so that questions find them.
+
+    The source of what was read is the session's name. Messages that are no text are kept, and not read.
+    """
+
+    def __init__(self, memory: MemoryModel, session_id: str) -> None:
+        self._memory, self._session = memory, session_id
+        self._file = f"messages_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
+
+    def _kept(self) -> list[dict[str, Any]]:
+        kept: list[dict[str, Any]] = json.loads(self._memory.memory.core.file(self._file) or b"[]")
+        return kept
+
+    def _keep(self, kept: list[dict[str, Any]]) -> None:
+        self._memory.memory.core.put_file(self._file, json.dumps(kept).encode())
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # it is an attribute there, and read alone
+        """All of them, oldest first."""
+        return list(messages_from_dict(self._kept()))
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Read messages into the memory, and keep them."""
+        kept = self._kept()
+        for message in messages:
+            said = words_of([(message.type, message.text)])
+            if said:
+                in_turn(self._reading(said, len(kept)))
+            kept.append(message_to_dict(message))
+            self._keep(kept)
+
+    def _reading(self, said: str, number: int) -> Callable[[], object]:
+        return lambda: self._memory.read(said, source=self._session, origin=f"{self._session} {number}")
+
+    def clear(self) -> None:
+        """Forget what was read of the session, and its messages."""
+        blocks = [block.id for block in self._memory.memory.blocks(self._session)]
+        if blocks:
+            in_turn(lambda: self._memory.memory.forget(blocks))
+        self._keep([])

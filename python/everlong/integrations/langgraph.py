@@ -1,0 +1,208 @@
+"""LangGraph: a store whose items a memory keeps, and finds by what they say."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.extras import missing
+from everlong.integrations.turns import in_turn
+from everlong.memory.where import Where
+
+try:
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        Op,
+        PutOp,
+        Result,
+        SearchItem,
+        SearchOp,
+        get_text_at_path,
+        tokenize_path,
+    )
+except ImportError as error:
+    raise missing(error, "langgraph") from error
+
+_FILE = "langgraph.json"
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+Namespace = tuple[str, ...]
+Name = tuple[Namespace, str]  # of an item: its namespace and its key
+
+
+class EverlongStore(BaseStore):
+    """Items of JSON by namespace and key. `search(namespace, query="...")` finds them by the memory's index.
+
+    What an item says is read into the memory when it is put: all of it, or the fields of `index`. A search with a query
+    returns what was found, best first, and one without returns the newest first.
+    """
+
+    supports_ttl = False
+
+    def __init__(self, memory: MemoryModel) -> None:
+        self._memory = memory
+
+    # --- the table of items, a file that belongs to the memory
+
+    def _items(self) -> dict[Name, Item]:
+        rows = json.loads(self._memory.memory.core.file(_FILE) or b"[]")
+        items = [Item(value=v, key=k, namespace=n, created_at=c, updated_at=u) for n, k, v, c, u in rows]
+        return {(item.namespace, item.key): item for item in items}
+
+    def _keep(self, items: Mapping[Name, Item]) -> None:
+        rows = [
+            (one.namespace, one.key, one.value, one.created_at.isoformat(), one.updated_at.isoformat())
+            for one in items.values()
+        ]
+        self._memory.memory.core.put_file(_FILE, json.dumps(rows).encode())
+
+    # --- operations
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do several operations. All that look see what was there before."""
+        items, results = self._items(), []
+        puts: dict[Name, PutOp] = {}
+        for op in ops:
+            found: Any = None
+            if isinstance(op, GetOp):
+                found = items.get((tuple(op.namespace), op.key))
+            elif isinstance(op, SearchOp):
+                found = self._search(op, items)
+            elif isinstance(op, ListNamespacesOp):
+                found = _namespaces(op, {namespace for namespace, _ in items})
+            elif isinstance(op, PutOp):
+                puts[tuple(op.namespace), op.key] = op
+            else:
+                raise ValueError(f"{op!r} is no operation of a store")
+            results.append(found)
+        for name, put in puts.items():
+            self._put(name, put, items)
+        if puts:
+            self._keep(items)
+        return results
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Do as `batch`, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(None, functools.partial(self.batch, list(ops)))
+
+    def _put(self, name: Name, op: PutOp, items: dict[Name, Item]) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        text = "" if op.value is None else _text(op)
+        value = None if op.value is None else json.loads(json.dumps(op.value))  # refused before anything is forgotten
+        old = self._memory.memory.blocks(where=Where(origin=_origin(name)))
+        if old:
+            self._memory.memory.forget([block.id for block in old])
+        before = items.pop(name, None)
+        if value is None:
+            return
+        if text.strip():
+            in_turn(lambda: self._memory.read(text, source=_source(name[0]), origin=_origin(name), again=True))
+        items[name] = Item(
+            value=value,
+            key=name[1],
+            namespace=name[0],
+            created_at=now if before is None else before.created_at,
+            updated_at=now,
+        )
+
+    def _search(self, op: SearchOp, items: Mapping[Name, Item]) -> list[SearchItem]:
+        prefix = tuple(op.namespace_prefix)
+        passing = {
+            name: item
+            for name, item in items.items()
+            if name[0][: len(prefix)] == prefix and _passes(item.value, op.filter or {})
+        }
+        ranked: list[tuple[Name, float | None]]
+        if op.query:
+            ranked = list(self._ranked(op.query, passing))
+        else:
+            newest = sorted(passing, key=lambda name: passing[name].updated_at, reverse=True)
+            ranked = [(name, None) for name in newest]
+        return [
+            SearchItem(
+                namespace=passing[name].namespace,
+                key=passing[name].key,
+                value=passing[name].value,
+                created_at=passing[name].created_at,
+                updated_at=passing[name].updated_at,
+                score=score,
+            )
+            for name, score in ranked[op.offset : op.offset + op.limit]
+        ]
+
+    def _ranked(self, query: str, passing: Mapping[Name, Item]) -> Iterable[tuple[Name, float]]:
+        """Return the items that a query finds, best first, with scores that are comparable within the search."""
+        if not passing:
+            return ()
+        of = {_origin(name): name for name in passing}
+        where = Where(source=sorted({_source(namespace) for namespace, _ in passing}))
+        # Other items of the same namespaces, and other passages of one item, may stand before.
+        found = in_turn(lambda: self._memory.find(query, k=4 * len(of) + 16, where=where))
+        best: dict[Name, float] = {}
+        for one in found:
+            if one.origin in of:
+                best.setdefault(of[one.origin], one.score)
+        return best.items()
+
+
+def _origin(name: Name) -> str:
+    return f"langgraph {json.dumps([*name[0], name[1]])}"
+
+
+def _source(namespace: Sequence[str]) -> str:
+    return ".".join(namespace)
+
+
+def _text(op: PutOp) -> str:
+    """Return what is read of an item: all of it, or the fields that its `index` names; nothing where that is False."""
+    if op.index is False:
+        return ""
+    if op.index is None:
+        return "\n".join(
+            f"{name}: {said if isinstance(said, str) else json.dumps(said)}" for name, said in op.value.items()
+        )
+    return "\n".join(text for path in op.index for text in get_text_at_path(op.value, tokenize_path(path)))
+
+
+def _passes(value: Any, wanted: Mapping[str, Any]) -> bool:
+    return all(_agrees(value.get(name), one) for name, one in wanted.items())
+
+
+def _agrees(value: Any, wanted: Any) -> bool:
+    if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
+        return bool(value == wanted)
+    unknown = set(wanted) - set(_COMPARED)
+    if unknown:
+        raise ValueError(f"the filter has {sorted(unknown)[0]!r}, expected {', '.join(_COMPARED)}")
+    ordered = value is not None or set(wanted) <= {"$eq", "$ne"}
+    return ordered and all(_COMPARED[name](value, one) for name, one in wanted.items())
+
+
+def _namespaces(op: ListNamespacesOp, there: Iterable[Namespace]) -> list[Namespace]:
+    passing = [one for one in there if all(_matches(one, condition) for condition in op.match_conditions or ())]
+    cut = sorted({one[: op.max_depth] for one in passing})
+    return cut[op.offset : op.offset + op.limit]
+
+
+def _matches(namespace: Namespace, condition: MatchCondition) -> bool:
+    path = tuple(condition.path)
+    if len(path) > len(namespace):
+        return False
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))

@@ -1,0 +1,75 @@
+"""LlamaIndex: a retriever and a memory block over a memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.extras import missing
+from everlong.integrations.shown import citation, cited, words_of
+from everlong.integrations.turns import in_turn
+from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.recall import Recall
+
+try:
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.base.llms.types import ChatMessage
+    from llama_index.core.memory import BaseMemoryBlock
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from pydantic import Field, InstanceOf
+except ImportError as error:
+    raise missing(error, "llama_index") from error
+
+
+class EverlongRetriever(BaseRetriever):
+    """Passages of a memory as nodes with scores, best first. Their metadata cite: source, place, origin, confidence."""
+
+    def __init__(self, memory: MemoryModel, k: int = 4, where: Where = EVERYWHERE, **given: Any) -> None:
+        """`k` passages of what passes `where`. Other arguments are those of LlamaIndex's BaseRetriever."""
+        self._memory, self._k, self._where = memory, k, where
+        super().__init__(**given)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found = in_turn(lambda: self._memory.find(query_bundle.query_str, k=self._k, where=self._where))
+        return list(map(_node, found))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+def _node(recall: Recall) -> NodeWithScore:
+    told = citation(recall)
+    node = TextNode(text=recall.text, metadata=told, excluded_embed_metadata_keys=list(told))
+    node.excluded_llm_metadata_keys = [name for name in told if name not in ("source", "place", "told")]
+    return NodeWithScore(node=node, score=recall.score)
+
+
+class EverlongMemoryBlock(BaseMemoryBlock[str]):
+    """Keeps what leaves the short-term memory of an agent, and brings back what its newest message needs.
+
+    What is put is read into the memory, under the source `source`.
+    """
+
+    name: str = "everlong"
+    memory: InstanceOf[MemoryModel] = Field(exclude=True)
+    source: str = "conversation"
+    k: int = 4
+    where: InstanceOf[Where] = Field(default=EVERYWHERE, exclude=True)  # what may come back
+
+    async def _aget(self, messages: list[ChatMessage] | None = None, **given: Any) -> str:
+        asked = next((text for one in reversed(messages or []) if (text := one.content or "").strip()), "")
+        if not asked:
+            return ""
+        return "\n\n".join(map(cited, await asyncio.to_thread(self._found, asked)))
+
+    def _found(self, asked: str) -> tuple[Recall, ...]:
+        return in_turn(lambda: self.memory.find(asked, k=self.k, where=self.where))
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        said = words_of([(one.role.value, one.content or "") for one in messages])
+        if said:
+            await asyncio.to_thread(self._read, said)
+
+    def _read(self, said: str) -> None:
+        in_turn(lambda: self.memory.read(said, source=self.source, again=True))
