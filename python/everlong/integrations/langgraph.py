@@ -171,7 +171,7 @@ def _source(namespace: Sequence[str]) -> str:
 
 def _text(op: PutOp) -> str:
     """Return what is read of an item: all of it, or the fields that its `index` names; nothing where that is False."""
-    if op.index is False:
+    if op.index is False or op.value is None:
         return ""
     if op.index is None:
         return "\n".join(
