@@ -40,18 +40,24 @@ def test_conversations_go_on_and_their_like_stand_alone() -> None:
     assert all(goes_on(one.second) and not goes_on(one.alone) for one in made)
 
 
+def searches(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which every search of the memory adds what it looks for."""
+    searched: list[str] = []
+    tap = mm.searcher.tap
+
+    def told(prompt: Any) -> Any:
+        tapped = tap(prompt)
+        searched.append(mm.tokenizer.decode(tapped.token_ids.tolist()))
+        return tapped
+
+    monkeypatch.setattr(mm.searcher, "tap", told)
+    return searched
+
+
 def test_the_turn_before_counts_for_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL, pack=None) as mm:
         mm.read("Nothing of this matters to anybody here. " * 40)
-        searched: list[str] = []
-        tap = mm.searcher.tap
-
-        def told(prompt: Any) -> Any:
-            tapped = tap(prompt)
-            searched.append(mm.tokenizer.decode(tapped.token_ids.tolist()))
-            return tapped
-
-        monkeypatch.setattr(mm.searcher, "tap", told)
+        searched = searches(mm, monkeypatch)
         mm.recall("Who looks after it?")
         mm.generate("Where is the QUARTZ box?", max_new_tokens=2)
         mm.recall("Who looks after it?")
@@ -72,19 +78,11 @@ def test_the_turn_before_counts_for_the_search(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_turn_before_counts_when_a_memory_is_opened_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    searched: list[str] = []
     model, folder = tiny_model(), tmp_path / "m.everlong"
 
     def asked(question: str, *, read: bool) -> str:
         with everlong.MemoryModel(model, byte_tokenizer(), folder, SMALL, pack=None) as mm:
-            tap = mm.searcher.tap
-
-            def told(prompt: Any) -> Any:
-                tapped = tap(prompt)
-                searched.append(mm.tokenizer.decode(tapped.token_ids.tolist()))
-                return tapped
-
-            monkeypatch.setattr(mm.searcher, "tap", told)
+            searched = searches(mm, monkeypatch)
             if read:
                 mm.read("Other text is read now. " * 30)
             mm.recall(question)
