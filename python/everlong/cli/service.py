@@ -9,6 +9,7 @@ import typer
 
 from everlong.cli.app import DEFAULT_MODEL, Model, app, require_there, starting
 from everlong.cli.options import Configured, grouped
+from everlong.text.terminal import say
 
 if TYPE_CHECKING:
     from everlong.serve.loaded import Loaded
@@ -105,7 +106,7 @@ def key(
         "max_bytes": max_bytes,
         "keep_seconds": None if keep_days is None else keep_days * 86400,
     }
-    print(add_key(keys, name, **may))
+    say(add_key(keys, name, **may))
 
 
 def _loaded(model: str, loading: Configured) -> Loaded:

@@ -127,6 +127,7 @@ PYTHON_OPENS = {
     "serve/web_page.py": "data of the package",
     "training/evicted.py": "work of a training",
     "training/states.py": "work of a training",
+    "training/transform.py": "the cache of fitted tables, which is the user's own",
     "training/whole_pack.py": "work of a training",
 }
 _OWNERS_OF_ANOTHER_OPEN = {"Memory", "everlong", "webbrowser"}
