@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,7 +201,15 @@ def started(root: Path, model: Path, log: Path) -> tuple[Any, httpx.Client]:
     return process, httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", timeout=60)
 
 
+def ask_until_it_is_gone(url: httpx.URL, answered: list[int]) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Where?"}], "max_tokens": 8}
+    with httpx.Client(base_url=url, timeout=60) as http, contextlib.suppress(httpx.TransportError):
+        while True:
+            answered.append(http.post("/chat/completions", json=body).status_code)
+
+
 def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
+    """It is killed while several callers ask, a text is being read, and more wait."""
     model = tmp_path / "tiny"
     tiny_model().save_pretrained(model)
     chat_tokenizer().save_pretrained(model)
@@ -209,6 +219,14 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
         http.post("/memories", json={"name": "m"})
         write(http, "read", random_text(300))
         kept = http.post("/responses", json={"model": "m", "input": "Where?", "max_output_tokens": 4}).json()
+        answered: list[int] = []
+        callers = [threading.Thread(target=ask_until_it_is_gone, args=(http.base_url, answered)) for _ in range(8)]
+        for caller in callers:
+            caller.start()
+        until = time.monotonic() + 120
+        while len(answered) < 20:
+            assert time.monotonic() < until
+            time.sleep(0.02)
         ids = [
             http.post("/memories/m/sources", json={"source": f"later {n}", "text": random_text(30_000, seed=n)})
             for n in range(3)
@@ -217,6 +235,9 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.join()
+    for caller in callers:
+        caller.join()
+    assert set(answered) <= {200, 429}
     process, http = started(root, model, tmp_path / "log2")
     try:
         until = time.monotonic() + 120
