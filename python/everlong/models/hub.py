@@ -96,7 +96,7 @@ def card_of(pack: Pack, repository: str, base_model: str = "", license: str = ""
         "---",
         f"# {repository.rpartition('/')[2]}",
         "",
-        f"Trained parts of an [everlong](https://pypi.org/project/everlong/) memory for {name or 'one model'}.",
+        f"Trained parts of an everlong memory for {name or 'one model'}.",
         "",
         "```python",
         "from everlong.models.hub import from_hub",
