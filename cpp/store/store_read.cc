@@ -150,6 +150,7 @@ class PageReads final : public ReadJob {
     if (rows[0]->segment != miss.row->segment || rows[0]->offset != miss.row->offset) {
       return BusyError(Text(miss.read) + " was coded anew while it was read: read it again");
     }
+    EVERLONG_RETURN_IF_ERROR(ValidateRead(miss.read, *rows[0]));
     return store_.ReadParts(miss.read, *rows[0], erasures);
   }
 
