@@ -174,18 +174,31 @@ def pack_folder_of(weights: str) -> pathlib.Path:
 
 def find_pack(prints: Fingerprint) -> Pack | None:
     """Return what was trained for a model: the user's own parts beside shipped ones; None where there are none."""
-    own = pack_folder_of(prints.weights)
     found: Pack | None = None
-    for pack in (*shipped_packs(), *([load_pack(own)] if (own / _LIST).is_file() else [])):
-        if pack.model == prints.weights:
-            shipped = {} if found is None else found.parts
-            found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
+    for folder in (*_shipped_folders(), pack_folder_of(prints.weights)):
+        if not (folder / _LIST).is_file() or _model_of(folder) != prints.weights:
+            continue  # tensors of other models are not read
+        pack = load_pack(folder)
+        shipped = {} if found is None else found.parts
+        found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
     return found
 
 
 def shipped_packs() -> list[Pack]:
     """Return the packs that come with everlong, by name of the folder."""
-    return [load_pack(folder) for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
+    return [load_pack(folder) for folder in _shipped_folders()]
+
+
+def _shipped_folders() -> list[pathlib.Path]:
+    return [folder for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
+
+
+def _model_of(folder: pathlib.Path) -> str:
+    """Return which model a pack is for. PackError for a list that does not say it."""
+    try:
+        return str(_parsed(_read(folder, _LIST))["model"])
+    except NO_PACK as error:
+        raise PackError(f"{folder} is no pack: {error}") from error
 
 
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
