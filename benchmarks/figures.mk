@@ -6,7 +6,7 @@ FIGURES ?= runs/bench
 # again. The fusion is left out, as it is fitted on books that no haystack has.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode recall \
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode drafts recall \
   anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion dnii_passages)
 EVALUATIONS := demo.txt walker.txt graph.png needle.json needle_close.json ppl.json suite.txt
 comma := ,

@@ -55,6 +55,18 @@ class Computing:
         logits: torch.Tensor = out.logits[0]
         return logits
 
+    def ahead(self, position: int, chunk: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute chunk [n] behind the newest slot, and leave the end where it is.
+
+        Return logits [n, V], and the rotation that a later `commit` of the cache takes: cos, sin [n, rotary_dim / 2].
+        """
+        end = self._cache.end
+        try:
+            logits = self.forward_at(position, chunk, keep_all=True)
+        finally:
+            self._cache.end = end
+        return logits, *self.phase.newest
+
     @torch.no_grad()
     def put_before(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
         """Compute the KV of recalled or soft tokens from a frame position on, over what stands before `first_slot`.

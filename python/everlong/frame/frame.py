@@ -58,6 +58,7 @@ class _Wanted:
     keep_all: bool
     hidden_layers: Sequence[int]
     recall: RecallPages | None
+    draft: Sequence[int] = ()
 
 
 class Frame:
@@ -195,12 +196,13 @@ class Frame:
         *,
         logits: bool = False,
         recall: RecallPages | None = None,
+        draft: Sequence[int] = (),
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
         """Run `forward` on ids [n]. Return its logits alone: [1, V] of the last, or with `logits` [n, V] of all."""
         return self.forward(
-            ids, origin, keep_all=logits, recall=recall, chunk_tokens=chunk_tokens, progress=progress
+            ids, origin, keep_all=logits, recall=recall, draft=draft, chunk_tokens=chunk_tokens, progress=progress
         ).logits
 
     @torch.no_grad()
@@ -213,6 +215,7 @@ class Frame:
         keep_all: bool = False,
         hidden_layers: Sequence[int] = (),
         recall: RecallPages | None = None,
+        draft: Sequence[int] = (),
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Forward:
@@ -225,8 +228,9 @@ class Frame:
         from a chat template that the caller rendered. Logits are of the last token, or with `keep_all` of all. Where
         text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as `HiddenTap`
         does. A frame of text alone computes for them what it would otherwise only note. `recall` answers the
-        RecallActions that the policy raises on the way; without it they are passed over. CapacityError where the frame
-        is full.
+        RecallActions that the policy raises on the way; without it they are passed over. `draft` are ids that may
+        follow a single token. They are computed with it, and stand here once a later call brings them. CapacityError
+        where the frame is full.
         """
         self.steps.require_whole()
         given = _tokens_of(ids, inputs_embeds, self._soft_id)
@@ -236,7 +240,7 @@ class Frame:
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         # Ids are read in one run with what stands before them. Soft tokens follow in a run of their own.
         runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
-        wanted = _Wanted(origin, keep_all, hidden_layers, recall)
+        wanted = _Wanted(origin, keep_all, hidden_layers, recall, draft)
         rows: list[torch.Tensor] = []
         kept = HiddenRows()
         begun, left = False, sum(map(len, runs))
@@ -284,7 +288,11 @@ class Frame:
                 self.parts.answering(self) if adapted else contextlib.nullcontext(),
                 self.zones.heeding_tombstones(heeded) as attended,
             ):
-                logits, hidden = self._listening.compute(chunk, heard, keep_all=wanted.keep_all, needed=needed)
+                # A part that reads each token's attention listens to one forward a token.
+                draft = wanted.draft if asks is None else ()
+                logits, hidden = self._listening.compute(
+                    chunk, heard, keep_all=wanted.keep_all, needed=needed, draft=draft
+                )
             self.stream.added(chunk.ids, hidden, self._listening.layers)
             boundaries = self._listening.boundaries(chunk.ids, turn=origin == "prompt" and begins)
             topics = self._listening.topics(topics_by, chunk.ids, hidden)

@@ -56,6 +56,8 @@ class KvZones(Zones):
         self._undo = Undo(self.cache)
         self.anchors = AnchorZone(stream, self.cache, served.first_position)
         self._kept = KeptZone(stream, self.cache, self.pages, served.first_position)
+        # The rotation of tokens that were computed ahead and wait behind the newest slot: cos, sin [n, rotary_dim / 2].
+        self._ahead: tuple[torch.Tensor, torch.Tensor] | None = None
         self._recalled = RecalledZone(stream, self.cache, self.pages, self._kept, self.computing, soft_id)
 
     def detach(self) -> None:
@@ -73,6 +75,7 @@ class KvZones(Zones):
     # --- computing
 
     def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
+        self._ahead = None
         cache, end = self.cache, self.cache.end
         # A token that is generated comes alone. A copy of large states would cost more than it does.
         own = cache.own.snapshot() if cache.own.windows_alone or len(chunk) > 1 else None
@@ -91,6 +94,31 @@ class KvZones(Zones):
             self._stream.steps.broken = bool(cache.own) or cache.end != end
             raise
         return logits
+
+    def room_ahead(self) -> int:
+        # A layer with own state has no way back to before a token.
+        if self.cache.own or hidden_slots(self._stream, self.cache) is not None:
+            return 0
+        return min(self._stream.os.room(), self.cache.slots - self.cache.end)
+
+    def compute_ahead(self, chunk: Tokens) -> torch.Tensor | None:
+        self._ahead, first = None, self.cache.end
+        logits, cos, sin = self.computing.ahead(self._stream.os.next_position(), chunk)
+        if self.cache.buffers.not_finite(first, first + len(chunk)) is not None:
+            self.cache.buffers.empty(first, first + len(chunk))
+            return None  # the first of them may be fine: it is computed by itself
+        self._ahead = cos, sin
+        return logits
+
+    def adopt(self) -> bool:
+        if self._ahead is None:
+            return False
+        cos, sin = self._ahead
+        if len(cos) == 0:
+            return False
+        self.cache.commit(cos[:1], sin[:1])
+        self._ahead = cos[1:], sin[1:]
+        return True
 
     def _require_finite(self, chunk: Tokens, end: int) -> None:
         """Raise NotFiniteError for a key or value of the chunk, whose slots begin at `end`, that is NaN or infinite.
@@ -149,6 +177,7 @@ class KvZones(Zones):
         return self.pages.transfer.archive(self.pages.block_bytes(tokens), encode, require_archived)
 
     def evict(self, action: _core.Evict, rolling_begin: int) -> None:
+        self._ahead = None
         keeps, chosen = bool(action.keeps), self._kept.changes
         if keeps or chosen:
             self._undo.before_change("front")
@@ -176,6 +205,7 @@ class KvZones(Zones):
         return self._recalled.prepare(offers)
 
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+        self._ahead = None
         self._undo.before_change("front")
         self._kept.show()
         self._recalled.place(placements, prepared)
@@ -189,6 +219,7 @@ class KvZones(Zones):
         with own state have seen all of the stream. So they begin anew, and what is shown of rolling is read again. With
         `answer.recall_mode` "text" that is read again in any case, so that nothing of it was computed over other text.
         """
+        self._ahead = None
         stream, cache, os = self._stream, self.cache, self._stream.os
         shown, again = stream.shown, bool(cache.own) or stream.config.answer.recall_mode == "text"
         assert shown is not None
@@ -248,4 +279,10 @@ class KvZones(Zones):
             cache.lay_front()
 
     def remember(self) -> Callable[[], None]:
-        return self._undo.remember()
+        go_back = self._undo.remember()
+
+        def put_back() -> None:
+            self._ahead = None
+            go_back()
+
+        return put_back

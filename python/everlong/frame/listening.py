@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.frame.ahead import Ahead
 from everlong.frame.observers import Observers
 from everlong.frame.part import Hidden
 from everlong.frame.parts import needs_of
@@ -28,6 +29,7 @@ class Listening:
     def __init__(self, served: Served, stream: Stream, zones: Zones, observers: Observers, tokenizer: Any) -> None:
         self._model, self._stream, self._zones, self._observers = served.model, stream, zones, observers
         self._boundaries = TextBoundaries(tokenizer)
+        self._ahead = Ahead(zones, served.model)
         self._topics_until: int | None = None  # up to where topics of the text being read were scored
 
     @property
@@ -47,10 +49,22 @@ class Listening:
             HiddenTap(self._model, {*layers})
 
     def compute(
-        self, chunk: Tokens, hidden_layers: Sequence[int], *, keep_all: bool, needed: bool
+        self,
+        chunk: Tokens,
+        hidden_layers: Sequence[int],
+        *,
+        keep_all: bool,
+        needed: bool,
+        draft: Sequence[int] = (),
     ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
-        """Have the chunk computed. Return its logits, and its hidden states [n, hidden size] by layer."""
+        """Have the chunk computed. Return its logits, and its hidden states [n, hidden size] by layer.
+
+        `draft` are ids that may follow a chunk of one token; they may be computed with it (ahead.py).
+        """
         layers = {*hidden_layers, *self.layers}
+        there = self._ahead.compute(chunk, draft, layers)
+        if there is not None:
+            return there
         if not layers:
             return self._zones.compute(chunk, keep_all=keep_all, needed=needed), {}
         # Layers that use other layers' keys may compute only the tokens whose logits are asked for.

@@ -92,6 +92,24 @@ class Zones(abc.ABC):
         the frame.
         """
 
+    def room_ahead(self) -> int:
+        """Return how many tokens `compute_ahead` may get now; 0: no token could be taken back."""
+        return 0
+
+    def compute_ahead(self, chunk: Tokens) -> torch.Tensor | None:
+        """Compute chunk [n] behind the newest token, and put none of it there. Return logits [n, V].
+
+        None where they are of no use. `adopt` then puts token after token there.
+        """
+        raise NotImplementedError
+
+    def adopt(self) -> bool:
+        """Put the next token that was computed ahead behind the newest one.
+
+        False where there is none, or where something else has changed since: it was computed over what is gone.
+        """
+        return False
+
     @abc.abstractmethod
     def payload(self, action: _core.Archive, rolling_begin: int) -> Callable[[], Archived]:
         """Take a snapshot of a span. Return a call that waits for the bytes to archive.

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
+from everlong.generation.drafts import Drafts
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Recall, Tapped
@@ -206,7 +208,19 @@ class Answering:
         self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None
     ) -> Generator[int]:
         self._finish_reason = None
-        self._finish_reason = yield from decode(self._frame, prompt.ids, logits, decoding, pages)
+        most = self._searcher.config.answer.draft_tokens
+        drafts = Drafts([*self._came_back(), self._said], most) if most > 0 else None
+        self._finish_reason = yield from decode(self._frame, prompt.ids, logits, decoding, pages, drafts)
+
+    def _came_back(self) -> Iterator[list[int]]:
+        """Yield the token ids of what came back, the best last, without what was forgotten since."""
+        blocks = self._core.blocks
+        for recall in reversed(self.recalled):
+            try:
+                ids = blocks.token_ids(blocks.info(recall.block_id).stream, *recall.span)
+            except MemoryNotFoundError:
+                continue
+            yield ids.tolist()
 
     def _pages_for(
         self,

@@ -13,6 +13,7 @@ from transformers.generation.stopping_criteria import MaxLengthCriteria, MaxTime
 from everlong.frame.frame import Frame
 from everlong.frame.offers import RecallPages
 from everlong.generation.answer import FinishReason
+from everlong.generation.drafts import Drafts
 
 NEW_TOKENS = 64  # the most, when nothing else is said
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -114,8 +115,11 @@ def decode(
     logits: torch.Tensor,
     decoding: Decoding,
     recall: RecallPages | None,
+    drafts: Drafts | None = None,
 ) -> Generator[int, None, FinishReason]:
     """Yield token ids until a stop, and return why it ended. The prompt's last token has the logits [1, V].
+
+    What `drafts` say will follow is computed beside a token. They change no token that is chosen.
 
     Every yielded token is in the frame when the next one is asked for, or at the end.
     """
@@ -133,7 +137,8 @@ def decode(
             chosen, *told = torch.stack([token[0], *(stop.to(token) for stop in stopped)]).tolist()
         yield chosen
         reason = _reason_to_stop(decoding.stops, told)
-        logits = frame.extend(torch.tensor([chosen], device="cpu"), "generated", recall=recall)
+        draft = drafts.next(chosen) if drafts is not None and reason is None else ()
+        logits = frame.extend(torch.tensor([chosen], device="cpu"), "generated", recall=recall, draft=draft)
         if reason is not None:
             return reason
 

@@ -16,8 +16,8 @@ _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/includ
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1}):
-    """`quotes`, `order` and `recalled_temperature` may change from one question to the next."""
+class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1, "draft_tokens": 0}):
+    """`quotes`, `order`, `recalled_temperature` and `draft_tokens` may change from one question to the next."""
 
     # What asks for a recall. "prompt": each question, by its own queries. "recent": every `recent_every` generated
     # tokens; it brings the newest blocks. "periodic": every `periodic_every` generated tokens, by the newest tokens'
@@ -38,6 +38,9 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # similar thing in it matches less than what the best group says. The nearer a group's probability is to the best
     # one's, the nearer its temperature is to 1. 1: all come back as they were archived.
     recalled_temperature: float = 1.2
+    # Where an answer repeats what stands before it, at most so many of the tokens that follow there are computed with
+    # the next one (generation/drafts.py). Answers stay as they are, to rounding. 0: off.
+    draft_tokens: int = 16
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # how much of the newest text stays right before a question
     # How many of the newest tokens of the conversation since text was read last stand before what a question recalls:
     # at most half of the recalled zone, or all of it where the question recalls nothing.
@@ -50,7 +53,7 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:
-        return frozenset({"quotes", "order", "recalled_temperature"})
+        return frozenset({"quotes", "order", "recalled_temperature", "draft_tokens"})
 
     @property
     def policies(self) -> frozenset[Policy]:
