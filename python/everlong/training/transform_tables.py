@@ -16,6 +16,7 @@ import torch
 _MOST_NUMBERS = 1536  # of a group and a token: wider groups code in fewer bytes, and take longer to decode
 _VALUE_STEPS = 3.0  # steps of values are so many times those of keys, in their own mean deviation
 _LEAST_CODE = 0.05  # mean magnitude of a coefficient's codes, below which it is left out
+_UNIT, _MOST = 2.0**-15, 2**15 - 1  # of a basis
 _REACH, _SYMBOLS, _TOTAL = 15, 32, 4096  # as in cpp/kv/include/everlong/kv/transform.h
 _FEW = 0.02  # added to every count of a symbol, so that what was not seen costs much and not all
 
@@ -31,7 +32,7 @@ class Basis:
     first_layer: int
     layers: int
     mean: torch.Tensor  # [n]
-    basis: torch.Tensor  # [n, n], bfloat16: a row a coefficient, that of the largest variance first
+    basis: torch.Tensor  # [n, n], int16 in units of _UNIT: a row a coefficient, that of the largest variance first
     deviation: float  # of the whole of keys, or of values: the mean one of a number
     held_out: torch.Tensor  # [tokens, n]: coefficients of samples that the basis was not fitted to
 
@@ -55,8 +56,8 @@ def bases_of(fitted: Samples, held_out: Samples) -> list[Basis]:
             )
             mean = rows.mean(0)
             _, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
-            basis = vectors.T.flip(0).bfloat16()
-            coefficients = (others - mean) @ basis.float().T
+            basis = (vectors.T.flip(0) / _UNIT).round().clamp(-_MOST, _MOST).to(torch.int16)
+            coefficients = (others - mean) @ (basis.float() * _UNIT).T
             found.append(Basis(which == 0, first, count, mean, basis, float(spread), coefficients))
     return found
 
@@ -88,8 +89,8 @@ def tables_file(bases: Iterable[Basis], step: float, weights: str, shape: tuple[
     for number, (basis, size, kept, classes) in enumerate(groups):
         of_group = {
             "span": torch.tensor([int(basis.keys), basis.first_layer, basis.layers], dtype=torch.int32),
-            "step": torch.tensor([size], dtype=torch.float32),
             "mean": basis.mean.float(),
+            "scales": torch.full_like(basis.mean, size),
             "basis": basis.basis[kept].contiguous(),
             "tables": torch.tensor([numbers[one] for one in classes.tolist()], dtype=torch.uint8),
         }
