@@ -41,11 +41,11 @@ def decoded_by_definition(k: torch.Tensor, v: torch.Tensor, tables: bytes) -> tu
     out = [x.double().numpy().copy() for x in (k, v)]
     for group in range(sum(name.endswith(".span") for name in file)):
         keys, first, count = file[f"group{group}.span"].tolist()
-        mean, basis = (file[f"group{group}.{name}"].double().numpy() for name in ("mean", "basis"))
-        step = float(file[f"group{group}.step"])
+        mean, scales, basis = (file[f"group{group}.{name}"].double().numpy() for name in ("mean", "scales", "basis"))
+        basis /= 2**15
         x = out[0 if keys else 1][first : first + count]
         rows = x.transpose(2, 0, 1, 3).reshape(x.shape[2], -1)
-        rows = mean + np.rint((rows - mean) @ basis.T / step) * step @ basis
+        rows = mean + np.rint((rows - mean) / scales @ basis.T) @ basis * scales
         x[:] = rows.reshape(x.shape[2], *x.shape[:2], x.shape[3]).transpose(1, 2, 0, 3)
     return out[0], out[1]
 
@@ -92,9 +92,9 @@ def test_a_context_that_is_given_back_exactly_says_the_same() -> None:
     served = transform.attach(model, 256)
     ids = torch.randint(0, 200, (300,), generator=torch.Generator().manual_seed(1))
     context = CodedContext.read(served, ids, 256)
-    assert context.kl(context.k, context.v) == pytest.approx(0, abs=1e-6)
+    assert context.nearness(context.k, context.v).kl == pytest.approx(0, abs=1e-6)
     k, v, _ = through_memory(context.k, context.v, "int8")
-    assert 0 <= context.kl(k, v) < context.kl(*through_memory(context.k, context.v, "int4")[:2])
+    assert 0 <= context.nearness(k, v).kl < context.nearness(*through_memory(context.k, context.v, "int4")[:2]).kl
 
 
 @pytest.fixture
@@ -113,9 +113,10 @@ def test_tables_are_fitted_once_and_keep_to_the_quality(quick: None, tmp_path: P
     assert told == []
     with pytest.raises(ValueError, match="quality is 0"):
         transform.tables_for(tiny_model(), byte_tokenizer(), 0)
-    found = list(transform.curve(tiny_model(), byte_tokenizer()))
-    assert found[0][1] == coarse
-    assert [size for _, _, size, _ in found] == sorted(size for _, _, size, _ in found)
+    fitted = transform.fitted(tiny_model(), byte_tokenizer())
+    assert fitted.tables(transform.STEPS[0]) == coarse
+    sizes = [fitted.judge(fitted.tables(step))[0] for step in transform.STEPS]
+    assert sizes == sorted(sizes)
 
 
 def test_a_memory_is_coded_by_the_transform_and_goes_anywhere(quick: None, tmp_path: Path) -> None:
@@ -176,6 +177,10 @@ def test_tables_that_are_damaged_or_of_another_model_are_refused(quick: None, tm
     with pytest.raises(CorruptMemoryError, match="damaged"):
         core.blocks.read_pages(pages[:1], out, "fp32")
     core.close()
+    with Memory.open(tmp_path / "m") as memory:
+        damage = memory.verify().damage
+        assert len(damage) == len(memory.blocks())
+        assert "tables" in str(damage[0])
     file.write_bytes(whole)
     core = _core.Memory.open(str(tmp_path / "m"), True)
     core.blocks.read_pages(pages[:1], out, "fp32")
