@@ -59,15 +59,15 @@ def measure_codecs(model: str, machine: Machine, *, as_json: bool) -> None:
 
     network, tokenizer = machine.load(model, "float32")
     with working("contexts of books, coded in every way, for some minutes", enabled=not as_json):
-        report = measure(network, tokenizer)
-    print_json(dataclasses.asdict(report)) if as_json else print_costs(model, report, escaping_console())
+        report = measure(network, tokenizer, name=model)
+    print_json(dataclasses.asdict(report)) if as_json else print_costs(report, escaping_console())
 
 
-def print_costs(model: str, report: CodecReport, console: Console) -> None:
+def print_costs(report: CodecReport, console: Console) -> None:
     from everlong.training.codec_costs import NOTHING
 
     best = report.cheapest
-    table = Table(title=f"{model}: what follows a coded context, against the exact one")
+    table = Table(title=f"{report.model}: what follows a coded context, against the exact one")
     table.add_column("codec")
     for heading in ("bytes a token", "KL, nats", "nats lost", "same token"):
         table.add_column(heading, justify="right")

@@ -43,6 +43,7 @@ class CodecCost:
 class CodecReport:
     """What every codec costs a model."""
 
+    model: str
     codecs: tuple[CodecCost, ...]
     cheapest: CodecCost | None  # of those that cost next to nothing
     made_with: dict[str, Any]  # everlong.models.provenance
@@ -78,7 +79,7 @@ def cost(contexts: Sequence[CodedContext], codec: str, tables: bytes | None = No
 
 
 def measure(
-    model: Any, tokenizer: Any, *, contexts: int = 4, tokens: int = 1024, told: Told = lambda _: None
+    model: Any, tokenizer: Any, *, name: str = "", contexts: int = 4, tokens: int = 1024, told: Told = lambda _: None
 ) -> CodecReport:
     """Measure each codec, then the transform at each step, from the coarsest on."""
     served = attach(model, tokens)
@@ -89,9 +90,9 @@ def measure(
         costs.append(cost(judged, codec))
     fit = fitted(model, tokenizer, told=told)
     for step in STEPS:
-        told(name := f"transform, step {step:g}")
-        costs.append(cost(judged, name, fit.tables(step), weights=fit.weights))
-    return CodecReport(tuple(costs), cheapest(costs), made_with(model))
+        told(f"step {step:g} of the transform")
+        costs.append(cost(judged, f"transform, step {step:g}", fit.tables(step), weights=fit.weights))
+    return CodecReport(name, tuple(costs), cheapest(costs), made_with(model))
 
 
 def cheapest(costs: Sequence[CodecCost]) -> CodecCost | None:

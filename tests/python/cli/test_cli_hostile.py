@@ -173,7 +173,7 @@ def doctor_report() -> DoctorReport:
 
 def codec_report() -> CodecReport:
     cost = CodecCost(ESCAPES, 1.0, 0.0, 0.0, 1.0)
-    return CodecReport((cost,), cost, {})
+    return CodecReport(ESCAPES, (cost,), cost, {})
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
