@@ -64,7 +64,7 @@ def measure_codecs(model: str, machine: Machine, *, as_json: bool) -> None:
 
 
 def print_costs(report: CodecReport, console: Console) -> None:
-    from everlong.training.codec_costs import NOTHING
+    from everlong.training.transform import QUALITY
 
     best = report.cheapest
     table = Table(title=f"{report.model}: what follows a coded context, against the exact one")
@@ -75,7 +75,7 @@ def print_costs(report: CodecReport, console: Console) -> None:
         numbers = f"{cost.bytes:,.0f}", f"{cost.kl:.5f}", f"{cost.nats_lost:+.4f}", f"{cost.same_token:.1%}"
         table.add_row(cost.codec, *numbers, style="bold" if cost is best else None)
     console.print(table)
-    bound = f"a KL of at most {NOTHING:g} nats a token"
+    bound = f"a KL of at most {QUALITY:g} nats a token"
     if best is None:
         console.print(f"No codec keeps to {bound}.")
     elif best.codec.startswith("transform"):

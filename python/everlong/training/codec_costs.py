@@ -17,10 +17,9 @@ from everlong.data import shipped_books
 from everlong.models.attach import ServedModel, attach
 from everlong.models.provenance import made_with
 from everlong.training.coded_context import CodedContext, through_memory
-from everlong.training.transform import STEPS, Told, fitted
+from everlong.training.transform import QUALITY, STEPS, Told, fitted
 
 CODECS = ("bf16", "e4m3", "e5m2", "int8", "int6", "k8v4", "k5v4", "int4")
-NOTHING = 0.0005  # nats of KL a token: perplexity changes by a twentieth of a per cent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +34,8 @@ class CodecCost:
 
     @property
     def nothing(self) -> bool:
-        """Whether it costs next to nothing."""
-        return self.kl <= NOTHING
+        """Whether it costs next to nothing: a transform of this KL is what `compact` makes without a quality."""
+        return self.kl <= QUALITY
 
 
 @dataclasses.dataclass(frozen=True)

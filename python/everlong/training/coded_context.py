@@ -49,7 +49,7 @@ class CodedContext:
         _forward(served, cache, ids[:tokens], 0)
         keys, values = ([_of(cache, layer, name) for layer in served.archived] for name in ("keys", "values"))
         positions = torch.arange(tokens, dtype=torch.float64) + served.first_position
-        plain = [unrotated(x, served, number, positions) for number, x in enumerate(keys)]
+        plain = [_unrotated(x, served, number, positions) for number, x in enumerate(keys)]
         context = cls(served, cache, torch.stack(plain), torch.stack(values), ids[tokens:], torch.empty(0))
         return dataclasses.replace(context, exact=context._said(context.cache)) if len(context.after) else context
 
@@ -153,7 +153,7 @@ def _of(cache: Any, layer: int, name: str) -> torch.Tensor:
     return held[0].float().cpu()
 
 
-def unrotated(keys: torch.Tensor, served: ServedModel, number: int, positions: torch.Tensor) -> torch.Tensor:
+def _unrotated(keys: torch.Tensor, served: ServedModel, number: int, positions: torch.Tensor) -> torch.Tensor:
     """Return keys [heads, tokens, head_dim] without their rotation."""
     table = served.table(number)
     if table.rotary_dim == 0:
