@@ -24,7 +24,7 @@ EVERLONG_KERNEL_END
 #endif
 
 #define EVERLONG_KERNEL_BODY "heads_kernel_body.inc"
-#include "each_instruction_set.inc"
+#include "everlong/base/each_instruction_set.inc"
 
 }  // namespace
 

@@ -23,7 +23,7 @@ EVERLONG_KERNEL_END
 #endif
 
 #define EVERLONG_KERNEL_BODY "meaning_kernel_body.inc"
-#include "each_instruction_set.inc"
+#include "everlong/base/each_instruction_set.inc"
 
 uint32_t PairOf(int8_t low, int8_t high) {
   return static_cast<uint16_t>(int16_t{low}) | static_cast<uint32_t>(static_cast<uint16_t>(int16_t{high})) << 16U;

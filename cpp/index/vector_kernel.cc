@@ -6,7 +6,7 @@ namespace everlong::index {
 namespace {
 
 #define EVERLONG_KERNEL_BODY "vector_kernel_body.inc"
-#include "each_instruction_set.inc"
+#include "everlong/base/each_instruction_set.inc"
 
 }  // namespace
 

@@ -11,42 +11,14 @@
 // Sanitizers make every loop's code large. Their builds have each loop once, with parts of vectors, and not for AVX2.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define EVERLONG_KERNEL_SANITIZED 1
+#define EVERLONG_KERNEL_WITHOUT_AVX2 1
 #endif
 
 namespace everlong::kv {
 namespace {
 
-#ifdef EVERLONG_KERNEL_X86
-EVERLONG_KERNEL_AVX512
-namespace avx512 {
-#define EVERLONG_KERNEL_LANES 16
-#define EVERLONG_KERNEL_NAME "avx512"
-#include "slab_kernels_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace avx512
-EVERLONG_KERNEL_END
-
-#ifndef EVERLONG_KERNEL_SANITIZED
-EVERLONG_KERNEL_AVX2
-namespace avx2 {
-#define EVERLONG_KERNEL_LANES 8
-#define EVERLONG_KERNEL_NAME "avx2"
-#include "slab_kernels_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace avx2
-EVERLONG_KERNEL_END
-#endif
-#endif
-
-namespace portable {
-#define EVERLONG_KERNEL_LANES 4
-#define EVERLONG_KERNEL_NAME "portable"
-#include "slab_kernels_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace portable
+#define EVERLONG_KERNEL_BODY "slab_kernels_body.inc"
+#include "everlong/base/each_instruction_set.inc"
 
 }  // namespace
 
@@ -82,7 +54,7 @@ const KernelTable<SlabKernels>& SupportedSlabKernels() {
   static const KernelTable<SlabKernels> kSupported = SupportedOf<SlabKernels>({
 #ifdef EVERLONG_KERNEL_X86
       {SimdLevel::kAvx512, avx512::kKernels},
-#ifndef EVERLONG_KERNEL_SANITIZED
+#ifndef EVERLONG_KERNEL_WITHOUT_AVX2
       {SimdLevel::kAvx2, avx2::kKernels},
 #endif
 #endif

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -18,37 +19,61 @@ namespace everlong::kv {
 namespace {
 
 constexpr float kMostCode = 1 << 30;
+constexpr float kUnit = 1.0F / (1 << 15);  // of a basis
+constexpr int32_t kMostBasis = (1 << 15) - 1;
+// A sum of products of such codes with a basis fits int32.
+constexpr uint32_t kMostSum = 65535;
+constexpr uint32_t kMostPairedCode = (1 << 15) - 1;
+static_assert(int64_t{kMostSum} * kMostBasis <= INT32_MAX);
 
-// A matrix [rows, columns] in panels of kPanelColumns columns, those behind the last 0.
+// A matrix [rows, columns] in panels of kPanelColumns columns, `Rows` rows of a column side by side; 0 elsewhere.
+template <class Number, int64_t Rows>
 class Panels {
  public:
   template <class At>
   Panels(int64_t rows, int64_t columns, const At& at)
-      : rows_(rows), panels_((columns + kPanelColumns - 1) / kPanelColumns) {
-    values_.resize(static_cast<size_t>(panels_ * rows_ * kPanelColumns));
+      : rows_((rows + Rows - 1) / Rows), panels_((columns + kPanelColumns - 1) / kPanelColumns) {
+    values_.resize(static_cast<size_t>(panels_ * rows_ * kPanelColumns * Rows));
     for (int64_t column = 0; column < columns; ++column) {
       for (int64_t row = 0; row < rows; ++row) {
-        const int64_t place = (column / kPanelColumns * rows + row) * kPanelColumns + column % kPanelColumns;
-        values_[static_cast<size_t>(place)] = at(row, column);
+        const int64_t place = (column / kPanelColumns * rows_ + row / Rows) * kPanelColumns + column % kPanelColumns;
+        values_[static_cast<size_t>(place * Rows + row % Rows)] = at(row, column);
       }
     }
   }
   [[nodiscard]] int64_t width() const { return panels_ * kPanelColumns; }
 
-  // Return, for each of four rows of factors, begin [width] + the sum of this matrix's rows times their factors.
-  void Sum(std::span<const int32_t> rows, std::span<const float> factors, const float* begin, float* out) const {
+  // Visit each panel's numbers, and its first column.
+  template <class Visit>
+  void ForEach(const Visit& visit) const {
     for (int64_t panel = 0; panel < panels_; ++panel) {
-      const int64_t column = panel * kPanelColumns;
-      BestTransformKernel().add_rows(values_.data() + panel * rows_ * kPanelColumns, rows.data(), factors.data(),
-                                     std::ssize(rows), begin + column, out + column, width());
+      visit(values_.data() + panel * rows_ * kPanelColumns * Rows, panel * kPanelColumns);
     }
   }
 
  private:
   int64_t rows_;
   int64_t panels_;
-  std::vector<float> values_;
+  std::vector<Number> values_;
 };
+
+// Return codes `c` and `c` + 1 of a row as one int32; 0 stands behind the last.
+int32_t PairAt(std::span<const int32_t> row, size_t c) {
+  const auto upper = c + 1 < row.size() ? static_cast<uint32_t>(row[c + 1]) : 0U;
+  return static_cast<int32_t>(upper << 16U | (static_cast<uint32_t>(row[c]) & 0xFFFFU));
+}
+
+// Return whether codes are int16, and any sum of their products with a basis is an int32.
+bool FitInt32(std::span<const int32_t> codes) {
+  uint32_t largest = 0;  // loops without an exit, which the compiler turns into vectors
+  uint32_t sum = 0;
+  for (const int32_t code : codes) {
+    const uint32_t size = code < 0 ? -static_cast<uint32_t>(code) : static_cast<uint32_t>(code);
+    largest = std::max(largest, size);
+    sum += std::min(size, kMostPairedCode);
+  }
+  return largest <= kMostPairedCode && sum <= kMostSum;
+}
 
 Status Bad(const std::string& what) { return InvalidArgumentError("transform: " + what); }
 
@@ -76,15 +101,18 @@ Status CheckGroup(const TransformGroup& group, const PayloadLayout& layout, size
   }
   const size_t numbers = static_cast<size_t>(group.layers) * layout.kv_heads * layout.head_dim;
   const size_t coefficients = group.tables.size();
-  if (group.mean.size() != numbers || coefficients > numbers || group.basis.size() != coefficients * numbers) {
+  if (group.mean.size() != numbers || group.scales.size() != numbers || coefficients > numbers ||
+      group.basis.size() != coefficients * numbers) {
     return Bad("a group of " + std::to_string(numbers) + " numbers has a mean of " + std::to_string(group.mean.size()) +
-               " and a basis of " + std::to_string(group.basis.size()) + " for " + std::to_string(coefficients) +
-               " coefficients");
+               ", scales of " + std::to_string(group.scales.size()) + " and a basis of " +
+               std::to_string(group.basis.size()) + " for " + std::to_string(coefficients) + " coefficients");
   }
   const bool known = std::ranges::all_of(group.tables, [tables](uint8_t table) { return table < tables; });
   if (!known) return Bad("a coefficient has a table that is not there");
-  if (!(group.step > 0) || !std::isfinite(group.step) || !AllFinite(group.mean) || !AllFinite(group.basis)) {
-    return Bad("a number of a group is not finite, or its step is not positive");
+  const bool positive = std::ranges::all_of(group.scales, [](float scale) { return scale >= FLT_MIN / kUnit; });
+  const bool fits = std::ranges::all_of(group.basis, [](int16_t value) { return value >= -kMostBasis; });
+  if (!positive || !fits || !AllFinite(group.mean) || !AllFinite(group.scales)) {
+    return Bad("a number of a group is not finite, a scale is not positive, or a basis has -32768");
   }
   return OkStatus();
 }
@@ -100,29 +128,31 @@ struct Transform::Group {
       : keys(group.keys),
         first_layer(group.first_layer),
         layers(group.layers),
-        step(group.step),
         numbers(std::ssize(group.mean)),
         tables(group.tables),
         decoding(coefficients(), numbers,
                  [&](int64_t row, int64_t column) { return group.basis[row * numbers + column]; }),
         encoding(numbers, coefficients(),
-                 [&](int64_t row, int64_t column) { return group.basis[column * numbers + row]; }),
-        mean(static_cast<size_t>(decoding.width())),
+                 [&](int64_t row, int64_t column) {
+                   return static_cast<float>(group.basis[column * numbers + row]) * kUnit / group.scales[row];
+                 }),
+        mean(group.mean),
+        scales(static_cast<size_t>(decoding.width())),
         zeros(static_cast<size_t>(encoding.width())) {
-    // Without -0: a sum that begins at one would depend on the zeros that it leaves out.
-    std::ranges::transform(group.mean, mean.begin(), [](float value) { return value + 0.0F; });
+    mean.resize(scales.size());
+    std::ranges::transform(group.scales, scales.begin(), [](float value) { return value * kUnit; });
   }
   [[nodiscard]] int64_t coefficients() const { return std::ssize(tables); }
 
   bool keys;
   int32_t first_layer;
   int32_t layers;
-  float step;
   int64_t numbers;
   std::vector<uint8_t> tables;
-  Panels decoding;  // [coefficients, numbers]
-  Panels encoding;  // [numbers, coefficients]
+  Panels<int16_t, 2> decoding;  // [coefficients, numbers]
+  Panels<float, 1> encoding;    // [numbers, coefficients], over the scales
   std::vector<float> mean;
+  std::vector<float> scales;  // times kUnit
   std::vector<float> zeros;
 
   // Return the rows of a group's numbers, [layers, heads, tokens, D], in a page of fp32 of `layout` that begins with
@@ -143,6 +173,12 @@ struct Transform::Group {
                                              const PayloadLayout& layout) const;
   // Return the numbers [tokens, decoding.width()] of codes.
   [[nodiscard]] std::vector<float> NumbersOf(std::span<const int32_t> codes, int32_t tokens) const;
+  // Fill the numbers [decoding.width()] of one token whose sums may not fit int32.
+  void SumLarge(std::span<const int32_t> codes, std::span<float> out) const;
+  // Return the codes of token `row` of codes [tokens, coefficients].
+  [[nodiscard]] std::span<const int32_t> RowOf(std::span<const int32_t> codes, int64_t row) const {
+    return codes.subspan(static_cast<size_t>(row) * tables.size(), tables.size());
+  }
 };
 
 std::vector<int32_t> Transform::Group::CodesOf(std::span<const std::byte> page, int32_t tokens,
@@ -165,10 +201,13 @@ std::vector<int32_t> Transform::Group::CodesOf(std::span<const std::byte> page, 
   std::vector<float> sums(static_cast<size_t>(kRowsTogether * width));
   std::vector<int32_t> codes(static_cast<size_t>(tokens * coefficients()));
   for (int64_t first = 0; first < tokens; first += kRowsTogether) {
-    encoding.Sum(all, std::span(differences).subspan(static_cast<size_t>(first * numbers)), zeros.data(), sums.data());
+    encoding.ForEach([&](const float* panel, int64_t column) {
+      BestTransformKernel().add_rows(panel, all.data(), differences.data() + first * numbers, numbers,
+                                     zeros.data() + column, sums.data() + column, width);
+    });
     for (int64_t token = first; token < std::min<int64_t>(first + kRowsTogether, tokens); ++token) {
       for (int64_t c = 0; c < coefficients(); ++c) {
-        const float code = std::nearbyintf(sums[static_cast<size_t>((token - first) * width + c)] / step);
+        const float code = std::nearbyintf(sums[static_cast<size_t>((token - first) * width + c)]);
         if (!(std::fabs(code) < kMostCode)) return {};
         codes[static_cast<size_t>(token * coefficients() + c)] = static_cast<int32_t>(code);
       }
@@ -179,30 +218,50 @@ std::vector<int32_t> Transform::Group::CodesOf(std::span<const std::byte> page, 
 
 std::vector<float> Transform::Group::NumbersOf(std::span<const int32_t> codes, int32_t tokens) const {
   const int64_t padded = (tokens + kRowsTogether - 1) / kRowsTogether * kRowsTogether;
-  std::vector<float> out(static_cast<size_t>(padded * decoding.width()));
-  std::vector<int32_t> rows;
-  std::vector<float> factors;
-  rows.reserve(tables.size());
-  factors.reserve(kRowsTogether * tables.size());
+  const int64_t width = decoding.width();
+  std::vector<float> out(static_cast<size_t>(padded * width));
+  std::vector<int32_t> pairs;
+  std::vector<int32_t> of_pairs;
   for (int64_t first = 0; first < tokens; first += kRowsTogether) {
-    rows.clear();
-    factors.clear();
+    const auto rows = codes.subspan(static_cast<size_t>(first * coefficients()));
     const int64_t together = std::min<int64_t>(kRowsTogether, tokens - first);
-    for (int64_t c = 0; c < coefficients(); ++c) {
+    std::array<bool, kRowsTogether> fits{};
+    for (int64_t r = 0; r < together; ++r) fits[static_cast<size_t>(r)] = FitInt32(RowOf(rows, r));
+    pairs.clear();
+    of_pairs.clear();
+    for (int64_t c = 0; c < coefficients(); c += 2) {
+      std::array<int32_t, kRowsTogether> both{};
       int32_t some = 0;
-      std::array<float, kRowsTogether> of{};
-      for (int64_t r = 0; r < together; ++r) {
-        const int32_t code = codes[static_cast<size_t>((first + r) * coefficients() + c)];
-        some |= code;
-        of[static_cast<size_t>(r)] = static_cast<float>(code) * step;
+      for (size_t r = 0; r < kRowsTogether; ++r) {
+        if (fits[r]) both[r] = PairAt(RowOf(rows, static_cast<int64_t>(r)), static_cast<size_t>(c));
+        some |= both[r];
       }
       if (some == 0) continue;
-      rows.push_back(static_cast<int32_t>(c));
-      factors.insert(factors.end(), of.begin(), of.end());
+      pairs.push_back(static_cast<int32_t>(c / 2));
+      of_pairs.insert(of_pairs.end(), both.begin(), both.end());
     }
-    decoding.Sum(rows, factors, mean.data(), out.data() + first * decoding.width());
+    decoding.ForEach([&](const int16_t* panel, int64_t column) {
+      BestTransformKernel().add_pairs(panel, pairs.data(), of_pairs.data(), std::ssize(pairs), scales.data() + column,
+                                      mean.data() + column, out.data() + first * width + column, width);
+    });
+    for (int64_t r = 0; r < together; ++r) {
+      if (!fits[static_cast<size_t>(r)]) SumLarge(RowOf(rows, r), std::span(out).subspan((first + r) * width, width));
+    }
   }
   return out;
+}
+
+void Transform::Group::SumLarge(std::span<const int32_t> codes, std::span<float> out) const {
+  decoding.ForEach([&](const int16_t* panel, int64_t first) {
+    for (int64_t column = 0; column < kPanelColumns; ++column) {
+      int64_t sum = 0;
+      for (size_t c = 0; c < codes.size(); ++c) {
+        sum += int64_t{codes[c]} * panel[2 * (static_cast<int64_t>(c) / 2 * kPanelColumns + column) + c % 2];
+      }
+      const auto at = static_cast<size_t>(first + column);
+      out[at] = std::fmaf(static_cast<float>(sum), scales[at], mean[at]);
+    }
+  });
 }
 
 Transform::Transform() = default;

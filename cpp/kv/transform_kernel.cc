@@ -5,35 +5,8 @@
 namespace everlong::kv {
 namespace {
 
-#ifdef EVERLONG_KERNEL_X86
-EVERLONG_KERNEL_AVX512
-namespace avx512 {
-#define EVERLONG_KERNEL_LANES 16
-#define EVERLONG_KERNEL_NAME "avx512"
-#include "transform_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace avx512
-EVERLONG_KERNEL_END
-
-EVERLONG_KERNEL_AVX2
-namespace avx2 {
-#define EVERLONG_KERNEL_LANES 8
-#define EVERLONG_KERNEL_NAME "avx2"
-#include "transform_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace avx2
-EVERLONG_KERNEL_END
-#endif
-
-namespace portable {
-#define EVERLONG_KERNEL_LANES 4
-#define EVERLONG_KERNEL_NAME "portable"
-#include "transform_kernel_body.inc"
-#undef EVERLONG_KERNEL_LANES
-#undef EVERLONG_KERNEL_NAME
-}  // namespace portable
+#define EVERLONG_KERNEL_BODY "transform_kernel_body.inc"
+#include "everlong/base/each_instruction_set.inc"
 
 }  // namespace
 

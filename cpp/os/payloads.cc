@@ -159,13 +159,33 @@ Result<std::vector<std::byte>> Payloads::Encode(std::span<const std::byte> plain
   return out;
 }
 
+Result<std::vector<store::Damage>> Payloads::WithoutTables() const {
+  std::vector<store::Damage> damage;
+  std::map<std::string, Status, std::less<>> tables;
+  EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) -> Status {
+    const auto tag = std::ranges::find_if(info.tags, IsCodecTag);
+    if (tag == info.tags.end()) return OkStatus();
+    const std::string name = tag->substr(kCodecTag.size());
+    if (!name.starts_with(kTransformName)) return OkStatus();
+    if (!tables.contains(name)) tables.emplace(name, Load(name).status());
+    const Status& status = tables.find(name)->second;
+    if (!status.ok()) damage.push_back({info.id, "block " + std::to_string(info.id) + ": " + status.message()});
+    return OkStatus();
+  }));
+  return damage;
+}
+
+Result<std::shared_ptr<const kv::Transform>> Payloads::Load(const std::string& name) const {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, store_.File(name));
+  if (name != TransformNameOf(file)) return CorruptError("the tables of the codec " + name + " are damaged");
+  return ParseTransform(file, layout_, store_.manifest().fingerprint.weights);
+}
+
 Result<std::shared_ptr<const kv::Transform>> Payloads::TransformNamed(const std::string& name) const {
   const std::scoped_lock loading(guard_);
   const auto known = transforms_.find(name);
   if (known != transforms_.end()) return known->second;
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, store_.File(name));
-  if (name != TransformNameOf(file)) return CorruptError("the tables of the codec " + name + " are damaged");
-  EVERLONG_ASSIGN_OR_RETURN(auto transform, ParseTransform(file, layout_, store_.manifest().fingerprint.weights));
+  EVERLONG_ASSIGN_OR_RETURN(auto transform, Load(name));
   transforms_.emplace(name, transform);
   return transform;
 }

@@ -56,6 +56,10 @@ class Payloads {
   // Return the tags of a block with these tags once it is coded as `coding`.
   [[nodiscard]] std::vector<std::string> TagsOf(std::span<const std::string> tags, const BlockCoding& coding) const;
 
+  // Return the blocks that lack the tables of their transform, or whose tables are damaged or of another model. The
+  // files are read anew.
+  [[nodiscard]] Result<std::vector<store::Damage>> WithoutTables() const;
+
   // Begin to read pages, each as its block is coded now. kBusy where that is not `codec`, or changes meanwhile. The
   // outcome of the reads is `Wait`'s. It may be destroyed before this object, never after.
   [[nodiscard]] Result<std::unique_ptr<store::PendingReads>> Start(std::span<const PayloadRead> reads,
@@ -68,6 +72,8 @@ class Payloads {
  private:
   // Return the codings of the blocks of reads that lie one behind the other. kBusy where one is not read as `codec`.
   [[nodiscard]] Result<std::vector<BlockCoding>> CodingsOf(std::span<const PayloadRead> reads, kv::Codec codec) const;
+  // Read a transform's tables.
+  [[nodiscard]] Result<std::shared_ptr<const kv::Transform>> Load(const std::string& name) const;
   [[nodiscard]] Result<std::shared_ptr<const kv::Transform>> TransformNamed(const std::string& name) const;
 
   const store::MemoryStore& store_;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "everlong/base/crc32c.h"
-#include "everlong/base/element.h"
 #include "everlong/store/tensor.h"
 #include "payloads.h"
 
@@ -44,16 +43,13 @@ Result<std::vector<Number>> Take(const Tensors& tensors, const std::string& name
 Result<kv::TransformGroup> GroupOf(const Tensors& tensors, const std::string& name) {
   kv::TransformGroup group;
   EVERLONG_ASSIGN_OR_RETURN(const auto span, Take<int32_t>(tensors, name + "span", "I32", 3));
-  EVERLONG_ASSIGN_OR_RETURN(const auto step, Take<float>(tensors, name + "step", "F32", 1));
   EVERLONG_ASSIGN_OR_RETURN(group.mean, Take<float>(tensors, name + "mean", "F32"));
   EVERLONG_ASSIGN_OR_RETURN(group.tables, Take<uint8_t>(tensors, name + "tables", "U8"));
-  EVERLONG_ASSIGN_OR_RETURN(const auto basis, Take<uint16_t>(tensors, name + "basis", "BF16"));
+  EVERLONG_ASSIGN_OR_RETURN(group.scales, Take<float>(tensors, name + "scales", "F32"));
+  EVERLONG_ASSIGN_OR_RETURN(group.basis, Take<int16_t>(tensors, name + "basis", "I16"));
   group.keys = span[0] == 1;
   group.first_layer = span[1];
   group.layers = span[2];
-  group.step = step[0];
-  group.basis.reserve(basis.size());
-  for (const uint16_t bits : basis) group.basis.push_back(BFloat16ToFloat(bits));
   return group;
 }
 

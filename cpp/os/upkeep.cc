@@ -71,6 +71,10 @@ Result<store::VerifyReport> Upkeep::Verify(bool repair) {
   if (report.ok() ? repair && !report->damage.empty() : repair && state_.index.HasBlocksThatAreGone()) {
     EVERLONG_RETURN_IF_ERROR(state_.index.Reload());
   }
+  if (!report.ok() || state_.text_alone()) return report;
+  // A repair keeps the blocks: the file may come back from a fork, or be fitted again.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::Damage> without, state_.payloads.WithoutTables());
+  report->damage.insert(report->damage.end(), without.begin(), without.end());
   return report;
 }
 

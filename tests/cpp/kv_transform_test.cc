@@ -48,8 +48,10 @@ Case MakeCase(std::mt19937_64& random) {
   for (const bool keys : {true, false}) {
     for (const auto& [first, layers] : {std::pair{0, 2}, std::pair{2, 1}}) {
       const int32_t n = layers * kLayout.kv_heads * kLayout.head_dim;
-      TransformGroup group{keys, first, layers, keys ? 0.05F : 0.2F, {}, {}, {}};
+      TransformGroup group{keys, first, layers, {}, {}, {}, {}};
       for (int32_t i = 0; i < n; ++i) group.mean.push_back(3 * normal(random));
+      for (int32_t i = 0; i < n; ++i)
+        group.scales.push_back((keys ? 0.05F : 0.2F) * (1.0F + 0.1F * static_cast<float>(i % 5)));
       std::vector<std::vector<double>> rows;
       for (int32_t row = 0; row < n - 3; ++row) {
         std::vector<double> vector(static_cast<size_t>(n));
@@ -65,7 +67,7 @@ Case MakeCase(std::mt19937_64& random) {
         for (const double x : vector) squares += x * x;
         for (double& x : vector) x /= std::sqrt(squares);
         rows.push_back(vector);
-        for (const double x : vector) group.basis.push_back(static_cast<float>(x));
+        for (const double x : vector) group.basis.push_back(static_cast<int16_t>(std::nearbyint(32767 * x)));
         group.tables.push_back(static_cast<uint8_t>(row % 3));
       }
       made.groups.push_back(std::move(group));
@@ -132,14 +134,14 @@ TEST(KvTransform, APageIsItsMeanAndMultiplesOfTheStepInItsBasis) {
         for (size_t i = 0; i < n; ++i) in[i] = double{page[place(i)]} - group.mean[i];
         for (size_t c = 0; c < group.tables.size(); ++c) {
           double z = 0;
-          for (size_t i = 0; i < n; ++i) z += in[i] * group.basis[c * n + i];
-          for (size_t i = 0; i < n; ++i) out[i] += std::nearbyint(z / group.step) * group.step * group.basis[c * n + i];
+          for (size_t i = 0; i < n; ++i) z += in[i] / group.scales[i] * group.basis[c * n + i] / 32768;
+          for (size_t i = 0; i < n; ++i) out[i] += std::nearbyint(z) * group.scales[i] * group.basis[c * n + i] / 32768;
         }
         // A sum that lies between two codes may become either in fp32: a step, and no more.
-        for (size_t i = 0; i < n; ++i) EXPECT_NEAR(got[place(i)], out[i], 1.01 * group.step);
+        for (size_t i = 0; i < n; ++i) EXPECT_NEAR(got[place(i)], out[i], 1.01 * group.scales[i]);
         double error = 0;
         for (size_t i = 0; i < n; ++i) error += std::abs(got[place(i)] - out[i]);
-        EXPECT_LT(error / static_cast<double>(n), 0.05 * group.step);
+        EXPECT_LT(error / static_cast<double>(n), 0.05 * group.scales[0]);
       }
     }
   }
@@ -213,10 +215,15 @@ TEST(KvTransform, ANumberThatNoCodeHasIsRefused) {
   std::vector<float> page = RandomPage(random, 2);
   page[5] = 1e30F;
   EXPECT_EQ(made.transform->EncodePage(BytesOf(page), 2).status().code(), StatusCode::kInvalidArgument);
-  page[5] = 1e5F;  // far out, by escapes
-  const auto coded = made.transform->EncodePage(BytesOf(page), 2);
-  ASSERT_TRUE(coded.ok());
-  EXPECT_TRUE(std::isfinite(FloatsOf(Decode(*made.transform, *coded, 2))[5]));
+  // Far out, by escapes: the second has codes whose sums leave 32 bits.
+  for (const float far : {1e3F, 1e5F, 1e7F}) {
+    page[5] = far;
+    const auto coded = made.transform->EncodePage(BytesOf(page), 2);
+    ASSERT_TRUE(coded.ok());
+    const std::vector<float> got = FloatsOf(Decode(*made.transform, *coded, 2));
+    EXPECT_NEAR(got[5], far, 0.4 * far);  // three of 24 coefficients are left out
+    EXPECT_TRUE(std::isfinite(got[4]));
+  }
 }
 
 TEST(KvTransform, TablesThatAreNoneAreRefused) {
@@ -234,11 +241,13 @@ TEST(KvTransform, TablesThatAreNoneAreRefused) {
   refuses([](Groups groups, Tables) { groups.push_back(groups.back()); });
   refuses([](Groups groups, Tables) { groups[0].layers = 99; });
   refuses([](Groups groups, Tables) { groups[0].first_layer = -1; });
-  refuses([](Groups groups, Tables) { groups[0].step = 0; });
-  refuses([](Groups groups, Tables) { groups[0].step = NAN; });
+  refuses([](Groups groups, Tables) { groups[0].scales[1] = 0; });
+  refuses([](Groups groups, Tables) { groups[0].scales[1] = NAN; });
   refuses([](Groups groups, Tables) { groups[0].mean.pop_back(); });
   refuses([](Groups groups, Tables) { groups[0].basis.pop_back(); });
-  refuses([](Groups groups, Tables) { groups[0].basis[3] = INFINITY; });
+  refuses([](Groups groups, Tables) { groups[0].scales.pop_back(); });
+  refuses([](Groups groups, Tables) { groups[0].mean[3] = INFINITY; });
+  refuses([](Groups groups, Tables) { groups[0].basis[3] = -32768; });
   refuses([](Groups groups, Tables) { groups[0].tables[0] = 3; });
   refuses([](Groups, Tables tables) { tables.clear(); });
   refuses([](Groups, Tables tables) { tables[0].frequencies[0]++; });
@@ -279,6 +288,48 @@ TEST(KvTransform, CodesTakeWhatTheirFrequenciesSay) {
   RansEncode(codes, tables, all, bytes);
   ASSERT_TRUE(RansDecode(bytes, tables, all, got));
   EXPECT_EQ(got, codes);
+}
+
+TEST(KvTransform, EveryInstructionSetSumsPairsExactly) {
+  std::mt19937_64 random(10);
+  constexpr int32_t kPairs = 29;
+  const auto within = [&](int32_t most) { return static_cast<int32_t>(random() % (2 * most + 1)) - most; };
+  std::vector<int16_t> panel(2 * kPairs * kPanelColumns);
+  for (int16_t& x : panel) x = static_cast<int16_t>(within(32767));
+  std::vector<float> scale(kPanelColumns);
+  std::vector<float> mean(kPanelColumns);
+  for (size_t i = 0; i < scale.size(); ++i) {
+    scale[i] = 1e-3F * static_cast<float>(within(900));
+    mean[i] = static_cast<float>(within(99));
+  }
+  std::vector<int32_t> pairs;
+  for (int32_t pair = 0; pair < kPairs; pair += 1 + static_cast<int32_t>(random() % 2)) pairs.push_back(pair);
+  std::vector<int32_t> codes;  // lower, upper of each
+  std::vector<int32_t> both;
+  for (size_t i = 0; i < kRowsTogether * pairs.size(); ++i) {
+    for (int half = 0; half < 2; ++half) codes.push_back(within(1000));
+    both.push_back(static_cast<int32_t>(static_cast<uint32_t>(codes[2 * i + 1]) << 16U | (codes[2 * i] & 0xFFFF)));
+  }
+  std::vector<float> expected(kRowsTogether * kPanelColumns);
+  for (size_t r = 0; r < kRowsTogether; ++r) {
+    for (size_t column = 0; column < kPanelColumns; ++column) {
+      int64_t sum = 0;
+      for (size_t i = 0; i < pairs.size(); ++i) {
+        for (size_t half = 0; half < 2; ++half) {
+          const size_t at = 2 * (static_cast<size_t>(pairs[i]) * kPanelColumns + column) + half;
+          sum += int64_t{codes[2 * (kRowsTogether * i + r) + half]} * panel[at];
+        }
+      }
+      expected[r * kPanelColumns + column] = std::fmaf(static_cast<float>(sum), scale[column], mean[column]);
+    }
+  }
+  const auto& supported = SupportedTransformKernels();
+  for (int32_t i = 0; i < supported.count; ++i) {
+    std::vector<float> out(kRowsTogether * kPanelColumns);
+    supported.kernels[i].add_pairs(panel.data(), pairs.data(), both.data(), std::ssize(pairs), scale.data(),
+                                   mean.data(), out.data(), kPanelColumns);
+    EXPECT_EQ(out, expected) << supported.kernels[i].name;
+  }
 }
 
 TEST(KvTransform, EveryInstructionSetGivesTheSameBits) {

@@ -22,7 +22,7 @@ def compact(
     ] = "",
     quality: Annotated[
         float | None,
-        typer.Option(help="Of transform: the most KL, in nats a token, that it may cost. By default 0.002."),
+        typer.Option(help="Of transform: the most KL, in nats a token, that it may cost. By default 0.0005."),
     ] = None,
     model: KeptModel = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it takes, and do nothing.")] = False,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from everlong.doctor import Difference, DoctorReport
+    from everlong.training.codec_costs import CodecReport
 
 
 @app.command()
@@ -28,6 +29,10 @@ def doctor(
     ] = DEFAULT_MODEL,
     machine: Machine,
     tokens: Annotated[int, typer.Option(help="Tokens of text to compute both ways.")] = 512,
+    codec: Annotated[
+        bool,
+        typer.Option("--codec", help="Instead, measure what each codec of the archive costs, and fit the transform."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compare a model with itself behind a memory: what is exact, what is approximate and by how much.
@@ -35,6 +40,9 @@ def doctor(
     The exit code is 1 when the model is refused, or when something that must be exact is not.
     """
     starting(model, quiet=as_json)
+    if codec:
+        measure_codecs(model, machine, as_json=as_json)
+        return
     from everlong.doctor import examine
 
     network, tokenizer = machine.load(model)
@@ -43,6 +51,40 @@ def doctor(
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
     if not report.healthy:
         raise typer.Exit(1)
+
+
+def measure_codecs(model: str, machine: Machine, *, as_json: bool) -> None:
+    """Print what each codec costs a model, and which costs nothing. It computes in fp32 unless told otherwise."""
+    from everlong.training.codec_costs import measure
+
+    network, tokenizer = machine.load(model, "float32")
+    with working("contexts of books, coded in every way, for some minutes", enabled=not as_json):
+        report = measure(network, tokenizer, name=model)
+    print_json(dataclasses.asdict(report)) if as_json else print_costs(report, escaping_console())
+
+
+def print_costs(report: CodecReport, console: Console) -> None:
+    from everlong.training.transform import QUALITY
+
+    best = report.cheapest
+    table = Table(title=f"{report.model}: what follows a coded context, against the exact one")
+    table.add_column("codec")
+    for heading in ("bytes a token", "KL, nats", "nats lost", "same token"):
+        table.add_column(heading, justify="right")
+    for cost in report.codecs:
+        numbers = f"{cost.bytes:,.0f}", f"{cost.kl:.5f}", f"{cost.nats_lost:+.4f}", f"{cost.same_token:.1%}"
+        table.add_row(cost.codec, *numbers, style="bold" if cost is best else None)
+    console.print(table)
+    bound = f"a KL of at most {QUALITY:g} nats a token"
+    if best is None:
+        console.print(f"No codec keeps to {bound}.")
+    elif best.codec.startswith("transform"):
+        console.print(
+            f"The smallest that costs nothing ({bound}) is the {best.codec}: "
+            f"`everlong compact MEMORY --codec transform --quality {best.kl:.2g}`."
+        )
+    else:
+        console.print(f"The smallest that costs nothing ({bound}) is {best.codec}: --set archive.codec={best.codec}.")
 
 
 def print_report(report: DoctorReport, console: Console) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from everlong.pictures.accuracy import draw_by_baseline, draw_by_length, draw_by_task
 from everlong.pictures.budget import draw_by_budget
 from everlong.pictures.canvas import require_matplotlib
+from everlong.pictures.codecs import draw_codecs
 from everlong.pictures.depth import draw_by_depth
 from everlong.pictures.graph import draw_graph
 from everlong.pictures.heatmap import draw_heat_map
@@ -31,6 +32,7 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     - the report of a suite, of `eval niah` or of `eval ppl`;
     - a report that `eval towers --keep` or `eval trimmer --keep` kept;
     - a trace;
+    - what `doctor --codec` measured;
     - a memory's graph (`everlong graph --json`);
     - an answer whose search walked (`everlong ask --json`).
 
@@ -54,6 +56,8 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
         return draw_kept(report, folder)
     if "confidences" in report:
         return draw_reliability(report, folder)
+    if "codecs" in report:
+        return draw_codecs(report, folder)
     if "events" in report:
         files = [folder / f"timeline.{suffix}" for suffix in ("png", "svg")]
         return [draw_timeline(report["events"], file) for file in files]
@@ -62,6 +66,6 @@ def _draw(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib.Path]
     if report.get("walk"):
         return [draw_walk(report["walk"], folder / f"walk.{suffix}") for suffix in ("png", "svg")]
     raise ValueError(
-        "nothing to draw: expected a report of a suite, niah, ppl, towers or trimmer, a trace, a graph, or an answer "
-        "whose search walked"
+        "nothing to draw: expected a report of a suite, niah, ppl, towers, trimmer or doctor --codec, a trace, a "
+        "graph, or an answer whose search walked"
     )

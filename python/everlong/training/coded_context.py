@@ -22,6 +22,15 @@ SINKS, NEWEST = 16, 64  # tokens that stay exact
 
 
 @dataclasses.dataclass(frozen=True)
+class Nearness:
+    """How near what a model says behind a coded context is to what it says behind the exact one."""
+
+    kl: float  # mean over tokens, nats
+    nats_lost: float  # of the text that follows, a token
+    same_token: float  # share of tokens whose likeliest next token is the same
+
+
+@dataclasses.dataclass(frozen=True)
 class CodedContext:
     """A context that a model has read, and what follows it."""
 
@@ -40,15 +49,21 @@ class CodedContext:
         _forward(served, cache, ids[:tokens], 0)
         keys, values = ([_of(cache, layer, name) for layer in served.archived] for name in ("keys", "values"))
         positions = torch.arange(tokens, dtype=torch.float64) + served.first_position
-        unrotated = [_unrotated(x, served, number, positions) for number, x in enumerate(keys)]
-        context = cls(served, cache, torch.stack(unrotated), torch.stack(values), ids[tokens:], torch.empty(0))
+        plain = [_unrotated(x, served, number, positions) for number, x in enumerate(keys)]
+        context = cls(served, cache, torch.stack(plain), torch.stack(values), ids[tokens:], torch.empty(0))
         return dataclasses.replace(context, exact=context._said(context.cache)) if len(context.after) else context
 
     @torch.no_grad()
-    def kl(self, k: torch.Tensor, v: torch.Tensor) -> float:
-        """Return the mean KL of what follows, nats, where keys and values are these, but for sinks and newest."""
-        got = self._said(self._with(k, v))
-        return float((self.exact.exp() * (self.exact - got)).sum(-1).mean())
+    def nearness(self, k: torch.Tensor, v: torch.Tensor) -> Nearness:
+        """Compare what follows where keys and values are these, but for sinks and newest."""
+        exact, got = self.exact, self._said(self._with(k, v))
+        said = self.after[1:, None]
+        lost = exact[:-1].gather(1, said) - got[:-1].gather(1, said)
+        return Nearness(
+            kl=float((exact.exp() * (exact - got)).sum(-1).mean()),
+            nats_lost=float(lost.mean()),
+            same_token=float((exact.argmax(-1) == got.argmax(-1)).float().mean()),
+        )
 
     def _with(self, k: torch.Tensor, v: torch.Tensor) -> Any:
         cache: Any = copy.deepcopy(self.cache)

@@ -6,7 +6,9 @@ KL, in nats a token. It is measured on contexts that the basis was not fitted to
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,12 +20,13 @@ from everlong.models.attach import attach
 from everlong.models.fingerprint import fingerprint
 from everlong.models.profiles import cache_folder
 from everlong.training.coded_context import SINKS, CodedContext, through_memory
-from everlong.training.transform_tables import bases_of, tables_file
+from everlong.training.sensitivity import sensitivity
+from everlong.training.transform_tables import Basis, bases_of, tables_file
 
-QUALITY = 0.002  # nats a token
-STEPS = (0.28, 0.2, 0.14, 0.1, 0.07, 0.05, 0.035, 0.025)  # of keys, in their mean deviation
+QUALITY = 0.0005  # nats a token: perplexity changes by a twentieth of a per cent
+STEPS = (0.8, 0.56, 0.4, 0.28, 0.2, 0.14, 0.1, 0.07, 0.05)  # in the mean deviation
 _CONTEXT, _AFTER = 1024, 192
-_FITTED, _HELD_OUT = 12, 4  # contexts
+_FITTED, _HELD_OUT, _SENSED = 12, 4, 2  # contexts; the last are the first of those held out
 _BEHIND = 30_000  # characters of each book that are passed over: front matter
 _LOGGER = logging.getLogger("everlong")
 
@@ -47,13 +50,37 @@ def tables_for(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: To
     return tables
 
 
-@torch.no_grad()
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What the transform of a model is before its step is chosen, and contexts that it was not fitted to."""
+
+    bases: list[Basis]
+    shape: tuple[int, int, int]  # layers, heads, head_dim
+    weights: str  # the fingerprint of the model's
+    held_out: list[CodedContext]
+
+    def tables(self, step: float) -> bytes:
+        """Return the file of tables for a step of keys."""
+        return tables_file(self.bases, step, self.weights, self.shape)
+
+    def judge(self, tables: bytes) -> tuple[float, float]:
+        """Return the bytes of a token and the KL of what was held out with these tables."""
+        sizes, kls = [], []
+        for context in self.held_out:
+            k, v, size = through_memory(context.k, context.v, "", tables, weights=self.weights)
+            sizes.append(size)
+            kls.append(context.nearness(k, v).kl)
+        return statistics.fmean(sizes), statistics.fmean(kls)
+
+
 def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _LOGGER.info) -> bytes:
     """Return the file of tables with the coarsest step that keeps to `quality`."""
     if not quality > 0:
         raise ValueError(f"quality is {quality}; expected nats a token above 0, such as {QUALITY}")
-    tables = b""
-    for step, tables, size, kl in curve(model, tokenizer, told=told):
+    found, tables = fitted(model, tokenizer, told=told), b""
+    for step in STEPS:
+        tables = found.tables(step)
+        size, kl = found.judge(tables)
         told(f"step {step}: {size:,.0f} bytes a token, KL {kl:.5f}")
         if kl <= quality:
             return tables
@@ -62,29 +89,23 @@ def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _L
 
 
 @torch.no_grad()
-def curve(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Iterator[tuple[float, bytes, float, float]]:
-    """Yield, for each step from the coarsest on: step, tables, bytes a token, and the mean KL."""
+def fitted(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Fitted:
+    """Fit the bases of a model."""
     served = attach(model, _CONTEXT)
-    weights = fingerprint(served, tokenizer).weights
-    samples, judged = [], []
+    samples, held_out = [], []
     for number, ids in enumerate(_texts(tokenizer)):
-        fitted = number < _FITTED
-        context = CodedContext.read(served, ids[:_CONTEXT] if fitted else ids, _CONTEXT)
+        into_bases = number < _FITTED
+        context = CodedContext.read(served, ids[:_CONTEXT] if into_bases else ids, _CONTEXT)
         samples.append((context.k[:, :, SINKS:], context.v[:, :, SINKS:]))
-        judged += [] if fitted else [context]
+        held_out += [] if into_bases else [context]
         told(f"text {number + 1} of {_FITTED + _HELD_OUT} is read")
-    bases = bases_of(samples[:_FITTED], samples[_FITTED:])
-    layers, heads, _, dim = judged[0].k.shape
-    for step in STEPS:
-        tables = tables_file(bases, step, weights, (layers, heads, dim))
-        found = [judge(context, tables, weights) for context in judged]
-        yield step, tables, sum(size for size, _ in found) / len(found), sum(kl for _, kl in found) / len(found)
-
-
-def judge(context: CodedContext, tables: bytes, weights: str) -> tuple[float, float]:
-    """Return the bytes of a token and the KL of a context with these tables."""
-    k, v, size = through_memory(context.k, context.v, "", tables, weights=weights)
-    return size, context.kl(k, v)
+    layers, heads, _, dim = held_out[0].k.shape
+    generator = torch.Generator().manual_seed(0)
+    sensed = [sensitivity(context, generator) for context in held_out[:_SENSED]]
+    told("what the model says is asked for how it hangs on each head")
+    means = torch.stack([one[0] for one in sensed]).mean(0), torch.stack([one[1] for one in sensed]).mean(0)
+    bases = bases_of(samples[:_FITTED], samples[_FITTED:], means)
+    return Fitted(bases, (layers, heads, dim), fingerprint(served, tokenizer).weights, held_out)
 
 
 def _texts(tokenizer: Any) -> Iterator[torch.Tensor]:

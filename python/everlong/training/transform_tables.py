@@ -1,7 +1,9 @@
 """The tables of a transform codec, from samples of a model's keys and values.
 
-Keys, and values, of some layers that lie side by side are a group. A group has a mean, an orthogonal basis, one step,
-and for each coefficient the table of frequencies that fits its spread. docs/format.md has the file.
+Keys, and values, of some layers that lie side by side are a group. A group has a mean, a unit for each number, an
+orthogonal basis of what is in these units, and for each coefficient the table of frequencies that fits its spread. All
+coefficients have one step, so that an error costs the same wherever it is: units are small where what a model says
+hangs on a number. docs/format.md has the file.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ import safetensors.torch
 import torch
 
 _MOST_NUMBERS = 1536  # of a group and a token: wider groups code in fewer bytes, and take longer to decode
-_VALUE_STEPS = 3.0  # steps of values are so many times those of keys, in their own mean deviation
+_OF_LAYER, _OF_ALL = 0.02, 1e-4  # shares of the mean sensitivity of a layer, and of all, that every head has at least
 _LEAST_CODE = 0.05  # mean magnitude of a coefficient's codes, below which it is left out
+_UNIT, _MOST = 2.0**-15, 2**15 - 1  # of a basis
 _REACH, _SYMBOLS, _TOTAL = 15, 32, 4096  # as in cpp/kv/include/everlong/kv/transform.h
 _FEW = 0.02  # added to every count of a symbol, so that what was not seen costs much and not all
 
 # k, v [layers, heads, tokens, head_dim] of texts, un-rotated, fp32, without sinks.
 Samples = list[tuple[torch.Tensor, torch.Tensor]]
+# Of keys, of values: [layers, heads].
+Sensitivities = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,9 +36,9 @@ class Basis:
     first_layer: int
     layers: int
     mean: torch.Tensor  # [n]
-    basis: torch.Tensor  # [n, n], bfloat16: a row a coefficient, that of the largest variance first
-    deviation: float  # of the whole of keys, or of values: the mean one of a number
-    held_out: torch.Tensor  # [tokens, n]: coefficients of samples that the basis was not fitted to
+    units: torch.Tensor  # [n]
+    basis: torch.Tensor  # [n, n], int16 in units of _UNIT: a row a coefficient, that of the largest variance first
+    held_out: torch.Tensor  # [tokens, n]: coefficients, in units, of samples that the basis was not fitted to
 
 
 def spans_of(layers: int, numbers: int) -> list[tuple[int, int]]:
@@ -43,38 +48,51 @@ def spans_of(layers: int, numbers: int) -> list[tuple[int, int]]:
     return [(first, end - first) for first, end in itertools.pairwise(ends)]
 
 
-def bases_of(fitted: Samples, held_out: Samples) -> list[Basis]:
+def bases_of(fitted: Samples, held_out: Samples, sensitivities: Sensitivities) -> list[Basis]:
     """Return the bases of a model. Frequencies are taken from `held_out`, which a basis was not fitted to."""
     layers, heads, _, dim = fitted[0][0].shape
     found = []
-    for which in (0, 1):
-        spread = torch.stack([_deviations(sample[which]) for sample in fitted]).mean()
+    for which, units in enumerate(_units(fitted, sensitivities)):
         for first, count in spans_of(layers, heads * dim):
+            of_group = units[first : first + count].reshape(-1).repeat_interleave(dim)
             rows, others = (
-                torch.cat([_rows(sample[which], first, count) for sample in samples]) for samples in (fitted, held_out)
+                torch.cat([_rows(sample[which], first, count) for sample in samples]) / of_group
+                for samples in (fitted, held_out)
             )
             mean = rows.mean(0)
             _, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
-            basis = vectors.T.flip(0).bfloat16()
-            coefficients = (others - mean) @ basis.float().T
-            found.append(Basis(which == 0, first, count, mean, basis, float(spread), coefficients))
+            basis = (vectors.T.flip(0) / _UNIT).round().clamp(-_MOST, _MOST).to(torch.int16)
+            coefficients = (others - mean) @ (basis.float() * _UNIT).T
+            found.append(Basis(which == 0, first, count, mean * of_group, of_group, basis, coefficients))
     return found
 
 
+def _units(fitted: Samples, sensitivities: Sensitivities) -> list[torch.Tensor]:
+    """Return what an error is measured in, [layers, heads], of keys and of values: the mean deviation is 1 in it."""
+    found = []
+    every = torch.stack(sensitivities).mean()
+    for one in sensitivities:
+        found.append((one + _OF_LAYER * one.mean(1, keepdim=True) + _OF_ALL * every).clamp_min(1e-30).rsqrt())
+    deviations = [
+        torch.stack([_deviations(sample[which] / units[:, :, None, None]) for sample in fitted]).mean()
+        for which, units in enumerate(found)
+    ]
+    return [units * torch.stack(deviations).mean() for units in found]
+
+
 def tables_file(bases: Iterable[Basis], step: float, weights: str, shape: tuple[int, int, int]) -> bytes:
-    """Return the file of tables for a step of keys, in units of their mean deviation; `shape`: layers, heads, size."""
+    """Return the file of tables for a step, in units of the mean deviation; `shape`: layers, heads, size."""
     counts: dict[int, torch.Tensor] = {}
     groups = []
     for basis in bases:
-        size = step * basis.deviation * (1.0 if basis.keys else _VALUE_STEPS)
-        codes = (basis.held_out / size).round()
+        codes = (basis.held_out / step).round()
         spread = codes.abs().mean(0)
         kept = spread >= _LEAST_CODE
         classes = (4 * spread[kept].clamp_min(1e-3).log2()).round().to(torch.int64)
         for one in set(classes.tolist()):
             seen = torch.bincount(_symbols(codes[:, kept][:, classes == one], _shift(one)), minlength=_SYMBOLS)
             counts[one] = counts.get(one, 0) + seen
-        groups.append((basis, size, kept, classes))
+        groups.append((basis, kept, classes))
     if not counts:
         counts[0] = torch.ones(_SYMBOLS, dtype=torch.int64)
     numbers = {one: number for number, one in enumerate(sorted(counts))}
@@ -85,11 +103,11 @@ def tables_file(bases: Iterable[Basis], step: float, weights: str, shape: tuple[
             [[_shift(one), *_frequencies(counts[one])] for one in sorted(counts)], dtype=torch.int16
         ),
     }
-    for number, (basis, size, kept, classes) in enumerate(groups):
+    for number, (basis, kept, classes) in enumerate(groups):
         of_group = {
             "span": torch.tensor([int(basis.keys), basis.first_layer, basis.layers], dtype=torch.int32),
-            "step": torch.tensor([size], dtype=torch.float32),
             "mean": basis.mean.float(),
+            "scales": (step * basis.units).float(),
             "basis": basis.basis[kept].contiguous(),
             "tables": torch.tensor([numbers[one] for one in classes.tolist()], dtype=torch.uint8),
         }

@@ -22,6 +22,7 @@ from everlong.cli.options import Configured, Machine
 from everlong.doctor import Check, Difference, DoctorReport
 from everlong.eval.tables import Report, Table
 from everlong.text.terminal import escaping_console
+from everlong.training.codec_costs import CodecCost, CodecReport
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 from support.processes import run_script
 
@@ -170,12 +171,18 @@ def doctor_report() -> DoctorReport:
     return DoctorReport(ESCAPES, ESCAPES, {ESCAPES: 1}, 1, 1, 1, 1, 1, ESCAPES, 1, same, checks, 1, 1, {})
 
 
+def codec_report() -> CodecReport:
+    cost = CodecCost(ESCAPES, 1.0, 0.0, 0.0, 1.0)
+    return CodecReport(ESCAPES, (cost,), cost, {})
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 @pytest.mark.parametrize(
     ("command", "made_by", "report"),
     [
         (["bench"], "everlong.bench.run_bench", bench_report()),
         (["doctor", f"model{ESCAPES}"], "everlong.doctor.examine", doctor_report()),
+        (["doctor", f"model{ESCAPES}", "--codec"], "everlong.training.codec_costs.measure", codec_report()),
         (["eval", "niah"], "everlong.eval.niah.run_niah", Hostile()),
         (["eval", "ppl"], "everlong.eval.ppl.run_ppl", Hostile()),
         (["eval", "trigger"], "everlong.parts.trigger.measure.measure", Hostile()),

@@ -148,6 +148,16 @@ def test_perplexity_by_position_is_drawn(tmp_path: Path) -> None:
     assert draw_report(report, tmp_path / "none") == [], "no place has as many tokens as a point stands for"
 
 
+def test_codecs_are_drawn_with_a_line_for_the_transform(tmp_path: Path) -> None:
+    costs = {"bf16": (23_040, 0.0), "int8": (12_240, 1e-5), "transform, step 0.2": (2_800, 6e-3)}
+    codecs = [{"codec": name, "bytes": size, "kl": kl} for name, (size, kl) in costs.items()]
+    report = {"codecs": codecs, "model": "smollm2", "cheapest": None}
+    assert names_of(draw_report(report, tmp_path)) == {"codecs.png", "codecs.svg"}
+    drawn = (tmp_path / "codecs.svg").read_text()
+    assert all(name in drawn for name in ("bf16", "int8", "step 0.2"))
+    assert "transform, step" not in drawn
+
+
 POLICIES = ("window", "random", "recent", "prompt", "full")
 
 

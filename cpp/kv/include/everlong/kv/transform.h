@@ -1,10 +1,11 @@
 // The transform codec: keys, or values, of a group of layers as few coefficients of an orthogonal basis.
 //
-// A token has n = layers * kv_heads * head_dim numbers in a group, in this order. Less a mean, they are written in a
-// basis that was fitted to the model. Each coefficient is rounded to a multiple of a step, and coded by rANS (Duda,
-// "Asymmetric numeral systems", 2013) with fixed frequencies. Coefficients that the tables leave out are 0. A decoded
-// number is mean + the sum over coefficients, in order, of code * step * basis, with one rounding a term (fused): every
-// instruction set gives the same bits, and so does a page alone. docs/format.md has the bytes.
+// A token has n = layers * kv_heads * head_dim numbers in a group, in this order. Less a mean and over a scale, they
+// are written in a basis that was fitted to the model. Each coefficient is rounded to an integer, its code, and coded
+// by rANS (Duda, "Asymmetric numeral systems", 2013) with fixed frequencies. Coefficients that the tables leave out are
+// 0. A decoded number is mean + scale * the sum over coefficients of code * basis. The sum is of integers, and the rest
+// has one rounding (fused): every instruction set gives the same bits, and so does a page alone. docs/format.md has the
+// bytes.
 #pragma once
 
 #include <array>
@@ -35,9 +36,9 @@ struct TransformGroup {
   bool keys = true;  // else values
   int32_t first_layer = 0;
   int32_t layers = 0;
-  float step = 0;               // > 0, of every code
   std::vector<float> mean;      // [n]
-  std::vector<float> basis;     // [coefficients, n], at most n of them
+  std::vector<float> scales;    // [n], > 0: a coefficient's code of 1 adds its basis times these
+  std::vector<int16_t> basis;   // [coefficients, n] in units of 2^-15, from -32767 on; at most n coefficients
   std::vector<uint8_t> tables;  // [coefficients]: which table each has
 };
 
