@@ -188,6 +188,11 @@ def shipped_packs() -> list[Pack]:
     return [load_pack(folder) for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
 
 
+def shipped_pack(name: str) -> Pack:
+    """Return the pack in that folder of those that come with everlong."""
+    return load_pack(_SHIPPED / name)
+
+
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
     """Open what `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's."""
     if pack is None:
