@@ -131,7 +131,7 @@ class EncoderTrainer:
         """Return [questions, passages]: the sum over a question's pieces of each one's largest product in a passage."""
         vectors, there = _padded(self._written(batch.passages, batch.kept))
         asked, _ = _padded(self._asked(batch.questions))
-        return torch.cat([_late(some, vectors, there) for some in asked.split(32)])
+        return torch.cat([_late(some, vectors, there) for some in torch.split(asked, 32)])
 
     def _written(self, rows: Sequence[list[int]], kept: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
         """Return the vectors [groups, dimension] of the run of each passage that counts."""
@@ -208,7 +208,7 @@ def _by_length(
 
 def _means(states: torch.Tensor, group: int) -> torch.Tensor:
     """Return means [groups, width] of runs of `group` rows, the last one shorter."""
-    return torch.stack([run.mean(dim=0) for run in states.split(group)])
+    return torch.stack([run.mean(dim=0) for run in torch.split(states, group)])
 
 
 def _padded(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
