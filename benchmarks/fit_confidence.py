@@ -1,6 +1,6 @@
 """Fit the weights of confidence (cpp/index/include/everlong/index/confidence.h) to what searches had to show.
 
-    everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
+    everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,encoder,embedding
     everlong eval towers --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/index/confidence_weights.inc [--test TEST/*.json]
 
@@ -35,9 +35,10 @@ Array = npt.NDArray[np.float64]
 SIGNS = (
     *(f"{part}, {unit}" for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
     "embedding, page",
+    *(f"encoder, {unit}" for unit in ("page", "group")),
     "odds",
 )
-PARTS = {"heads": "kHeads", "lexical": "kLexical", "meaning": "kMeaning", "embedding": "kEmbedding"}
+PARTS = {part: f"k{part.capitalize()}" for part in ("heads", "lexical", "meaning", "embedding", "encoder")}
 FOLDS = 5
 RIDGE = 1e-3
 
