@@ -31,8 +31,9 @@ _OWN = {
     "retrieve": "Retrieve",
     "router": "",  # of a memory's lists: it is trained and measured, and has no hooks
 }
-# At work in every memory: the encoder, and what the model's pack has of the others.
-_DEFAULT = ("towers", "encoder", "kv_writer", "adapter")
+# At work in every memory: the encoder, and what the model's pack has of the others. Towers stand behind the encoder:
+# where there are both, sentences are compared by the towers' vectors.
+_DEFAULT = ("encoder", "towers", "kv_writer", "adapter")
 
 
 def names() -> tuple[str, ...]:
