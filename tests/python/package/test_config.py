@@ -181,7 +181,11 @@ def test_plain_values_are_those_of_the_fields() -> None:
     for group in MemoryConfig.GROUPS:
         assert set(written[group]) == {field.name for field in dataclasses.fields(getattr(MemoryConfig(), group))}
     search = written["search"]
-    assert (search["groups"], search["index"], search["encoder"]) == (2, ["heads", "lexical", "meaning", "encoder"], "minilm")
+    assert (search["groups"], search["index"], search["encoder"]) == (
+        2,
+        ["heads", "lexical", "meaning", "encoder"],
+        "minilm",
+    )
     assert written["parts"]["kv_writer"] == {"kept": False, "tombstones": None}
 
 
