@@ -27,8 +27,8 @@ struct Voices {
 };
 constexpr Voices kMeaningVoices{{Evidence{73.0, 0.3}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 25.9}, Voice::Grows::kAsShare}};
-constexpr Voices kEncoderVoices{{Evidence{73.0, 0.3}, Voice::Grows::kAsShare},
-                                {Evidence{0.0, 25.9}, Voice::Grows::kAsShare}};
+constexpr Voices kEncoderVoices{{Evidence{51.3, 6.8}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 14.9}, Voice::Grows::kAsShare}};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
