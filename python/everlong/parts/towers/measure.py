@@ -310,13 +310,14 @@ def ask_all(
         ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
         row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
         rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
-    ids = {name: getattr(mm.frame.parts.get(name), "id", "") for name in ("towers", "encoder")}
+    towers, encoder = (getattr(mm.frame.parts.get(name), "id", "") for name in ("towers", "encoder"))
     return MeaningReport(
         name=name,
         made_with=made_with(mm.model),
         tokens=mm.stream_tokens,
         pages=[(page.begin, page.end) for page in core.blocks.pages()],
-        **ids,
+        towers=towers,
+        encoder=encoder,
         questions=rows,
     )
 
