@@ -1,6 +1,6 @@
 """Fit the weights of confidence (cpp/index/include/everlong/index/confidence.h) to what searches had to show.
 
-    everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,embedding
+    everlong eval towers --fitting --keep FIT --lengths 128K --set search.index=heads,lexical,meaning,encoder,embedding
     everlong eval towers --keep TEST --lengths 128K                     # other stories, other facts
     python benchmarks/fit_confidence.py FIT/*.json --weights cpp/index/confidence_weights.inc [--test TEST/*.json]
 
@@ -9,7 +9,8 @@ negative, so that more evidence for an answer never makes it less likely. It has
 twice, with the sources that answer it and without them. Questions to other stories, which nothing in the memory
 answers, share the weight of those without. So half of the weight has an answer. Every report weighs the same.
 
---weights is written anew with the sets that the reports have searched by; build the core again with it. The benchmark
+--weights is written anew with the sets that the reports have searched by; with --only encoder just those with that part
+are, and the other rows stay. Build the core again with it. The benchmark
 prints the expected calibration error and the area under the ROC curve by reading and set. For the fitted questions it
 uses five folds of them; for the reports of --test it takes what the memory itself said.
 """
@@ -35,9 +36,10 @@ Array = npt.NDArray[np.float64]
 SIGNS = (
     *(f"{part}, {unit}" for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
     "embedding, page",
+    *(f"encoder, {unit}" for unit in ("page", "group")),
     "odds",
 )
-PARTS = {"heads": "kHeads", "lexical": "kLexical", "meaning": "kMeaning", "embedding": "kEmbedding"}
+PARTS = {part: f"k{part.capitalize()}" for part in ("heads", "lexical", "meaning", "embedding", "encoder")}
 FOLDS = 5
 RIDGE = 1e-3
 
@@ -145,12 +147,13 @@ def main() -> None:
         "reports", type=pathlib.Path, nargs="+", help="reports of everlong eval towers --fitting --keep"
     )
     parser.add_argument("--weights", type=pathlib.Path, help="confidence_weights.inc, to write")
+    parser.add_argument("--only", default="", help="a part: rows of sets without it stay as they are")
     parser.add_argument("--test", type=pathlib.Path, nargs="*", default=[], help="reports of other stories and facts")
     options = parser.parse_args()
 
     readings = {report.stem: searches_of(report) for report in options.reports}
     rows = []
-    every = {kinds for of in readings.values() for kinds in of}
+    every = {kinds for of in readings.values() for kinds in of if options.only in ("", *kinds.split(" + "))}
     for kinds in sorted(every, key=lambda kinds: (kinds.count("+"), kinds)):
         those = {name: of[kinds] for name, of in readings.items() if kinds in of}
         together = [one for of in those.values() for one in of]
@@ -162,6 +165,9 @@ def main() -> None:
             begin += len(of)
             told = calibration([p for p, _ in twice], [right for _, right in twice])
             print(f"{kinds}; {name}, by folds: {_figures(told.ece, told.ece_by_mass, told.auc)}")
+    if options.only and options.weights is not None:
+        written = f"IndexPart::{PARTS[options.only]}"
+        rows = [row for row in options.weights.read_text("utf-8").splitlines() if written not in row] + rows
     code = "\n".join(rows) + "\n"
     print(code)
     if options.weights is not None:

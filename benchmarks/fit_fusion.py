@@ -2,8 +2,10 @@
 
     everlong eval towers --fitting --keep WORK --lengths 128K
     everlong eval towers --fitting --keep WORK --lengths 128K --no-stories
-        --set search.index=heads,lexical,meaning,embedding
-    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5]
+        --set search.index=heads,lexical,meaning,encoder,embedding
+    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5] [--only encoder]
+
+--only fits the voices of these parts. All others keep theirs, and so does the chance of a statement.
 
 The model is a mixture of two conditional logits. An answer is a statement, which single pages show, or prose, which
 pages with their neighbours show. In each, a ranking's evidence for a page is linear in its share or in the root of it,
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,18 +35,24 @@ from index_recall import groups_of
 
 Array = npt.NDArray[np.float64]
 VOICES = (
-    *((part, unit) for part in ("heads", "lexical", "meaning") for unit in ("page", "group")),
+    *((part, unit) for part in ("heads", "lexical", "meaning", "encoder") for unit in ("page", "group")),
     ("embedding", "page"),
 )
-AS_SHARE = ("meaning",)  # parts whose evidence is linear in the share; that of the others is linear in its root
+AS_SHARE = ("meaning", "encoder")  # evidence is linear in the share; that of other parts in its root
 SETS = (
     ("heads", "lexical"),
     ("heads", "lexical", "meaning"),
     ("lexical", "meaning"),
+    ("lexical", "encoder"),
+    ("heads", "lexical", "encoder"),
+    ("heads", "lexical", "meaning", "encoder"),
     ("heads", "lexical", "embedding"),
     ("heads", "lexical", "meaning", "embedding"),
 )
-DEFAULT = ("heads", "lexical", "meaning")  # counts as much as the other sets together
+DEFAULT = ("heads", "lexical", "meaning", "encoder")  # counts as much as the other sets together
+# Where the voices stand in the core, in the order of VOICES.
+_INDEX = pathlib.Path(__file__).parent.parent / "cpp/index"
+_SOURCES = ("heads_part.cc", "lexical_part.cc", "meaning_part.cc", "embedding_part.cc")
 FOLDS = 5
 RIDGE = 0.001
 LEAST_OVERLAP = 8  # tokens of a fact in a page that make it a right one; for a section it is half a page
@@ -115,7 +124,17 @@ class Fit:
         return scores
 
 
-def fit(questions: Sequence[Question], statements: float) -> Fit:
+def in_force() -> Fit:
+    """Return the weights that the core has now, as its sources say them."""
+    evidence = re.compile(r"Evidence\{([\d.]+), ([\d.]+)\}")
+    told = [found for file in _SOURCES for found in evidence.findall((_INDEX / file).read_text("utf-8"))]
+    chance = re.search(r"kStatements = ([\d.]+)", (_INDEX / "logit_fusion.cc").read_text("utf-8"))
+    assert len(told) == len(VOICES)
+    assert chance is not None
+    return Fit(np.array(told, dtype=np.float64).T, float(chance[1]))
+
+
+def fit(questions: Sequence[Question], statements: float, only: Sequence[str] = ()) -> Fit:
     cases = [
         (question, parts)
         for question in questions
@@ -143,6 +162,9 @@ def fit(questions: Sequence[Question], statements: float) -> Fit:
     # Start on the right side: groups show prose.
     free = torch.stack([2 * alone - 1, 1 - 4 * alone]).requires_grad_()
     odds = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    now = in_force()
+    stays = torch.tensor([bool(only) and part not in only for part, _ in VOICES])
+    given = torch.from_numpy(now.weights * scale)
 
     def sums(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
         largest = torch.zeros(len(cases), dtype=torch.float64).scatter_reduce(0, case, values, "amax")
@@ -150,9 +172,10 @@ def fit(questions: Sequence[Question], statements: float) -> Fit:
         return largest + torch.log(total + others * torch.exp(-largest))
 
     def loss() -> torch.Tensor:
-        positive = torch.nn.functional.softplus(free) * spoken
+        positive = torch.where(stays, given, torch.nn.functional.softplus(free) * spoken)
+        prior_odds = torch.tensor(now.chance, dtype=torch.float64).logit() if only else odds
         ways = []
-        for way, prior in enumerate((odds, -odds)):
+        for way, prior in enumerate((prior_odds, -prior_odds)):
             told = evidence @ positive[way]
             ways.append(torch.nn.functional.logsigmoid(prior) + told - sums(told, unnamed)[case])
         chance = torch.logaddexp(ways[0], ways[1])
@@ -168,8 +191,8 @@ def fit(questions: Sequence[Question], statements: float) -> Fit:
         return value
 
     optimizer.step(step)  # type: ignore[no-untyped-call]  # torch's own
-    weights = (torch.nn.functional.softplus(free) * spoken).detach().numpy() / scale
-    return Fit(weights, float(torch.sigmoid(odds.detach())))
+    fitted = torch.where(stays, given, torch.nn.functional.softplus(free) * spoken)
+    return Fit(fitted.detach().numpy() / scale, now.chance if only else float(torch.sigmoid(odds.detach())))
 
 
 class _Page:
@@ -189,16 +212,19 @@ def main() -> None:
     parser.add_argument(
         "reports", type=pathlib.Path, nargs="+", help="reports of everlong eval towers --fitting --keep"
     )
+    parser.add_argument("--only", nargs="*", default=[], help="parts whose voices are fitted; the others keep theirs")
     parser.add_argument("--statements", type=float, default=0.5, help="weight of questions about planted facts")
     options = parser.parse_args()
     questions = [question for report in options.reports for question in asked_in(report)]
-    fitted = fit(questions, options.statements)
+    fitted = fit(questions, options.statements, options.only)
     print(f"a statement: {fitted.chance:.2f}")
     for (part, unit), statement, prose in zip(VOICES, *fitted.weights, strict=True):
         print(f"{part}, {unit}: statement {statement:.3g}, prose {prose:.3g}")
     words = sorted({question.words for question in questions})
     folds = dict(zip(words, np.random.default_rng(0).permutation(len(words)) % FOLDS, strict=True))
-    of_fold = [fit([q for q in questions if folds[q.words] != out], options.statements) for out in range(FOLDS)]
+    of_fold = [
+        fit([q for q in questions if folds[q.words] != out], options.statements, options.only) for out in range(FOLDS)
+    ]
     for parts in SETS:
         print(" + ".join(parts), end=": ")
         for kind in sorted({question.kind for question in questions}):

@@ -74,7 +74,8 @@ void AddPageVectors(const IndexesHandle& self, int64_t block, const ArrayOf<int3
 
 // None, or a pack without a name, sets none.
 void SetMeaning(const IndexesHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens,
-                std::optional<int32_t> device, int64_t device_bytes) {
+                std::optional<int32_t> device, int64_t device_bytes, const std::string& part) {
+  const index::IndexPart kind = ParsePart("part", part);
   std::optional<os::MeaningOptions> options;
   if (pack && !pack->empty()) {
     options = {*std::move(pack), dimension, group_tokens};
@@ -83,7 +84,7 @@ void SetMeaning(const IndexesHandle& self, std::optional<std::string> pack, int3
       options->device_bytes = device_bytes;
     }
   }
-  RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetMeaning(options); }));
+  RaiseIfError(self.Call([&](os::Indexes& indexes) { return indexes.SetMeaning(options, kind); }));
 }
 
 std::pair<int64_t, int64_t> DeviceUse(const IndexesHandle& self, const std::string& part) {
@@ -120,7 +121,7 @@ that GPU, in at most `device_bytes` of its memory, and on the host where the key
       .def("retrieval_heads", &RetrievalHeads)
       .def(
           "device_use", &DeviceUse, py::arg("part"),
-          R"(Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning".)")
+          R"(Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads", "meaning" and "encoder".)")
       .def("set_page_vectors", &SetPageVectors, py::arg("encoder"), py::arg("dimension"), py::arg("search") = "flat",
            "Search by vectors of that encoder from now on. Those of another encoder are dropped.")
       .def("page_lists", &PageLists)
@@ -134,17 +135,19 @@ Token ids of each [n] name them where they are searched by lists.)")
            "Return the pages of every block that has no vectors yet, in order of archiving.")
       .def(
           "set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
-          py::arg("device") = py::none(), py::arg("device_bytes") = 0,
+          py::arg("device") = py::none(), py::arg("device_bytes") = 0, py::arg("part") = "meaning",
           R"(Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
-They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
+`part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
 `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
 `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.)")
       .def(
           "blocks_without_meaning",
-          [](const IndexesHandle& self) {
-            return self.Call([](os::Indexes& of) { return of.BlocksWithout(index::IndexPart::kMeaning); });
+          [](const IndexesHandle& self, const std::string& part) {
+            const index::IndexPart kind = ParsePart("part", part);
+            return self.Call([kind](os::Indexes& of) { return of.BlocksWithout(kind); });
           },
+          py::arg("part") = "meaning",
           "Return ids of blocks without vectors of the pack, in order of archiving; none without set_meaning.")
       .def("save", Method(&os::Indexes::Save),
            "Keep in index/ what took a reading of the payload. What is saved already is not written again.")

@@ -72,21 +72,30 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
 }
 
 // Check the same for [tokens, dimension].
-void CheckMeaningQuery(const MemoryHandle& self, const py::object& meaning_query) {
+void CheckMeaningQuery(const MemoryHandle& self, const py::object& rows, index::IndexPart part) {
   const std::optional<os::MeaningOptions> options =
-      self.Call([](os::Memory& memory) { return memory.index().meaning(); });
+      self.Call([part](os::Memory& memory) { return memory.index().meaning(part); });
   if (!options) return;  // the core reports it
-  const py::ssize_t columns = py::reinterpret_borrow<py::array>(meaning_query).shape(1);
+  const py::ssize_t columns = py::reinterpret_borrow<py::array>(rows).shape(1);
   if (columns == options->dimension) return;
-  throw py::value_error("meaning_query: rows of " + std::to_string(columns) + " numbers, expected " +
-                        std::to_string(options->dimension));
+  throw py::value_error(std::string(index::KindOf(part).input) + ": rows of " + std::to_string(columns) +
+                        " numbers, expected " + std::to_string(options->dimension));
+}
+
+// Give a part its rows of the question, if there are any.
+void TakeRows(const SearchHandle& self, const Query& given, index::IndexPart part, os::SearchRequest& request) {
+  if (!given) return;
+  const std::string input(index::KindOf(part).input);
+  const auto rows = View<float>(*given, input.c_str(), 2);
+  request.inputs[input] = rows;
+  if (!rows.empty() && request.kinds.Has(part)) CheckMeaningQuery(self.memory(), *given, part);
 }
 
 // The result refers to the arrays.
 os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries,
                             const Query& mean_query, const Query& page_query, const Query& meaning_query,
-                            const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
-                            int64_t token_budget, float least_share,
+                            const Query& encoder_query, const std::vector<std::string>& kinds, int32_t max_groups,
+                            int32_t neighbours, int64_t token_budget, float least_share,
                             const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
                             std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
                             const std::vector<std::string>& tags, std::optional<double> since,
@@ -100,12 +109,8 @@ os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& to
   if (mean_query) request.mean_query = View<float>(*mean_query, "mean_query");
   if (page_query) request.page_query = View<float>(*page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
-  if (meaning_query) {
-    const auto rows = View<float>(*meaning_query, "meaning_query", 2);
-    request.inputs["meaning_query"] = rows;
-    if (!rows.empty() && request.kinds.Has(index::IndexPart::kMeaning))
-      CheckMeaningQuery(self.memory(), *meaning_query);
-  }
+  TakeRows(self, meaning_query, index::IndexPart::kMeaning, request);
+  TakeRows(self, encoder_query, index::IndexPart::kEncoder, request);
   if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
     CheckHeadQueries(self.memory(), *head_queries, request.token_ids.size());
   }
@@ -163,7 +168,7 @@ void BindResults(py::module_& module) {
       .def_readonly("score", &FoundGroup::score)
       .def_property_readonly(
           "found_by", [](const FoundGroup& self) { return PartNames(self.found_by); },
-          R"(Any of "heads", "lexical", "mean_pool", "hnsw", "embedding".)")
+          R"(Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder".)")
       .def_readonly("confidence", &FoundGroup::confidence,
                     "How likely it holds the answer, 0..1; None as in SearchResult.confidence.")
       .def_readonly("walked", &FoundGroup::walked, "Whether a walk came to it from another page.");
@@ -221,10 +226,10 @@ Thread-safe: searches run beside each other and beside changes.)");
     searcher.def(
         name, method, first..., py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
         py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(), py::arg("meaning_query") = py::none(),
-        py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
-        py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
-        py::arg("added") = std::vector<std::pair<PageRef, float>>{}, py::arg("stream") = 0,
-        py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
+        py::arg("encoder_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
+        py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
+        py::arg("least_share") = index::kLeastShare, py::arg("added") = std::vector<std::pair<PageRef, float>>{},
+        py::arg("stream") = 0, py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
         py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
         py::arg("roles") = std::vector<std::string>{}, py::arg("walk") = nullptr, py::arg("narrow") = nullptr, doc);
   };
@@ -232,7 +237,7 @@ Thread-safe: searches run beside each other and beside changes.)");
       "find", FindBy(&RequestOf),
       R"(Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-meaning_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
+meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
 ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
 roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
 discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each

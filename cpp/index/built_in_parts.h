@@ -1,5 +1,5 @@
 // The kinds of parts in this library. NAME_part.cc defines its NameKind(), block_vectors_part.cc those of MeanPool and
-// Hnsw.
+// Hnsw, meaning_part.cc that of Encoder, too.
 #pragma once
 
 #include "everlong/index/part_kinds.h"
@@ -11,7 +11,8 @@
   Part(MeanPool);                     \
   Part(Hnsw);                         \
   Part(Embedding);                    \
-  Part(Meaning)
+  Part(Meaning);                      \
+  Part(Encoder)
 
 namespace everlong::index {
 

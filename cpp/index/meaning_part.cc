@@ -1,4 +1,4 @@
-// The part "meaning" over MeaningVectors.
+// The parts "meaning" and "encoder" over MeaningVectors.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -11,6 +11,7 @@
 
 #include "built_in_parts.h"
 #include "everlong/index/meaning.h"
+#include "everlong/index/part_kinds.h"
 #include "meaning_mirror.h"
 #include "meaning_scan.h"
 #include "meaning_vectors.h"
@@ -20,8 +21,14 @@
 namespace everlong::index {
 namespace {
 
-constexpr Voice kPageVoice{Evidence{73.0, 0.3}, Voice::Grows::kAsShare};
-constexpr Voice kGroupVoice{Evidence{0.0, 25.9}, Voice::Grows::kAsShare};
+struct Voices {
+  Voice page;
+  Voice group;
+};
+constexpr Voices kMeaningVoices{{Evidence{73.0, 0.3}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 25.9}, Voice::Grows::kAsShare}};
+constexpr Voices kEncoderVoices{{Evidence{51.3, 6.8}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 14.9}, Voice::Grows::kAsShare}};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
@@ -41,10 +48,11 @@ std::string NameOf(std::string_view dtype, std::span<const int64_t> shape) {
 
 class MeaningPart final : public Part {
  public:
-  MeaningPart(const PartContext& context, MeaningOptions options)
+  MeaningPart(const PartContext& context, MeaningOptions options, IndexPart part)
       : context_(context),
         options_(std::move(options)),
-        tensor_(MeaningTensor(options_.pack)),
+        kind_(KindOf(part)),
+        tensor_(MeaningTensor(options_.pack, part)),
         vectors_(options_.dimension) {
     if (options_.device != nullptr) {
       mirror_ = std::make_unique<MeaningMirror>(options_.device, options_.device_bytes);
@@ -93,9 +101,9 @@ class MeaningPart final : public Part {
   bool Has(const BlockEntry& block) const override { return vectors_.Has(block.first_page); }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    const std::span<const float> rows = query.Input("meaning_query");
+    const std::span<const float> rows = query.Input(kind_.input);
     const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / options_.dimension);
-    EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, "meaning_query"));
+    EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, std::string(kind_.input).c_str()));
     const MeaningQuery question(rows, options_.dimension);
     const MeaningPages pages = PagesOfMeaning(vectors_, context_.table, filter);
     const std::vector<MeaningScore> scores = Scores(question, pages);
@@ -106,8 +114,9 @@ class MeaningPart final : public Part {
       for (size_t at = 0; at < scores.size(); ++at) hits.push_back({pages.ordinals[at], scores[at].*score});
       return hits;
     };
-    return std::vector{Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kPageVoice),
-                       Ranked(hits_by(&MeaningScore::with_neighbours), k, whole, Granularity::kGroup, kGroupVoice)};
+    return std::vector{
+        Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kind_.voice),
+        Ranked(hits_by(&MeaningScore::with_neighbours), k, whole, Granularity::kGroup, kind_.group_voice)};
   }
 
   int64_t bytes() const override { return vectors_.bytes(); }
@@ -158,10 +167,20 @@ class MeaningPart final : public Part {
 
   const PartContext& context_;
   MeaningOptions options_;
+  const PartKind& kind_;
   std::string tensor_;
   MeaningVectors vectors_;
   std::unique_ptr<MeaningMirror> mirror_;  // none without a device
 };
+
+PartKind KindBy(const Voices& voices) {
+  PartKind kind;
+  kind.made = PartKind::Made::kByItsOptions;
+  kind.saved = false;
+  kind.voice = voices.page;
+  kind.group_voice = voices.group;
+  return kind;
+}
 
 }  // namespace
 
@@ -174,25 +193,31 @@ Status Validate(const MeaningOptions& options) {
   return CheckOption("group_tokens", options.group_tokens, kMostGroupTokens);
 }
 
-std::string MeaningTensor(const std::string& pack) { return "meaning." + pack; }
+std::string MeaningTensor(const std::string& pack, IndexPart part) {
+  return std::string(NameOf(part)).append(".").append(pack);
+}
 
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens) {
   return tokens / page_tokens * GroupsOf(page_tokens, group_tokens) + GroupsOf(tokens % page_tokens, group_tokens);
 }
 
-std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options) {
-  return std::make_unique<MeaningPart>(context, options);
+std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options, IndexPart part) {
+  return std::make_unique<MeaningPart>(context, options, part);
 }
 
 PartKind MeaningKind() {
-  PartKind kind;
+  PartKind kind = KindBy(kMeaningVoices);
   kind.name = "meaning";
   kind.input = "meaning_query";
   kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
-  kind.made = PartKind::Made::kByItsOptions;
-  kind.saved = false;
-  kind.voice = kPageVoice;
-  kind.group_voice = kGroupVoice;
+  return kind;
+}
+
+PartKind EncoderKind() {
+  PartKind kind = KindBy(kEncoderVoices);
+  kind.name = "encoder";
+  kind.input = "encoder_query";
+  kind.missing = "encoder_query is given, expected none: this memory has no vectors of an encoder";
   return kind;
 }
 

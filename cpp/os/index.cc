@@ -98,20 +98,28 @@ std::vector<PageRef> Indexes::PagesWithoutVectors() const {
   return pages;
 }
 
-Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options) {
+Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options, index::IndexPart part) {
+  if (!state_.meaning.contains(part.number)) {
+    return InvalidArgumentError("part is " + std::string(NameOf(part)) + ", expected meaning or encoder");
+  }
   if (options) EVERLONG_RETURN_IF_ERROR(Validate(*options));
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
-  if (meaning() == options) return OkStatus();
+  if (meaning(part) == options) return OkStatus();
   IndexSet::Make make;
   if (options) {
-    make = [options = *options](const index::PartContext& context) { return index::MakeMeaningPart(context, options); };
+    make = [options = *options, part](const index::PartContext& context) {
+      return index::MakeMeaningPart(context, options, part);
+    };
   }
-  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(index::IndexPart::kMeaning, make));
-  state_.meaning.Set(options);
+  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(part, make));
+  state_.meaning.at(part.number).Set(options);
   return OkStatus();
 }
 
-std::optional<MeaningOptions> Indexes::meaning() const { return state_.meaning.Get(); }
+std::optional<MeaningOptions> Indexes::meaning(index::IndexPart part) const {
+  const auto found = state_.meaning.find(part.number);
+  return found == state_.meaning.end() ? std::nullopt : found->second.Get();
+}
 
 std::vector<int64_t> Indexes::BlocksWithout(index::IndexPart part) const {
   const auto reading = state_.index.Read();

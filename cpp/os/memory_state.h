@@ -50,7 +50,9 @@ struct MemoryState {
         payloads(*store, layout),
         index(*store, layout, payloads),
         growth(*store, layout, payloads, index),
-        tags(index) {}
+        tags(index) {
+    for (const index::IndexPart part : {index::IndexPart::kMeaning, index::IndexPart::kEncoder}) meaning[part.number];
+  }
 
   const std::unique_ptr<store::MemoryStore> store;
   const kv::PayloadLayout layout;
@@ -61,7 +63,7 @@ struct MemoryState {
   GraphGrowth growth;
   BlockTags tags;
   Guarded<std::vector<index::RetrievalHead>> heads;
-  Guarded<std::optional<index::MeaningOptions>> meaning;
+  std::map<uint8_t, Guarded<std::optional<index::MeaningOptions>>> meaning;  // by IndexPart::number; the keys stay
 
   // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.
   [[nodiscard]] Result<IndexSet::Turn> TurnToWrite() const;

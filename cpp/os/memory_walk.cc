@@ -48,7 +48,8 @@ MemoryWalk::MemoryWalk(const MemoryState& state, const SearchRequest& request, c
       filter_(filter),
       table_(state.index.table()),
       flat_(flat),
-      texts_(state, AsksByMeaning(request) ? state.meaning.Get() : std::nullopt, request.neighbours, filter),
+      texts_(state, AsksByMeaning(request) ? state.meaning.at(IndexPart::kMeaning.number).Get() : std::nullopt,
+             request.neighbours, filter),
       question_(request.token_ids.begin(), request.token_ids.end()) {
   for (const index::Ranking& ranking : rankings) {
     const bool around = ranking.granularity == index::Granularity::kGroup;

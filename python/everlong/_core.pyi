@@ -476,7 +476,7 @@ class FoundGroup:
     def score(self) -> float: ...
     @property
     def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding"."""
+        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder"."""
 
     @property
     def confidence(self) -> float | None:
@@ -560,6 +560,7 @@ class Searcher:
         mean_query: npt.NDArray[np.float32] | None = None,
         page_query: npt.NDArray[np.float32] | None = None,
         meaning_query: npt.NDArray[np.float32] | None = None,
+        encoder_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -578,7 +579,7 @@ class Searcher:
     ) -> SearchResult:
         """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        meaning_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
+        meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
         ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
         roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
         discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
@@ -595,6 +596,7 @@ class Searcher:
         mean_query: npt.NDArray[np.float32] | None = None,
         page_query: npt.NDArray[np.float32] | None = None,
         meaning_query: npt.NDArray[np.float32] | None = None,
+        encoder_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -667,7 +669,7 @@ class Indexes:
 
     def retrieval_heads(self) -> list[tuple[int, int, int]]: ...
     def device_use(self, part: str) -> tuple[int, int]:
-        """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads" and "meaning"."""
+        """Return bytes of the GPU that the part takes now, and searches it scanned there; for "heads", "meaning" and "encoder"."""
 
     def set_page_vectors(self, encoder: str, dimension: int, search: str = "flat") -> None:
         """Search by vectors of that encoder from now on. Those of another encoder are dropped."""
@@ -698,15 +700,16 @@ class Indexes:
         group_tokens: int = 0,
         device: int | None = None,
         device_bytes: int = 0,
+        part: str = "meaning",
     ) -> None:
         """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
-        They are the tensor "meaning.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
+        `part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
         `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
         `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
 
-    def blocks_without_meaning(self) -> list[int]:
+    def blocks_without_meaning(self, part: str = "meaning") -> list[int]:
         """Return ids of blocks without vectors of the pack, in order of archiving; none without set_meaning."""
 
     def save(self) -> None:

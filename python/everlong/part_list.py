@@ -20,6 +20,7 @@ GROUP = "everlong.parts"
 # The folder of each part in everlong.parts, and its settings class, in the order in which they are trained.
 _OWN = {
     "towers": "Towers",
+    "encoder": "Encoder",
     "trigger": "Trigger",
     "trimmer": "Trimmer",
     "writer": "Writer",
@@ -30,8 +31,9 @@ _OWN = {
     "retrieve": "Retrieve",
     "router": "",  # of a memory's lists: it is trained and measured, and has no hooks
 }
-# At work in every memory of a model whose pack has them.
-_DEFAULT = ("towers", "kv_writer", "adapter")
+# At work in every memory: the encoder, and what the model's pack has of the others. Towers stand behind the encoder:
+# where there are both, sentences are compared by the towers' vectors.
+_DEFAULT = ("encoder", "towers", "kv_writer", "adapter")
 
 
 def names() -> tuple[str, ...]:

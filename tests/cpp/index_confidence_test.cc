@@ -75,8 +75,9 @@ TEST(Confidence, IsTheLogisticOfTheFittedSum) {
   }
 }
 
-TEST(Confidence, EverySetWithoutAnEncoderHasARowAndEveryOtherIsHeardByTheLargestWithinIt) {
-  const std::array<IndexPart, 3> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning};
+TEST(Confidence, EverySetWithoutEmbeddingsHasARowAndEveryOtherIsHeardByTheLargestWithinIt) {
+  const std::array<IndexPart, 4> telling{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeaning,
+                                         IndexPart::kEncoder};
   std::mt19937_64 random(4);
   for (size_t set = 1; set < size_t{1} << telling.size(); ++set) {
     IndexParts parts;
@@ -85,10 +86,10 @@ TEST(Confidence, EverySetWithoutAnEncoderHasARowAndEveryOtherIsHeardByTheLargest
     }
     EXPECT_EQ(std::ranges::count(kRows, parts, &Row::parts), 1) << set;
     const Signs signs = DrawnSigns(random, parts);
-    Signs with_encoder = signs;
-    with_encoder.parts |= {IndexPart::kEmbedding};
-    if (std::ranges::count(kRows, with_encoder.parts, &Row::parts) == 0) {
-      EXPECT_EQ(Confidence(with_encoder), Confidence(signs));
+    Signs with_embeddings = signs;
+    with_embeddings.parts |= {IndexPart::kEmbedding};
+    if (std::ranges::count(kRows, with_embeddings.parts, &Row::parts) == 0) {
+      EXPECT_EQ(Confidence(with_embeddings), Confidence(signs));
     }
   }
 }

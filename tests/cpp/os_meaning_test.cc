@@ -134,6 +134,15 @@ void Drop(Library& library, const std::vector<int64_t>& ids) {
   for (const int64_t id : ids) library.vectors.erase(id);
 }
 
+TEST(OsMeaningTest, APartWithoutSuchVectorsIsRefused) {
+  const auto memory = Memory::Create(std::nullopt, TestManifest()).value();
+  EXPECT_EQ(memory->index().SetMeaning(kOptions, IndexPart::kLexical).code(), StatusCode::kInvalidArgument);
+  EXPECT_FALSE(memory->index().meaning(IndexPart::kLexical).has_value());
+  ASSERT_TRUE(memory->index().SetMeaning(kOptions, IndexPart::kEncoder).ok());
+  EXPECT_EQ(memory->index().meaning(IndexPart::kEncoder), kOptions);
+  EXPECT_FALSE(memory->index().meaning().has_value());
+}
+
 TEST(OsMeaningTest, FindsByTheTensorsOfBlocks) {
   Library library = RandomLibrary(81, 40);
   const auto memory = Memory::Create(std::nullopt, TestManifest()).value();

@@ -16,12 +16,13 @@ TINY_MEMORY = MemoryConfig(
     search=SearchConfig(index=("lexical",)),
     answer=AnswerConfig(quotes=0),
 )
-# A frame of 1024 tokens that evicts after some 300, with the default index.
+# A frame of 1024 tokens that evicts after some 300, with the default index but for the encoder, which would be loaded.
 SMALL = MemoryConfig(
     frame=FrameConfig(
         tokens=1024, sink_tokens=8, recalled_tokens=256, rolling_tokens=256, evict_tokens=64, chunk_tokens=64
     ),
     archive=ArchiveConfig(block_tokens=128, codec="fp32"),
+    search=SearchConfig(index=("heads", "lexical", "meaning")),
     answer=AnswerConfig(quotes=0),
 )
 # Holds 600 tokens before anything leaves. A longrope model uses its long factors in it.

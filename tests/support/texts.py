@@ -14,6 +14,15 @@ def random_text(count: int, seed: int = 1) -> str:
     return "".join(map(chr, letters))
 
 
+def random_words(count: int, seed: int = 1) -> str:
+    """Return `count` characters of random words of two to seven letters. The same seed gives the same text."""
+    letters, words = iter(random_text(2 * count, seed)), ""
+    while len(words) < count:
+        length = 2 + ord(next(letters)) % 6
+        words += "".join(next(letters) for _ in range(length)) + " "
+    return words[:count]
+
+
 def paragraph_books(number: int = 3, paragraphs: int = 40) -> list[Book]:
     """Make books whose paragraphs are all alike, but for their number and the book's."""
     return [

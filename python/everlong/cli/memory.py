@@ -89,17 +89,25 @@ def read(
 @grouped
 def rebuild(
     *,
-    old: Annotated[Path, typer.Argument(help="Folder of the old memory.")],
+    old: Annotated[Path | None, typer.Argument(help="Folder of the old memory.")] = None,
     memory: MemoryFolder,
     model: KeptModel = "",
+    index: Annotated[
+        bool, typer.Option("--index", help="Only complete this memory's index. No old memory is named.")
+    ] = False,
     loading: Configured,
     as_json: Json = False,
 ) -> None:
     """Rebuild a memory for another model with the same tokenizer, from the text of an old memory.
 
     Every block is read again, and keeps its name, tags, role and time. After an interruption, the same command goes on
-    where the rebuilding stopped.
+    where the rebuilding stopped. With --index, blocks that lack vectors get them, from their token ids alone.
     """
+    if index != (old is None):
+        raise typer.BadParameter("name an old memory, or give --index to complete this one's index")
+    if old is None:
+        _complete_index(memory, model, loading, as_json=as_json)
+        return
     require_there(old, folder=True)
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
@@ -111,6 +119,24 @@ def rebuild(
     known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
     rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
     say(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+
+
+def _complete_index(memory: Path, model: str, loading: Configured, *, as_json: bool) -> None:
+    from everlong.frame.parts import needs_of
+
+    require_there(memory, folder=True)
+    named = starting(model_for(memory, model), quiet=as_json)
+    when_stopped(lambda: "what was made so far is kept")
+    with attached(loading, named, memory) as mm:
+        with working("vectors are made for blocks that lack them", enabled=not as_json):
+            mm.searcher.settle()
+        blocks = len(mm.memory.blocks())
+        there = [kind for one in mm.frame.parts.having("asked") for kind in needs_of(one).kinds]
+        found = {kind: blocks - len(mm.memory.core.index.blocks_without_meaning(kind)) for kind in there}
+    if as_json:
+        print_json({"blocks": blocks, "vectors": found})
+        return
+    say(f"{memory}: {', '.join(f'{count} of {blocks} blocks have vectors of {kind}' for kind, count in found.items())}")
 
 
 @app.command()

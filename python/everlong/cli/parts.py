@@ -138,17 +138,17 @@ def print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
 def _training_of(part: str, says: str) -> Any:
     """Make `everlong train PART`, which trains into the model's pack.
 
-    What is trained for a memory, without a model, is kept with the memory.
+    What is trained for a memory, without a model, is kept with the memory. A part with an `own_model` is trained for
+    that one, whichever model is served.
     """
     module = part_list.module(part, "train")
-    of_memory = getattr(module, "OF_A_MEMORY", False)
+    of_memory, own_model = getattr(module, "OF_A_MEMORY", False), getattr(module, "own_model", None)
+    served = [parameter("model", Model, DEFAULT_MODEL), parameter("pack", Pack, "auto"), *parameters_in(Machine)]
     common = [] if of_memory else [
-        parameter("model", Model, DEFAULT_MODEL),
-        parameter("pack", Pack, "auto"),
+        *(served if own_model is None else []),
         parameter("work", Work, Path("runs", part.replace("_", "-"))),
         parameter("out", Out, None),
         parameter("report_to", ReportTo, ""),
-        *parameters_in(Machine),
     ]  # fmt: skip
 
     def train(as_json: bool, **given: Any) -> None:
@@ -165,8 +165,8 @@ def _training_of(part: str, says: str) -> Any:
         if given["report_to"]:
             require_tracker(given["report_to"])
         when_stopped(lambda: f"What was trained so far is kept in {given['work']}")
-        network, tokenizer = taken(Machine, given).load(given["model"])
-        found = None if given["pack"] == "none" else pack_for(network, given["pack"])
+        network, tokenizer = (own_model(), None) if own_model else taken(Machine, given).load(given["model"])
+        found = None if own_model or given["pack"] == "none" else pack_for(network, given["pack"])
         with reporting(given["report_to"], part, given["work"], training, checked(console)) as check:
             run = Run(network, tokenizer, given["work"], found, told(console), check)
             pack = pack_of(network, module.train(run, training))

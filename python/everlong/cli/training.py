@@ -105,7 +105,7 @@ def _to_train(given: dict[str, Any], report_to: str) -> tuple[list[ToTrain], lis
         if part_list.file_of(name, "train") is None:
             continue
         module = part_list.module(name, "train")
-        if getattr(module, "OF_A_MEMORY", False):
+        if getattr(module, "OF_A_MEMORY", False) or hasattr(module, "own_model"):
             continue
         own = {field.name for field in dataclasses.fields(module.Training)}
         training = module.Training(**{what: value for what, value in given.items() if what in own})

@@ -174,6 +174,9 @@ class AtWork(Protocol):
         The background makes it for them, by a forward of each block as deep as `needs.hidden_layers`.
         """
 
+    def archived(self) -> None:
+        """A block is in the memory. Reading waits for this: slow work belongs in a thread of the part's own."""
+
     def worth(self, span: Span) -> torch.Tensor:
         """A block is closed. Return how much each of its tokens [T] is worth to keep, on any device.
 

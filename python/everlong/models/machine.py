@@ -19,6 +19,11 @@ def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
     return f"{name} ({flags})" if flags else name
 
 
+def multiplies_bf16(cpuinfo: pathlib.Path = CPUINFO) -> bool:
+    """Return whether the processor has instructions for products of bf16: then these are about twice as fast."""
+    return any(feature in processor(cpuinfo) for feature in ("avx512_bf16", "amx_bf16"))
+
+
 def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:
     """Return what Linux says of it; empty elsewhere."""
     try:

@@ -201,6 +201,11 @@ def _model_of(folder: pathlib.Path) -> str:
         raise PackError(f"{folder} is no pack: {error}") from error
 
 
+def shipped_pack(name: str) -> Pack:
+    """Return the pack in that folder of those that come with everlong."""
+    return load_pack(_SHIPPED / name)
+
+
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
     """Open what `MemoryModel(pack=...)` names: "auto", a folder, or None. ModelMismatchError for another model's."""
     if pack is None:

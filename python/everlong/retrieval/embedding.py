@@ -71,10 +71,7 @@ class MeanPoolEncoder:
 def load_encoder(name_or_path: str = DEFAULT_ENCODER) -> Encoder:
     """Load `minilm`, or what SentenceTransformer loads (extra `embedding`). Raise EncoderNotFoundError else."""
     if name_or_path == DEFAULT_ENCODER:
-        package = importlib.util.find_spec(_PACKAGE)
-        if package is None or package.origin is None:
-            raise EncoderNotFoundError(_MISSING)
-        encoder = MeanPoolEncoder(pathlib.Path(package.origin).parent / "model")
+        encoder = MeanPoolEncoder(minilm_folder())
         encoder.name = DEFAULT_ENCODER
         return encoder
     if importlib.util.find_spec("sentence_transformers") is None:
@@ -82,6 +79,14 @@ def load_encoder(name_or_path: str = DEFAULT_ENCODER) -> Encoder:
     sentence_transformers = importlib.import_module("sentence_transformers")
     loaded: Encoder = sentence_transformers.SentenceTransformer(name_or_path)
     return loaded
+
+
+def minilm_folder() -> pathlib.Path:
+    """Return the folder of MiniLM's files. EncoderNotFoundError where its package is not installed."""
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or package.origin is None:
+        raise EncoderNotFoundError(_MISSING)
+    return pathlib.Path(package.origin).parent / "model"
 
 
 class PageEmbedder:

@@ -87,6 +87,8 @@ class Searcher:
             frame.observe(lambda *archived: growth.archived())
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
+        for one in frame.parts.having("archived"):
+            frame.observe(lambda *archived, told=one.archived: told())
         if not self._core.read_only:
             for one in frame.parts.having("lacks"):
                 lacks = functools.partial(one.lacks, self._core)

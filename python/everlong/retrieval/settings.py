@@ -9,7 +9,7 @@ from typing import Any, Literal
 from everlong.settings import Settings
 from everlong.text.vectors import Encoder, encoder_name
 
-IndexPart = Literal["heads", "lexical", "meaning", "mean_pool", "hnsw", "embedding"]
+IndexPart = Literal["heads", "lexical", "meaning", "encoder", "mean_pool", "hnsw", "embedding"]
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 NarrowBy = Literal["times", "tags"]
 
@@ -30,8 +30,9 @@ class SearchConfig(Settings, group="search", least=_LEAST):
 
     # Index parts; several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words
     # alone find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
-    # "meaning" searches by vectors of a part, such as the towers, and is passed over where there are none.
-    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning")
+    # "meaning" searches by vectors of the towers, which a model's pack has, "encoder" by those of a text encoder, which
+    # serves every model. Each is passed over where there are none.
+    index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning", "encoder")
     encoder: str | Encoder = (
         "minilm"  # the encoder of the index part "embedding": a name for `load_encoder`, or an object
     )

@@ -121,3 +121,37 @@ def test_nonsense_is_refused() -> None:
     with pytest.raises(everlong.errors.EverlongError):
         memory.blocks.put_tensors(99, {TENSOR: codes[0]})
     memory.close()
+
+
+def test_two_kinds_stand_side_by_side_with_vectors_of_their_own() -> None:
+    rng = np.random.default_rng(7)
+    meaning, encoder = ([codes_for(tokens, rng) for tokens in LENGTHS] for _ in range(2))
+    memory = new_memory(None, meaning)
+    memory.index.set_meaning(PACK, DIM, GROUP)
+    memory.index.set_meaning("another", DIM, GROUP, part="encoder")
+    blocks = list(range(1, len(LENGTHS) + 1))
+    assert memory.index.blocks_without_meaning() == []
+    assert memory.index.blocks_without_meaning("encoder") == blocks
+    for block, codes in zip(blocks, encoder, strict=True):
+        memory.blocks.put_tensors(block, {"encoder.another": codes})
+    assert memory.index.blocks_without_meaning("encoder") == []
+    rows = rng.standard_normal((5, DIM)).astype(np.float32)
+    asked = {"meaning_query": rows, "encoder_query": rows[:3]}
+    rankings = memory.search.rankings(100, token_ids=NO_TOKENS, kinds=["meaning", "encoder"], **asked)
+    by_name = {(one.part, one.granularity): one for one in rankings}
+    assert len(by_name) == 4
+    for name, codes, own in (("meaning", meaning, rows), ("encoder", encoder, rows[:3])):
+        expected, ranking = pages_by_numpy(codes, own), by_name[name, "page"]
+        assert [page.begin for page in ranking.pages] == [begin for _, begin in expected]
+        np.testing.assert_allclose(ranking.scores, [score for score, _ in expected], atol=1e-4)
+    both = memory.search.find(token_ids=NO_TOKENS, kinds=["meaning", "encoder"], **asked)
+    assert {part for group in both.groups for part in group.found_by} == {"meaning", "encoder"}
+    assert {"meaning, page", "encoder, page", "encoder, group"} <= set(both.signs)
+    memory.index.set_meaning(None)
+    with pytest.raises(ValueError, match="meaning_query is given, expected none"):
+        memory.search.find(token_ids=NO_TOKENS, kinds=["meaning"], meaning_query=rows)
+    assert memory.search.find(token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows).groups
+    with pytest.raises(ValueError, match="encoder_query: rows of 15 numbers, expected 16"):
+        memory.search.find(token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows[:, 1:].copy())
+    with pytest.raises(ValueError, match="expected meaning or encoder"):
+        memory.index.set_meaning(PACK, DIM, GROUP, part="lexical")

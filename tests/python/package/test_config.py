@@ -19,6 +19,7 @@ from everlong import (
 )
 from everlong.config import LEAST_WINDOW
 from everlong.parts.adapter import Adapter
+from everlong.parts.encoder import Encoder
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.towers import Towers
 from everlong.parts.trigger import Trigger
@@ -56,7 +57,7 @@ def test_settings_written_as_text() -> None:
         ),
         answer=AnswerConfig(recall_mode="text"),
         archive=ArchiveConfig(host_bytes=1000, page_tokens=128),
-        parts=(Towers(device_bytes=0), KvWriter(), Adapter(), Trimmer(by="random")),
+        parts=(Encoder(), Towers(device_bytes=0), KvWriter(), Adapter(), Trimmer(by="random")),
     )
     assert MemoryConfig().with_settings(written) == expected
     assert expected.with_settings(["archive.host_bytes=none"]).archive.host_bytes is None
@@ -159,7 +160,7 @@ def test_a_part_takes_the_place_of_the_one_of_its_name() -> None:
     config = MemoryConfig().with_part(Trimmer())
     assert config.parts[-1] == Trimmer()
     assert config.with_part(Trimmer(by="random")).parts == (*MemoryConfig().parts, Trimmer(by="random"))
-    assert config.with_part(Towers(device_bytes=0)).parts[0] == Towers(device_bytes=0)
+    assert config.with_part(Towers(device_bytes=0)).parts[1] == Towers(device_bytes=0)
 
 
 class Salted:
@@ -180,7 +181,11 @@ def test_plain_values_are_those_of_the_fields() -> None:
     for group in MemoryConfig.GROUPS:
         assert set(written[group]) == {field.name for field in dataclasses.fields(getattr(MemoryConfig(), group))}
     search = written["search"]
-    assert (search["groups"], search["index"], search["encoder"]) == (2, ["heads", "lexical", "meaning"], "minilm")
+    assert (search["groups"], search["index"], search["encoder"]) == (
+        2,
+        ["heads", "lexical", "meaning", "encoder"],
+        "minilm",
+    )
     assert written["parts"]["kv_writer"] == {"kept": False, "tombstones": None}
 
 

@@ -13,7 +13,8 @@ import everlong._core as _core
 from everlong.frame.part import Finds, Hidden, Needs, Question, Tensors, Vectors
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack, PackError
-from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
+from everlong.parts.late import as_int8
+from everlong.parts.towers.model import TOWERS, LateTowers, groups_of, means
 
 if TYPE_CHECKING:
     from everlong.parts.writer.model import WriterNet

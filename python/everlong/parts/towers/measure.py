@@ -115,6 +115,7 @@ class MeaningReport(Report):
     tokens: int
     pages: list[Span]
     towers: str  # the id of the towers, "" without
+    encoder: str  # the same of the encoder
     questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, searches, rankings
     # Some of the questions, answered where that was asked for
     answered: list[Answered] = dataclasses.field(default_factory=list)
@@ -309,13 +310,14 @@ def ask_all(
         ranks |= {one["kinds"]: one["rank"] for one in searches if not one["left_out"]}
         row = {**dataclasses.asdict(question), "ranks": ranks, "searches": searches}
         rows.append({**row, **({"rankings": kept} if keep_rankings else {})})
-    meaning = mm.frame.parts.get("towers")
+    towers, encoder = (getattr(mm.frame.parts.get(name), "id", "") for name in ("towers", "encoder"))
     return MeaningReport(
         name=name,
         made_with=made_with(mm.model),
         tokens=mm.stream_tokens,
         pages=[(page.begin, page.end) for page in core.blocks.pages()],
-        towers=meaning.id if meaning is not None else "",
+        towers=towers,
+        encoder=encoder,
         questions=rows,
     )
 
@@ -434,9 +436,10 @@ def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every part alone, both parts of words, all without an encoder, and all."""
+    """Return every part alone, both parts of words, these with each part of meaning, and all."""
     wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
-    wanted += [tuple(kind for kind in kinds if kind in some) for some in (_WORDS, (*_WORDS, "meaning"), tuple(kinds))]
+    with_words = (_WORDS, (*_WORDS, "meaning"), (*_WORDS, "encoder"), tuple(kinds))
+    wanted += [tuple(kind for kind in kinds if kind in some) for some in with_words]
     return list(dict.fromkeys(some for some in wanted if some))
 
 

@@ -99,9 +99,3 @@ def means(states: torch.Tensor, page_tokens: int, group_tokens: int) -> torch.Te
         if whole < len(page):
             pieces.append(page[whole:].mean(dim=0, keepdim=True))
     return torch.cat(pieces) if pieces else states.new_zeros((0, states.shape[-1]), dtype=torch.float32)
-
-
-def as_int8(vectors: torch.Tensor) -> torch.Tensor:
-    """Return vectors [n, dimension] as int8, each scaled by its own largest number. Only directions count."""
-    largest = vectors.abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
-    return torch.round(vectors / largest * 127).to(torch.int8)

@@ -110,7 +110,7 @@ def read_walk_texts(
 
 
 def _in_8_bits(rows: npt.NDArray[np.uint16]) -> npt.NDArray[np.int8]:
-    from everlong.parts.towers.model import as_int8
+    from everlong.parts.late import as_int8
 
     found: npt.NDArray[np.int8] = as_int8(as_floats(rows).float()).numpy()
     return found

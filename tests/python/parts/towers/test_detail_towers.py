@@ -14,10 +14,11 @@ import everlong
 from everlong.corpora.pairs import Pairs, Question, Text, load_pairs, with_stories
 from everlong.models.pack import Pack, PackError, pack_of
 from everlong.models.shallow import shallow_states
+from everlong.parts.late import as_int8
 from everlong.parts.latents import LatentSettings
 from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.details import DetailsOfPassages
-from everlong.parts.towers.model import TOWERS, LateTowers, as_int8, groups_of, means
+from everlong.parts.towers.model import TOWERS, LateTowers, groups_of, means
 from everlong.parts.towers.train import Training, train_on
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.prompt import build_prompt

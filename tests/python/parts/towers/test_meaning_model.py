@@ -13,7 +13,8 @@ import torch
 import everlong
 from everlong.errors import ModelMismatchError
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.parts.towers.model import as_int8, means
+from everlong.parts.late import as_int8
+from everlong.parts.towers.model import means
 from everlong.text.prompt import build_prompt
 from support import ROOMY, SMALL, byte_tokenizer, random_text, tiny_model
 from support.parts.towers import LAYERS, drawn_pack

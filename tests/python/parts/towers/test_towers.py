@@ -19,8 +19,9 @@ from everlong.models import pack as packs
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of, pack_of
 from everlong.models.shallow import shallow_states
+from everlong.parts.late import as_int8
 from everlong.parts.towers.at_work import Meaning
-from everlong.parts.towers.model import LateTowers, TowerSettings, as_int8, means
+from everlong.parts.towers.model import LateTowers, TowerSettings, means
 from everlong.parts.towers.train import TowerTrainer, train_on
 from everlong.parts.towers.train import Training as TowerTraining
 from everlong.training.run import Run

@@ -30,7 +30,7 @@ struct TellingRanking {
   IndexPart part;
   Granularity granularity = Granularity::kPage;
 };
-inline constexpr std::array<TellingRanking, 7> kTellingRankings{{
+inline constexpr std::array<TellingRanking, 9> kTellingRankings{{
     {IndexPart::kHeads, Granularity::kPage},
     {IndexPart::kHeads, Granularity::kGroup},
     {IndexPart::kLexical, Granularity::kPage},
@@ -38,6 +38,8 @@ inline constexpr std::array<TellingRanking, 7> kTellingRankings{{
     {IndexPart::kMeaning, Granularity::kPage},
     {IndexPart::kMeaning, Granularity::kGroup},
     {IndexPart::kEmbedding, Granularity::kPage},
+    {IndexPart::kEncoder, Granularity::kPage},
+    {IndexPart::kEncoder, Granularity::kGroup},
 }};
 
 // The evidence for the pages that came back. More of each sign makes the answer likelier to be among them.

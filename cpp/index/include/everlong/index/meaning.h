@@ -1,5 +1,6 @@
-// The part "meaning": late interaction. A page has a small vector for every few of its tokens, and a question has one
-// for each of its tokens. A question token matches a page as well as the nearest of the page's vectors does.
+// The parts "meaning" and "encoder": late interaction. A page has a small vector for every few of its tokens, and a
+// question has one for each of its tokens. A question token matches a page as well as the nearest of the page's vectors
+// does. The two parts differ in who makes the vectors, and in what their evidence weighs. A memory may have both.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "everlong/base/status.h"
 #include "everlong/index/index_device.h"
+#include "everlong/index/index_part.h"
 #include "everlong/index/part.h"
 
 namespace everlong::index {
@@ -33,19 +35,21 @@ Status Validate(const MeaningOptions& options);
 // Return the name of the block's tensor with the vectors: I8 [vectors of the block, dimension], its pages one after the
 // other. A vector may have any length, since only its direction counts. Zeros have no direction and score 0. This part
 // cannot find a block before its tensor comes.
-std::string MeaningTensor(const std::string& pack);
+// The tensor is named after the part: "meaning.PACK" or "encoder.PACK".
+std::string MeaningTensor(const std::string& pack, IndexPart part = IndexPart::kMeaning);
 // Return how many vectors a block of so many tokens has.
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens);
 
-// Make the part. Its input is Query::Input("meaning_query"): [question tokens, dimension] fp32. The length of a row is
-// the token's weight w. Rows are rounded to int8, each by its own largest number. A page scores the sum over the rows
-// of w times the largest cosine with any of its vectors. A group scores the same over its middle page, which has
-// vectors, and the pages beside it that may be returned and have vectors. Both are ranked. It is exact: every vector is
-// looked at.
+// Make kMeaning or kEncoder. Its input is Query::Input("meaning_query") or "encoder_query": [question tokens,
+// dimension] fp32. The length of a row is the token's weight w. Rows are rounded to int8, each by its own largest
+// number. A page scores the sum over the rows of w times the largest cosine with any of its vectors. A group scores the
+// same over its middle page, which has vectors, and the pages beside it that may be returned and have vectors. Both are
+// ranked. It is exact: every vector is looked at.
 //
 // The part is not saved to a file. The store has the same tensors, each with its checksum. Those of 2,000 blocks of 512
 // tokens (33 MB) are read and laid out in 0.1 to 0.2 s. So a second copy on disk, in which forgotten data could be
 // left, is not worth it.
-std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options);
+std::unique_ptr<Part> MakeMeaningPart(const PartContext& context, const MeaningOptions& options,
+                                      IndexPart part = IndexPart::kMeaning);
 
 }  // namespace everlong::index

@@ -1,0 +1,35 @@
+"""The encoder: it maps text into one space, in which a memory is searched by meaning, whichever model reads it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from everlong.frame.part import Opening, PartSettings
+from everlong.models.served import gpu_of
+from everlong.parts.encoder.at_work import TextMeaning
+from everlong.parts.encoder.model import trained_encoder
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder(PartSettings, group="encoder", least={"device_bytes": 0}):
+    """What `search.index` "encoder" searches by; passed over where its package is not installed, which is logged."""
+
+    optional = True
+
+    # Memory for the vectors, in bytes, on the model's GPU, taken from when the memory is opened. 0: they are searched
+    # on the host.
+    device_bytes: int = 1 << 28
+
+    def without_keys(self) -> Encoder:
+        return self
+
+    def load(self, opening: Opening) -> TextMeaning | None:
+        if "encoder" not in opening.config.search.index:
+            return None
+        part = trained_encoder()
+        if part is None:
+            return None
+        gpu = gpu_of(opening.served, self.device_bytes)
+        meaning = TextMeaning(part, opening.core, opening.tokenizer, opening.served.device)
+        meaning.take_up(gpu, self.device_bytes)
+        return meaning

@@ -1,0 +1,236 @@
+"""The encoder at work: vectors of blocks, made from their text in the background, and of questions."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import everlong._core as _core
+from everlong.errors import MemoryNotFoundError
+from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
+from everlong.models.pack import PackPart
+from everlong.parts.encoder.model import ENCODER, Ids, TextEncoder, WordPieces, loaded_encoder
+from everlong.parts.encoder.pooling import (
+    CONTEXT,
+    WINDOW,
+    characters_of_groups,
+    group_ends,
+    kept_pieces,
+    means_of_runs,
+    pieces_of_groups,
+    windows,
+)
+from everlong.parts.late import as_int8
+from everlong.retrieval.background import Background
+from everlong.text.encoding import characters_said, decode_text
+
+_CONTEXT_TOKENS = 2 * CONTEXT  # tokens before a block whose text is decoded with it
+_BLOCKS = 16  # blocks whose windows are computed together
+_ROWS = 16  # windows of one forward
+# Of a question's characters the encoder must know so many. Else it would tell pages apart by what is not the question.
+_KNOWN = 0.5
+_LOOKS = 1.0  # seconds between two looks at what lacks vectors, where nobody tells
+
+Int8s = npt.NDArray[np.int8]
+
+
+class TextMeaning:
+    """The encoder over the pages of a memory. Blocks get their vectors in a thread of its own, off the reading path.
+
+    A question waits for blocks that were archived since the memory was opened. It does not wait for older ones that had
+    no vectors then: these are found by them as soon as they are there.
+    """
+
+    needs = Needs(kinds=(ENCODER,))
+
+    def __init__(self, part: PackPart, core: _core.Memory, tokenizer: Any, device: torch.device) -> None:
+        self.id = part.id
+        self.tensor = f"{ENCODER}.{part.id}"
+        self._dimension, self._group_tokens = int(part.settings["dimension"]), int(part.settings["group_tokens"])
+        self._core = core
+        self._tokenizer = copy.deepcopy(tokenizer)  # a fast tokenizer is not made for two threads
+        self._load = functools.partial(loaded_encoder, self.id, device)
+        self._filling: Background | None = None
+        self._missing = MissingVectors(core, copy.deepcopy(tokenizer), self.tensor, self._load)
+
+    def take_up(self, gpu: int | None = None, gpu_bytes: int = 0) -> None:
+        """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
+        where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
+        self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
+        self._missing.older = frozenset(self._missing.blocks())
+        if self._core.read_only:
+            return
+        self._filling = Background(
+            self._missing.fill,
+            name="everlong encoder",
+            doing="the encoder has encoded the newest blocks",
+            failed="blocks could not be encoded",
+        )
+        if self._missing.older:
+            self._filling.wake()
+
+    def archived(self) -> None:
+        if self._filling is not None:
+            self._filling.wake()
+
+    def asked(self, question: Question, hidden: Hidden) -> Finds:
+        self._wait()
+        query = self.query(decode_text(self._tokenizer, question.ids.tolist()))
+        if query is None:
+            return Finds()
+        return Finds(query={"encoder_query": query}, vectors=Vectors(query, self.tensor, self._group_tokens))
+
+    def query(self, text: str) -> npt.NDArray[np.float32] | None:
+        """Return [T, dimension] of a question's word pieces; None where the encoder knows too little of it."""
+        encoder = self._load()
+        ids, begins, ends = encoder.pieces(text)
+        known, known_begins, known_ends = kept_pieces(ids, begins, ends, encoder.pieces.unknown)
+        if (known_ends - known_begins).sum() < max(1, _KNOWN * (ends - begins).sum()):
+            return None
+        rows = [known[first : first + WINDOW] for first in range(0, len(known), WINDOW)]
+        return encoder.asked(torch.cat([encoder.states([row])[0] for row in rows]))
+
+    def _wait(self) -> None:
+        """Wait for the vectors of blocks that came since the memory was opened. Raise what went wrong, once."""
+        if self._filling is not None and not self._missing.wait_for_new():
+            self._filling.settle()
+
+    def settle(self) -> None:
+        if self._filling is not None:
+            self._filling.settle()
+
+    def close(self) -> None:
+        if self._filling is not None:
+            self._filling.close()
+
+
+class MissingVectors:
+    """Finds and encodes blocks that lack vectors: the newest first."""
+
+    def __init__(self, core: _core.Memory, tokenizer: Any, tensor: str, load: Callable[[], TextEncoder]) -> None:
+        self._core, self._tokenizer, self._tensor, self._load = core, tokenizer, tensor, load
+        self.older: frozenset[int] = frozenset()  # blocks that lacked vectors when the memory was opened
+        self._changed = threading.Condition()
+        self._failed = False
+
+    def blocks(self) -> Sequence[int]:
+        return self._core.index.blocks_without_meaning(ENCODER)
+
+    def wait_for_new(self) -> bool:
+        """Return True once only older blocks lack vectors; False, at once, where none is older, or on failure."""
+        with self._changed:
+            while not self._failed:
+                lacking = set(self.blocks())
+                if lacking <= self.older:
+                    return True
+                if not lacking & self.older:
+                    return False
+                self._changed.wait(_LOOKS)
+        return False
+
+    def fill(self, closed: Callable[[], bool]) -> None:
+        """Encode blocks until none lacks vectors, or `closed()`."""
+        tried: set[int] = set()
+        try:
+            self._failed = False
+            while some := [block for block in self.blocks() if block not in tried][-_BLOCKS:]:
+                for block, vectors in self._encoded(some, closed):
+                    with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
+                        self._core.blocks.put_tensors(block, {self._tensor: vectors})
+                    self._told()
+                if closed():
+                    return
+                tried.update(some)
+        except BaseException:
+            self._failed = True
+            raise
+        finally:
+            self._told()
+
+    def _told(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _encoded(self, blocks: Sequence[int], closed: Callable[[], bool]) -> Iterator[tuple[int, Int8s]]:
+        """Yield the vectors of each block, int8 [vectors, dimension], pages in order. Stop once `closed()`."""
+        encoder = self._load()
+        texts = []
+        for block in blocks:
+            with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
+                texts.append(self._cut(block, encoder))
+        rows = [(at, window) for at, text in enumerate(texts) for window in text.windows()]
+        rows.sort(key=lambda row: row[1][1] - row[1][0])  # of one length, about: little is computed for padding
+        for first in range(0, len(rows), _ROWS):
+            if closed():
+                return
+            some = rows[first : first + _ROWS]
+            states = encoder.states([texts[at].ids[begin:end] for at, (begin, end, _, _) in some])
+            for (at, window), found in zip(some, states, strict=True):
+                texts[at].put(window, found)
+        for text in texts:
+            yield text.block, as_int8(encoder.written(text.means(encoder.width))).numpy()
+
+    def _cut(self, block: int, encoder: TextEncoder) -> BlockText:
+        """Return a block's text as word pieces. The text before it is context, where it is of the same source."""
+        core, info = self._core, self._core.blocks.info(block)
+        begin = max(0, info.begin - _CONTEXT_TOKENS)
+        pages = core.blocks.pages_of(info.stream, begin, info.begin) if begin < info.begin else []
+        if not pages or any(core.blocks.info(page.block).source != info.source for page in pages):
+            begin = info.begin
+        try:
+            ids = core.blocks.token_ids(info.stream, begin, info.end)
+        except MemoryNotFoundError:  # what stood before it was forgotten
+            begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)
+        ends = group_ends(info.end - info.begin, core.manifest().page_tokens, encoder.settings.group_tokens)
+        return BlockText.of(block, self._tokenizer, ids.tolist(), info.begin - begin, ends, encoder.pieces)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockText:
+    """The word pieces of a block and of what stands before it, and which of them each group of its tokens pools."""
+
+    block: int
+    ids: Ids  # [pieces]
+    own: int  # the first piece of the block itself
+    first: Ids  # [groups]: the first piece of each group, and one past its last
+    last: Ids
+    states: list[tuple[int, torch.Tensor]] = dataclasses.field(default_factory=list)  # by the first piece of each
+
+    @classmethod
+    def of(
+        cls, block: int, tokenizer: Any, tokens: list[int], before: int, ends: list[int], pieces: WordPieces
+    ) -> BlockText:
+        """Cut tokens, of which the first `before` are context; `ends` are those of the block's groups."""
+        text = decode_text(tokenizer, tokens)
+        begins, lasts = characters_of_groups(characters_said(tokenizer, tokens, text), before, ends)
+        ids, piece_begins, piece_ends = kept_pieces(*pieces(text), pieces.unknown)
+        first, last = pieces_of_groups(begins, lasts, piece_begins, piece_ends)
+        if not last.any():
+            return cls(block, ids[:0], 0, first, last)
+        own = int(first.min())
+        start = max(0, own - CONTEXT)
+        return cls(block, ids[start:], own - start, first - start, last - start)
+
+    def windows(self) -> list[tuple[int, int, int, int]]:
+        return windows(self.own, len(self.ids))
+
+    def put(self, window: tuple[int, int, int, int], states: torch.Tensor) -> None:
+        """Take the states of a window's pieces, of which its own are kept."""
+        begin, _, own, end = window
+        self.states.append((own, states[own - begin : end - begin]))
+
+    def means(self, width: int) -> torch.Tensor:
+        """Return the mean of each group's states [groups, width]; zeros of a text that the encoder knows nothing of."""
+        if not self.states:
+            return torch.zeros(len(self.first), width)
+        rows = torch.cat([rows for _, rows in sorted(self.states, key=lambda one: one[0])])
+        return means_of_runs(rows, self.first - self.own, self.last - self.own)

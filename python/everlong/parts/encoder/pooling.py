@@ -1,0 +1,84 @@
+"""Which word pieces of a text belong to which group of a memory's tokens, and in which windows they are encoded.
+
+A memory's tokenizer and the encoder's cut a text at other places. So a group of tokens is known by its characters. It
+pools the states of the word pieces that overlap them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+WINDOW = 256  # word pieces that are encoded at once; MiniLM was trained on no more
+CONTEXT = 16  # of these on either side, at most: they are read, and make no vector
+
+Places = npt.NDArray[np.int64]
+
+
+def group_ends(tokens: int, page_tokens: int, group_tokens: int) -> list[int]:
+    """Return one past the last token of each group of a block. Groups do not cross pages."""
+    ends: list[int] = []
+    for page in range(0, tokens, page_tokens):
+        last = min(page + page_tokens, tokens)
+        ends += [min(end, last) for end in range(page + group_tokens, last + group_tokens, group_tokens)]
+    return ends
+
+
+def characters_of_groups(said: Callable[[int], int], first: int, ends: list[int]) -> tuple[Places, Places]:
+    """Return the first character of each group, and one past its last.
+
+    said(n): how many characters the first n tokens say; the block's begin after `first` tokens, and `ends` counts from
+    there. Tokens may be parts of a character: then all groups that have some of it share it.
+    """
+    begins = np.asarray([said(first + at) for at in [0, *ends[:-1]]], dtype=np.int64)
+    lasts = np.asarray([said(first + at) for at in ends], dtype=np.int64)
+    before = np.asarray([said(first + at - 1) for at in ends], dtype=np.int64)
+    return begins, lasts + (lasts == before)  # a token that says nothing yet is a part of the next character
+
+
+def pieces_of_groups(begins: Places, ends: Places, piece_begins: Places, piece_ends: Places) -> tuple[Places, Places]:
+    """Return the first word piece that overlaps each group's characters, and one past the last.
+
+    A group without any gets those of the group before it, or else of the next that has some. None has any where there
+    are no pieces.
+    """
+    first = np.searchsorted(piece_ends, begins, side="right")
+    last = np.searchsorted(piece_begins, ends, side="left")
+    has = np.flatnonzero(last > first)
+    if len(has) == 0:
+        return np.zeros_like(first), np.zeros_like(last)
+    nearest = has[np.maximum(np.searchsorted(has, np.arange(len(first)), side="right") - 1, 0)]
+    return first[nearest], last[nearest]
+
+
+def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tensor:
+    """Return means [groups, width] fp32 of rows[first : last] of rows [n, width]; zeros of none."""
+    counts = torch.from_numpy(last - first)
+    owner = torch.repeat_interleave(torch.arange(len(first)), counts)
+    at = torch.from_numpy(first)[owner] + torch.arange(len(owner)) - (counts.cumsum(0) - counts)[owner]
+    sums = rows.new_zeros(len(first), rows.shape[-1]).index_add(0, owner, rows[at])
+    return sums / counts.clamp(min=1)[:, None]
+
+
+def windows(first: int, pieces: int) -> list[tuple[int, int, int, int]]:
+    """Return windows over the word pieces from `first` on: where each begins and ends, and its own within that.
+
+    The pieces before `first` are context alone. Windows are of one length, about.
+    """
+    own = WINDOW - 2 * CONTEXT
+    count = -(-(pieces - first) // own)
+    edges = np.linspace(first, pieces, count + 1).round().astype(int).tolist() if count > 0 else []
+    return [
+        (max(begin - CONTEXT, 0), min(end + CONTEXT, pieces), begin, end) for begin, end in itertools.pairwise(edges)
+    ]
+
+
+def kept_pieces(ids: Any, begins: Places, ends: Places, unknown: int) -> tuple[Any, Places, Places]:
+    """Return the word pieces without those that the encoder does not know: they say nothing of the text."""
+    known = ids != unknown
+    return ids[known], begins[known], ends[known]

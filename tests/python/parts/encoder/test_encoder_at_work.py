@@ -1,0 +1,239 @@
+"""Memories with an encoder: every model and text alone get vectors from their text, and are searched by them."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import everlong
+from everlong.parts import encoder as encoder_room
+from everlong.parts.encoder import at_work, model
+from everlong.parts.encoder.model import TextEncoder
+from everlong.retrieval.embedding import EncoderNotFoundError
+from everlong.text.prompt import build_prompt
+from support import SMALL, byte_tokenizer, tiny_model
+from support.parts.encoder import use_tiny_encoder
+from support.text_alone import TEXT_ALONE_MEMORY, tiny_text_model
+from support.texts import random_words
+
+CONFIG = SMALL.changed(search={"index": ("lexical", "encoder")})
+TEXT = CONFIG.changed(answer={"recall_mode": "text"})
+
+
+@pytest.fixture
+def encoder(monkeypatch: pytest.MonkeyPatch) -> TextEncoder:
+    return use_tiny_encoder(monkeypatch)[1]
+
+
+def opened(folder: Any = None, config: Any = CONFIG, **how: Any) -> everlong.MemoryModel:
+    return everlong.MemoryModel(tiny_model("llama"), byte_tokenizer(), folder, config=config, **how)
+
+
+def kept_in(mm: everlong.MemoryModel) -> dict[int, np.ndarray]:
+    mm.searcher.settle()
+    tensor = mm.frame.parts.get("encoder").tensor
+    return {block.id: mm.memory.core.blocks.tensors(block.id)[tensor] for block in mm.memory.blocks()}
+
+
+def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, np.ndarray]:
+    """Return unit vectors of each block by loops: the text of the block and up to 32 bytes before it."""
+    found = {}
+    core, page = mm.memory.core, mm.config.archive.page_tokens
+    for info in core.blocks.infos():
+        before = 0 if info.begin == 0 or core.blocks.info(info.id - 1).source != info.source else 32
+        data = mm.tokenizer.decode(core.blocks.token_ids(info.stream, info.begin - before, info.end).tolist())
+        assert len(data) == before + info.end - info.begin  # a character a token
+        ids, begins, ends = encoder.pieces(data)
+        first = next(at for at in range(len(ids)) if ends[at] > before)
+        start = max(0, first - 16)
+        assert len(ids) - first <= 224  # one window
+        states = encoder.states([ids[start:]])[0]
+        rows: list[np.ndarray] = []
+        for place in range(0, info.end - info.begin, page):
+            for group in range(place, min(place + page, info.end - info.begin), 4):
+                last = min(group + 4, place + page, info.end - info.begin)
+                own = [
+                    states[at - start].numpy()
+                    for at in range(first, len(ids))
+                    if begins[at] < before + last and ends[at] > before + group
+                ]
+                rows.append(np.mean(own, axis=0) if own else rows[-1])
+        vectors = encoder.written(torch.from_numpy(np.stack(rows))).numpy()
+        found[info.id] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return found
+
+
+def cosines(kept: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    unit = kept.astype(np.float64) / np.linalg.norm(kept.astype(np.float64), axis=1, keepdims=True)
+    cosine: np.ndarray = (unit * expected).sum(1)
+    return cosine
+
+
+def test_blocks_get_the_vectors_of_their_text(encoder: TextEncoder) -> None:
+    with opened() as mm:
+        mm.read(random_words(900), source="one")
+        mm.read(random_words(700, seed=2), source="two")
+        kept, expected = kept_in(mm), expected_of(mm, encoder)
+        assert len(kept) >= 6
+        for block, vectors in kept.items():
+            assert vectors.dtype == np.int8
+            assert vectors.shape == expected[block].shape
+            assert cosines(vectors, expected[block]).min() > 0.999  # of 8 bits
+
+
+def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
+    with opened() as mm:
+        mm.read(random_words(3000))
+        kept = kept_in(mm)
+        mm.config = mm.config.changed(search={"index": ("encoder",)})
+        words = random_words(60, seed=5)
+        inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, words))
+        assert inputs["kinds"] == ["encoder"]
+        query = encoder.asked(encoder.states([encoder.pieces(words)[0]])[0]).astype(np.float64)
+        np.testing.assert_allclose(inputs["encoder_query"], query, atol=1e-5)
+        scores = {}
+        for block in mm.memory.blocks():
+            vectors = kept[block.id].astype(np.float64)
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            row, (begin, end) = 0, block.span
+            for first in range(begin, end, mm.config.archive.page_tokens):
+                count = -(-(min(first + mm.config.archive.page_tokens, end) - first) // 4)
+                scores[first] = (query @ vectors[row : row + count].T).max(1).sum()
+                row += count
+        ranking = mm.memory.core.search.rankings(10, **inputs)[0]
+        assert (ranking.part, ranking.granularity) == ("encoder", "page")
+        for page, score in zip(ranking.pages, ranking.scores, strict=True):
+            assert score == pytest.approx(scores[page.begin], abs=0.01)  # the question is int8 there
+        assert "encoder" in mm.recall(words)[0].found_by
+
+
+def test_a_memory_of_text_alone_is_searched_by_it(encoder: TextEncoder) -> None:
+    config = TEXT_ALONE_MEMORY.changed(search={"index": ("lexical", "meaning", "encoder")})
+    with everlong.MemoryModel(tiny_text_model(), byte_tokenizer(), None, config) as mm:
+        mm.read(random_words(1500))
+        assert len(kept_in(mm)) > 3
+        assert "encoder" in mm.recall(random_words(60))[0].found_by
+    with opened(config=TEXT) as mm:
+        mm.read(random_words(1500))
+        assert "encoder" in mm.recall(random_words(60))[0].found_by
+
+
+def test_an_older_memory_gets_the_same_vectors_and_keeps_them(encoder: TextEncoder, tmp_path: pathlib.Path) -> None:
+    folder, text = tmp_path / "memory", random_words(1500)
+    with opened(folder, CONFIG.changed(search={"index": ("lexical",)})) as before:
+        before.read(text)
+        assert before.frame.parts.get("encoder") is None
+    with opened(folder) as after:
+        late = kept_in(after)
+        after.memory.fork(tmp_path / "fork").close()
+    with opened() as at_once:
+        at_once.read(text)
+        read = kept_in(at_once)
+    assert [vectors.tobytes() for vectors in late.values()] == [vectors.tobytes() for vectors in read.values()]
+    with opened(tmp_path / "fork") as fork:
+        assert fork.memory.core.index.blocks_without_meaning("encoder") == []
+        assert [vectors.tobytes() for vectors in kept_in(fork).values()] == [one.tobytes() for one in late.values()]
+    with everlong.Memory.open(folder, read_only=True) as memory, opened(memory) as reading:
+        assert "encoder" in reading.recall(random_words(60))[0].found_by
+
+
+def test_what_was_not_encoded_when_a_process_died_is_encoded_by_the_next(
+    encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "memory"
+    put = everlong._core.Blocks.put_tensors
+    done: list[int] = []
+
+    def dies(self: Any, block: int, tensors: Any) -> None:
+        if len(done) == 2:
+            raise OSError("the disk is full")
+        put(self, block, tensors)
+        done.append(block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(everlong._core.Blocks, "put_tensors", dies)
+        with opened(folder) as mm:
+            mm.read(random_words(1500))
+            with pytest.raises(everlong.errors.EverlongError, match="disk is full"):
+                mm.recall("anything at all")
+    with opened(folder) as mm:
+        assert len(kept_in(mm)) == len(mm.memory.blocks()) > 3
+        assert mm.memory.core.index.blocks_without_meaning("encoder") == []
+
+
+def test_a_question_waits_for_what_was_just_read_and_not_for_older_blocks(
+    encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "memory"
+    with opened(folder, CONFIG.changed(search={"index": ("lexical",)})) as before:
+        before.read(random_words(1500))
+        older = {block.id for block in before.memory.blocks()}
+    monkeypatch.setattr(at_work, "_BLOCKS", 1)
+    states = TextEncoder.states
+
+    go_on = threading.Event()
+    slow_from = {"rows": 0}
+
+    def slow(self: TextEncoder, rows: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            slow_from["rows"] += 1
+            if slow_from["rows"] > 1:
+                lacking = set(mm.memory.core.index.blocks_without_meaning("encoder"))
+                if lacking <= older:  # only older ones are left
+                    go_on.wait(60)
+        return states(self, rows)
+
+    monkeypatch.setattr(TextEncoder, "states", slow)
+    with opened(folder) as mm:
+        mm.read(random_words(400, seed=3))
+        mm.recall("anything at all")  # returns: it would wait for ever for the older ones
+        lacking = set(mm.memory.core.index.blocks_without_meaning("encoder"))
+        assert lacking <= older
+        assert lacking
+        go_on.set()
+        assert kept_in(mm).keys() >= older
+
+
+def test_forgotten_text_is_not_found(encoder: TextEncoder) -> None:
+    with opened(config=CONFIG.changed(search={"index": ("encoder",)})) as mm:
+        mm.read(random_words(900), source="one")
+        mm.read(random_words(900, seed=2), source="two")
+        assert {hit.source for hit in mm.recall("anything at all")} <= {"one", "two"}
+        mm.memory.forget(source="one")
+        assert {hit.source for hit in mm.recall("anything at all")} == {"two"}
+
+
+def test_a_question_of_unknown_characters_is_searched_by_words_alone(encoder: TextEncoder) -> None:
+    with opened() as mm:
+        mm.read(random_words(900))
+        assert mm.frame.parts.get("encoder").query("🙂🙂🙂🙂🙂 a") is None
+        inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, "🙂🙂🙂🙂🙂"))
+        assert "encoder_query" not in inputs
+        assert not any("encoder" in hit.found_by for hit in mm.recall("🙂🙂🙂🙂🙂 the"))
+
+
+def test_without_its_package_all_works_and_what_is_missing_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing() -> pathlib.Path:
+        raise EncoderNotFoundError("the encoder minilm is not installed")
+
+    monkeypatch.setattr(model, "minilm_folder", missing)
+    model.trained_encoder.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING, "everlong"):
+            for _ in range(2):
+                with opened() as mm:
+                    mm.read(random_words(900))
+                    assert mm.frame.parts.get("encoder") is None
+                    assert mm.recall(random_words(60))[0].found_by == ("lexical",)
+        assert caplog.text.count("not installed") == 1
+    finally:
+        model.trained_encoder.cache_clear()
+    assert encoder_room.Encoder().optional

@@ -1,0 +1,124 @@
+"""Which word pieces belong to which group of tokens, against a search character by character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlong.parts.encoder.at_work import BlockText
+from everlong.parts.encoder.model import WordPieces
+from everlong.parts.encoder.pooling import (
+    CONTEXT,
+    WINDOW,
+    characters_of_groups,
+    group_ends,
+    means_of_runs,
+    pieces_of_groups,
+    windows,
+)
+from everlong.text.encoding import characters_said, decode_text, encode
+from support import byte_tokenizer
+
+WORDS = st.text(alphabet="ab Zé, .\n漢字🙂ß_", max_size=80)
+
+
+@pytest.fixture(scope="module")
+def pieces() -> WordPieces:
+    return WordPieces()
+
+
+class OneByOne:
+    """A tokenizer that is not fast: it has no places, and is asked for the text of every run."""
+
+    def __init__(self, inner: Any) -> None:
+        self.decode = inner.decode
+
+
+@given(words=WORDS, page=st.sampled_from([8, 10, 64]), group=st.sampled_from([1, 3, 4]))
+def test_groups_are_cut_page_by_page(words: str, page: int, group: int) -> None:
+    tokens = len(words.encode())
+    ends = group_ends(tokens, page, group)
+    expected = []
+    for first in range(0, tokens, page):
+        last = min(first + page, tokens)
+        at = first
+        while at < last:
+            at = min(at + group, last)
+            expected.append(at)
+    assert ends == expected
+
+
+@given(words=WORDS, before=WORDS, fast=st.booleans())
+def test_a_group_pools_the_pieces_that_share_a_character_with_its_tokens(words: str, before: str, fast: bool) -> None:
+    tokenizer = byte_tokenizer()
+    ids = [*encode(tokenizer, before).tolist(), *encode(tokenizer, words).tolist()]
+    first = len(encode(tokenizer, before))
+    text = decode_text(tokenizer, ids)
+    ends = group_ends(len(ids) - first, 10, 4)
+    if not ends:
+        return
+    said = characters_said(tokenizer if fast else OneByOne(tokenizer), ids, text)
+    begins, lasts = characters_of_groups(said, first, ends)
+    found = _PIECES(text)
+    low, high = pieces_of_groups(begins, lasts, found[1], found[2])
+    # By bytes: the tokenizer has a token for each of them.
+    owner = [at for at, character in enumerate(text) for _ in character.encode()]
+    expected = []
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        characters = set(owner[first + begin : first + end])
+        own = [at for at in range(len(found[0])) if characters & set(range(found[1][at], found[2][at]))]
+        expected.append(own)
+    some = [own for own in expected if own]
+    for at, own in enumerate(expected):
+        if own:
+            assert list(range(low[at], high[at])) == own
+        elif some:
+            earlier = [one for one in expected[:at] if one]
+            assert list(range(low[at], high[at])) == (earlier[-1] if earlier else some[0])
+        else:
+            assert low[at] == high[at]
+
+
+_PIECES = WordPieces()
+
+
+@given(count=st.integers(0, 2000), first=st.integers(0, 40))
+def test_windows_hold_every_piece_once_with_its_neighbours(count: int, first: int) -> None:
+    first = min(first, count)
+    found = windows(first, count)
+    own = [piece for _, _, begin, end in found for piece in range(begin, end)]
+    assert own == list(range(first, count))
+    for begin, end, own_begin, own_end in found:
+        assert end - begin <= WINDOW
+        assert begin == max(0, own_begin - CONTEXT)
+        assert end == min(count, own_end + CONTEXT)
+
+
+@given(data=st.data())
+def test_means_of_runs_are_numpys(data: st.DataObject) -> None:
+    rows = torch.randn(data.draw(st.integers(0, 12)), 3)
+    runs = data.draw(st.lists(st.tuples(st.integers(0, len(rows)), st.integers(0, 5)), max_size=8))
+    first = np.asarray([begin for begin, _ in runs], dtype=np.int64)
+    last = np.asarray([min(begin + count, len(rows)) for begin, count in runs], dtype=np.int64)
+    found = means_of_runs(rows, first, last).numpy()
+    for at, (begin, end) in enumerate(zip(first, last, strict=True)):
+        expected = rows[begin:end].numpy().mean(0) if end > begin else np.zeros(3)
+        np.testing.assert_allclose(found[at], expected, atol=1e-5)
+
+
+def test_pieces_that_the_encoder_does_not_know_are_left_out(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    ids = encode(tokenizer, "a cat 🙂🙂🙂🙂 sat").tolist()
+    block = BlockText.of(1, tokenizer, ids, 0, group_ends(len(ids), 64, 4), pieces)
+    assert pieces.unknown not in block.ids
+    assert len(block.ids) == 3
+    unknown = encode(tokenizer, "🙂🙂🙂🙂").tolist()
+    nothing = BlockText.of(1, tokenizer, unknown, 0, group_ends(len(unknown), 64, 4), pieces)
+    assert nothing.windows() == []
+    assert (nothing.means(5) == 0).all()
+    assert nothing.means(5).shape == (4, 5)
