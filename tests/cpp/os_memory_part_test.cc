@@ -80,8 +80,8 @@ std::vector<Block> Without(std::vector<Block> blocks, const std::vector<int64_t>
 TEST(OsMemoryPartTest, IsKnownByItsName) {
   EXPECT_EQ(index::ParseIndexPart("mean_ids"), kMeanIds);
   EXPECT_EQ(NameOf(kMeanIds), "mean_ids");
-  EXPECT_EQ(kMeanIds.number, 6);
-  EXPECT_EQ(index::AllIndexParts().size(), 7U);
+  EXPECT_EQ(kMeanIds.number, 7);
+  EXPECT_EQ(index::AllIndexParts().size(), 8U);
 }
 
 TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {

@@ -15,10 +15,12 @@ import everlong
 from everlong.parts import encoder as encoder_room
 from everlong.parts.encoder import at_work, model
 from everlong.parts.encoder.model import TextEncoder
+from everlong.parts.towers import Towers
 from everlong.retrieval.embedding import EncoderNotFoundError
 from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, tiny_model
 from support.parts.encoder import use_tiny_encoder
+from support.parts.towers import drawn_pack
 from support.text_alone import TEXT_ALONE_MEMORY, tiny_text_model
 from support.texts import random_words
 
@@ -237,3 +239,18 @@ def test_without_its_package_all_works_and_what_is_missing_is_said_once(
     finally:
         model.trained_encoder.cache_clear()
     assert encoder_room.Encoder().optional
+
+
+def test_towers_search_alone_unless_both_are_asked_for(encoder: TextEncoder, tmp_path: pathlib.Path) -> None:
+    drawn_pack(tiny_model("llama")).save(tmp_path)
+    both = SMALL.changed(search={"index": ("lexical", "meaning", "encoder")})
+
+    def at_work(config: Any, pack: Any) -> set[str]:
+        with opened(config=config, pack=pack) as mm:
+            return {name for name in ("towers", "encoder") if mm.frame.parts.get(name) is not None}
+
+    assert at_work(both, tmp_path) == {"towers"}
+    beside = both.changed(parts=(encoder_room.Encoder(beside_towers=True), Towers()))
+    assert at_work(beside, tmp_path) == {"towers", "encoder"}
+    assert at_work(CONFIG, tmp_path) == {"towers", "encoder"}, "meaning is not searched"
+    assert at_work(both, None) == {"encoder"}
