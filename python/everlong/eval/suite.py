@@ -195,7 +195,10 @@ class _Run:
                     keep_fork(mm.memory, fork_of(out, length))
 
     def memory_in(self, folder: pathlib.Path) -> MemoryModel:
-        return MemoryModel(self.network, self.tokenizer, folder, self.config)
+        mm = MemoryModel(self.network, self.tokenizer, folder, self.config)
+        # Every method decodes one token at a time, so that what is computed for a question compares.
+        mm.config = mm.config.changed(answer={"draft_tokens": 0})
+        return mm
 
     def ask(self, length: int, rivals: Sequence[tuple[str, Baseline]], *, named: bool) -> None:
         """Ask every baseline what it has not answered yet, at one length."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +16,34 @@ def without_bars(*, unless_terminal: bool = False) -> Iterator[None]:
     if unless_terminal and sys.stderr.isatty():
         yield
         return
-    bars: Any = importlib.import_module("transformers.utils.logging")
-    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # its bar heeds no setting
-    drawn, own = bars.is_progress_bar_enabled(), gguf.tqdm
-    bars.disable_progress_bar()
-    gguf.tqdm = bars.tqdm
+    with _CHANGING:
+        _silence()
     try:
         yield
     finally:
-        gguf.tqdm = own
-        if drawn:
-            bars.enable_progress_bar()
+        with _CHANGING:
+            _undo()
+
+
+# Bars are one setting for all threads: the first of several loads turns them off, and the last one on again.
+_CHANGING = threading.Lock()
+_loads: list[Any] = []  # before the first of them: whether bars were drawn, and the bar of GGUF files
+
+
+def _silence() -> None:
+    bars: Any = importlib.import_module("transformers.utils.logging")
+    gguf: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")  # its bar heeds no setting
+    _loads.append((bars.is_progress_bar_enabled(), gguf.tqdm))
+    bars.disable_progress_bar()
+    gguf.tqdm = bars.tqdm
+
+
+def _undo() -> None:
+    drawn, own = _loads[0]
+    del _loads[-1]
+    if _loads:
+        return
+    importlib.import_module("transformers.modeling_gguf_pytorch_utils").__dict__["tqdm"] = own
+    if drawn:
+        bars: Any = importlib.import_module("transformers.utils.logging")
+        bars.enable_progress_bar()

@@ -81,4 +81,5 @@ def test_sixty_files_are_read_and_cited_and_hostile_ones_do_nothing(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     assert os.listdir(tmp_path / "TMPDIR") == []
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of all children of this process so far
-    assert largest == largest_before or largest * 1024 < LIMITS.ram + (256 << 20)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # a child that was just forked counts as much
+    assert largest <= max(largest_before, own) or largest * 1024 < LIMITS.ram + (256 << 20)

@@ -165,7 +165,7 @@ def test_a_second_ctrl_c_in_the_same_step_stores_nothing_wrong(monkeypatch: pyte
 def test_ctrl_c_within_an_answer_ends_it_between_two_tokens(remember: bool) -> None:
     """Whatever the model was at: afterwards all is as after an answer of as many tokens."""
     questions = [TEXT[300:330], TEXT[900:930]]
-    with open_model() as mm:
+    with open_model(draft_tokens=0) as mm:
         mm.read(TEXT, source="book")
         passed = []
 
@@ -182,7 +182,7 @@ def test_ctrl_c_within_an_answer_ends_it_between_two_tokens(remember: bool) -> N
         said = mm.stream_tokens - len(TEXT)
         assert said == (len(questions[0]) + 5 if remember else 0)
         ours = mm.generate(questions[1], max_new_tokens=20), stored(mm), next_logits(mm, "so")
-    with open_model() as twin:
+    with open_model(draft_tokens=0) as twin:
         twin.read(TEXT, source="book")
         if remember:
             twin.generate(questions[0], max_new_tokens=5, recall=False)

@@ -513,7 +513,7 @@ def test_unknown_settings_are_refused_with_the_place_where_they_live(kind: Any, 
         ("groups=2", r"expected group\.name=value .* it is search\.groups"),
         ("frame_tokens=2", r"expected group\.name=value .* it is frame\.tokens"),
         ("frame.groups=2", r"frame has no setting 'groups': it is search\.groups"),
-        ("writer.device_bytes=2", r"writer has no setting 'device_bytes': it is towers\.device_bytes"),
+        ("writer.device_bytes=2", r"writer has no setting 'device_bytes': it is (encoder|towers)\.device_bytes"),
         ("trimmers.by=random", "there is no part 'trimmers': there are towers, "),
         ("parts=towers,trimmers", "there is no part 'trimmers': there are towers, "),
     ],
@@ -605,7 +605,7 @@ def test_a_folder_that_is_gone_is_a_feature_that_is_gone_and_nothing_else(
     assert made == [name for name in others if name != "router"]
     assert f"there is no part {part!r}: there are " in refused
     assert (said, recalled > 0) == (3, True)
-    assert default == [name for name in ("towers", "kv_writer", "adapter") if name != part]
+    assert default == [name for name in ("encoder", "towers", "kv_writer", "adapter") if name != part]
     assert loaded == []
 
 

@@ -38,6 +38,8 @@ _BLOCKS = 16  # blocks whose windows are computed together
 _ROWS = 16  # windows of one forward
 # Of a question's characters the encoder must know so many. Else it would tell pages apart by what is not the question.
 _KNOWN = 0.5
+# A question waits for all blocks that lack vectors, but not where more than so many did when the memory was opened.
+_MOST_WAITED = 64
 _LOOKS = 1.0  # seconds between two looks at what lacks vectors, where nobody tells
 
 Int8s = npt.NDArray[np.int8]
@@ -46,8 +48,8 @@ Int8s = npt.NDArray[np.int8]
 class TextMeaning:
     """The encoder over the pages of a memory. Blocks get their vectors in a thread of its own, off the reading path.
 
-    A question waits for blocks that were archived since the memory was opened. It does not wait for older ones that had
-    no vectors then: these are found by them as soon as they are there.
+    A question waits for them, so that the same question finds the same. It does not wait for a whole memory that had
+    none when it was opened: those blocks are found by their vectors as soon as they are there.
     """
 
     needs = Needs(kinds=(ENCODER,))
@@ -66,7 +68,8 @@ class TextMeaning:
         """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
         where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
         self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
-        self._missing.older = frozenset(self._missing.blocks())
+        lacking = frozenset(self._missing.blocks())
+        self._missing.older = lacking if len(lacking) > _MOST_WAITED else frozenset()
         if self._core.read_only:
             return
         self._filling = Background(
@@ -75,7 +78,7 @@ class TextMeaning:
             doing="the encoder has encoded the newest blocks",
             failed="blocks could not be encoded",
         )
-        if self._missing.older:
+        if lacking:
             self._filling.wake()
 
     def archived(self) -> None:
@@ -100,7 +103,7 @@ class TextMeaning:
         return encoder.asked(torch.cat([encoder.states([row])[0] for row in rows]))
 
     def _wait(self) -> None:
-        """Wait for the vectors of blocks that came since the memory was opened. Raise what went wrong, once."""
+        """Wait for the vectors of all blocks but the older ones. Raise what went wrong, once."""
         if self._filling is not None and not self._missing.wait_for_new():
             self._filling.settle()
 
@@ -118,7 +121,7 @@ class MissingVectors:
 
     def __init__(self, core: _core.Memory, tokenizer: Any, tensor: str, load: Callable[[], TextEncoder]) -> None:
         self._core, self._tokenizer, self._tensor, self._load = core, tokenizer, tensor, load
-        self.older: frozenset[int] = frozenset()  # blocks that lacked vectors when the memory was opened
+        self.older: frozenset[int] = frozenset()  # blocks that lacked vectors from before, and are not waited for
         self._changed = threading.Condition()
         self._failed = False
 

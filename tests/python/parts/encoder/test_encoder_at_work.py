@@ -172,6 +172,7 @@ def test_what_was_not_encoded_when_a_process_died_is_encoded_by_the_next(
 def test_a_question_waits_for_what_was_just_read_and_not_for_older_blocks(
     encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(at_work, "_MOST_WAITED", 0)
     folder = tmp_path / "memory"
     with opened(folder, CONFIG.changed(search={"index": ("lexical",)})) as before:
         before.read(random_words(1500))
