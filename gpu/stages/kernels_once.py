@@ -63,7 +63,7 @@ def indexes(device: torch.device, unlike: Differences) -> None:
         rows = rng.standard_normal((17, MEANING_DIM)).astype(np.float32)
         said = []
         for where in ({}, gpu):
-            memory.index.set_meaning(PACK, MEANING_DIM, GROUP, **where)
+            memory.index.set_meaning(PACK, MEANING_DIM, GROUP, part="meaning", **where)
             said.append(page_scores(memory, "meaning", token_ids=np.zeros(0, np.int32), meaning_query=rows))
         assert said[0] == said[1]
         assert memory.index.take_messages() == []
