@@ -32,6 +32,7 @@ from everlong.parts.encoder.model import (
     new_maps,
     states_of,
 )
+from everlong.parts.late import info_nce
 from everlong.training.loop import LoopSettings, Losses, learn, unwrapped
 from everlong.training.run import Run
 
@@ -124,7 +125,7 @@ class EncoderTrainer:
         batch = self._lessons.drawn(random)
         scores = self.scores(batch) * unwrapped(model).scale.exp().clamp(max=_LARGEST_SCALE)
         right = torch.from_numpy(batch.right)
-        loss = _info_nce(scores, right) + _BACK * _info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
+        loss = info_nce(scores, right) + _BACK * info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
         return said.told("loss", loss)
 
     def scores(self, batch: Batch) -> torch.Tensor:
@@ -223,12 +224,6 @@ def _late(asked: torch.Tensor, vectors: torch.Tensor, there: torch.Tensor) -> to
     products = torch.einsum("btd,pgd->bptg", asked, vectors).masked_fill(~there[None, :, None], -1e4)
     padding = asked.abs().sum(dim=-1) == 0
     return products.amax(dim=-1).masked_fill(padding[:, None], 0).sum(dim=-1)
-
-
-def _info_nce(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the loss of rows that have at least one right column."""
-    of_right = torch.logsumexp(scores.masked_fill(~right, -torch.inf), dim=-1)
-    return (torch.logsumexp(scores, dim=-1) - of_right).mean()
 
 
 def _even(scores: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ import torch
 from everlong.corpora.pairs import FOREIGN, SETS, Pairs, Split, load_pairs, with_stories
 from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart, pack_with
+from everlong.parts.late import info_nce
 from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
 from everlong.parts.towers.teacher import taught_vectors
 from everlong.text.vectors import Encoder, encoder_name
@@ -227,7 +228,7 @@ class TowerTrainer:
         words, asker = self._words(batch)
         scores, scale = model(words.to(device), asker.to(device), vectors.to(device), owner.to(device), len(passages))
         scores = scores * scale.exp().clamp(max=100)
-        loss = _info_nce(scores, right) + _info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
+        loss = info_nce(scores, right) + info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
         if self.teacher is None or self.training.teacher_share == 0:
             return loss
         taught = torch.from_numpy(self.teacher[1][batch] @ self.teacher[0][passages].T).to(device)
@@ -381,9 +382,3 @@ def _late(
     products = torch.einsum("td,pgd->tpg", queries, padded).masked_fill(~there, -1e4)
     best = products.amax(dim=-1)
     return best.new_zeros(asked, passages).index_add(0, asker, best)
-
-
-def _info_nce(scores: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Return the loss of rows that have at least one right column."""
-    of_right = torch.logsumexp(scores.masked_fill(~right, -torch.inf), dim=-1)
-    return (torch.logsumexp(scores, dim=-1) - of_right).mean()
