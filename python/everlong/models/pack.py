@@ -201,9 +201,9 @@ def _model_of(folder: pathlib.Path) -> str:
         raise PackError(f"{folder} is no pack: {error}") from error
 
 
-def shipped_pack(name: str) -> Pack:
-    """Return the pack in that folder of those that come with everlong."""
-    return load_pack(_SHIPPED / name)
+def model_of_shipped(name: str) -> str:
+    """Return which model the pack in that folder of those that come with everlong is for."""
+    return _model_of(_SHIPPED / name)
 
 
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:

@@ -25,7 +25,7 @@ from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.machine import multiplies_bf16
-from everlong.models.pack import NO_PACK, Pack, PackError, PackPart, find_pack, shipped_pack
+from everlong.models.pack import NO_PACK, Pack, PackError, PackPart, find_pack, model_of_shipped
 from everlong.models.quiet import without_bars
 from everlong.retrieval.embedding import EncoderNotFoundError, minilm_folder
 
@@ -216,8 +216,9 @@ def trained_encoder() -> PackPart | None:
 
 def encoder_pack() -> Pack:
     """Return the pack of MiniLM: what was trained on this machine, beside what is shipped."""
-    shipped = shipped_pack(ENCODER)
-    return find_pack(Fingerprint(shipped.model, rope="", tokenizer="")) or shipped
+    pack = find_pack(Fingerprint(model_of_shipped(ENCODER), rope="", tokenizer=""))
+    assert pack is not None  # at least the shipped one
+    return pack
 
 
 @functools.cache
