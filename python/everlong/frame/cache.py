@@ -28,6 +28,7 @@ from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
 from everlong.frame.shown import Shows
 from everlong.models.attach import ServedModel
+from everlong.models.joint import Seen
 
 
 class ResidentLayer(CacheLayerMixin):
@@ -160,6 +161,15 @@ class ResidentCache(Cache):
         written: torch.Tensor = super().update_recurrent_state(recurrent_states, *args, **kwargs)
         return written
 
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+        """Put k, v [1, Hkv, n, D] of a layer of the model behind the newest token, in a forward of several frames.
+
+        Return what these tokens see.
+        """
+        own: Any = self.layers[layer]
+        keys, values = own.update(k, v)
+        return keys, values, own.sliding_window if own.is_sliding else None
+
     def _require_forward(self, states: torch.Tensor) -> None:
         if states.shape[0] != 1:
             raise ValueError(f"a batch of {states.shape[0]}: a frame is one stream; one MemoryModel for each works")
@@ -282,6 +292,13 @@ class ResidentCache(Cache):
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
         self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
         self.kept, self.kept_shown, self.hidden = layout.kept, layout.kept_shown, layout.hidden
+
+    def take_over(self, other: ResidentCache) -> None:
+        """Hold what another cache of the same size holds, in a copy."""
+        self.buffers.restore(other.buffers.snapshot(other.begin, other.end - other.begin))
+        self.own.restore(other.own.snapshot())
+        self.put_back(other.layout())
+        self.kept, self._kept_position = other.kept.copy(), other._kept_position
 
     def exchange_sinks(self, tokens: int) -> None:
         """Note that the sinks' slots, so many, were written anew."""

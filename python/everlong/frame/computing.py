@@ -1,9 +1,13 @@
-"""The model's forward over a frame's slots."""
+"""The model's forward over a frame's slots, alone or together with other frames'."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -11,7 +15,9 @@ from everlong.frame.cache import ResidentCache
 from everlong.frame.captured_step import CapturedStep
 from everlong.frame.phase import PhaseTap
 from everlong.frame.shown import Shows
+from everlong.frame.together import Computed, work_of_this_thread
 from everlong.models.attach import ServedModel
+from everlong.models.joint import StreamTokens, heard_as
 from everlong.models.packing import open_mask, packs
 from everlong.models.releases import cache_argument
 from everlong.models.tokens import Tokens
@@ -25,6 +31,9 @@ class Computing:
         self._served, self._cache, self._hidden = served, cache, hidden
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
+        self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
+        # A layer that runs through the tokens in order, as linear attention does, would mix several frames'.
+        self._joins = cache.own.windows_alone
         self._step = CapturedStep(served, cache, self.phase)
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
 
@@ -36,12 +45,24 @@ class Computing:
         served, cache = self._served, self._cache
         cache.hide(self._hidden())
         first = position + served.first_position
+        work = work_of_this_thread()
+        if work is not None and self._joins and chunk.embeds is None:
+            logits, *self.newest = work.compute(_Waiting(self, chunk, first, keep_all, threading.get_ident()))
+            cache.commit(*self.newest)
+            return logits
         played = self._step.token(chunk, first)
         if played is not None:
             return played
+        logits, *self.newest = self.alone(chunk, first, keep_all=keep_all)
+        cache.commit(*self.newest)
+        return logits
+
+    def alone(self, chunk: Tokens, first: int, *, keep_all: bool) -> Computed:
+        """Compute chunk [n] behind the newest slot, from a position as the model counts. The cache's end stays."""
+        served, cache = self._served, self._cache
         positions = torch.arange(first, first + len(chunk), device=served.device)[None]
-        alone = len(chunk) == 1 and not cache.own
-        packed = alone and served.kv_heads < served.query_heads and packs(served.model)
+        single = len(chunk) == 1 and not cache.own
+        packed = single and served.kv_heads < served.query_heads and packs(served.model)
         with cache.forward():
             out = served.model(
                 **chunk.inputs(served.device, served.dtype),
@@ -51,9 +72,7 @@ class Computing:
                 use_cache=True,
                 logits_to_keep=0 if keep_all else 1,
             )
-        cache.commit(*self.phase.newest)
-        logits: torch.Tensor = out.logits[0]
-        return logits
+        return out.logits[0], *self.phase.newest
 
     def ahead(self, position: int, chunk: Tokens) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute chunk [n] behind the newest slot, and leave the end where it is.
@@ -65,7 +84,8 @@ class Computing:
             logits = self.forward_at(position, chunk, keep_all=True)
         finally:
             self._cache.end = end
-        return logits, *self.phase.newest
+        cos, sin = self.newest
+        return logits, cos, sin
 
     @torch.no_grad()
     def put_before(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
@@ -103,3 +123,33 @@ class Computing:
         for first in range(0, len(tokens), chunk_tokens):
             chunk = tokens[first : first + chunk_tokens]
             self.forward_at(next_position - len(tokens) + first, chunk, keep_all=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Waiting:
+    """Tokens that wait to be computed, together with other frames'."""
+
+    computing: Computing
+    chunk: Tokens
+    first: int  # position of the first, as the model counts
+    keep_all: bool
+    thread: int
+
+    @property
+    def model(self) -> Any:
+        return self.computing._served.model
+
+    def tokens(self) -> StreamTokens:
+        return StreamTokens(self.computing._cache, self.chunk.ids, self.first, self.keep_all, self.thread)
+
+    def alone(self) -> Computed:
+        with heard_as(self.thread):
+            return self.computing.alone(self.chunk, self.first, keep_all=self.keep_all)
+
+    def remember(self) -> Callable[[], None]:
+        own = self.computing._cache.own  # what is written to slots lies behind the newest one
+        return functools.partial(own.restore, own.snapshot())
+
+    def rotation(self, span: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        cos, sin = self.computing.phase.newest
+        return cos[span], sin[span]

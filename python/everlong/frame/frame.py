@@ -72,8 +72,11 @@ class Frame:
 
     served: Served
 
-    def __init__(self, stream: Stream, zones: Zones, tokenizer: Any) -> None:
-        """Go on where the memory's stream ends: sinks and the newest tokens come back into the zones."""
+    def __init__(self, stream: Stream, zones: Zones, tokenizer: Any, *, resume: bool = True) -> None:
+        """Go on where the memory's stream ends: sinks and the newest tokens come back into the zones.
+
+        Without `resume` the zones hold them already.
+        """
         self.stream, self.zones, self.steps = stream, zones, stream.steps
         self.memory = stream.memory
         self.archive = FrameArchive(stream, zones)
@@ -85,7 +88,8 @@ class Frame:
         self._soft_id = soft_id(tokenizer)
         self._rows = embedding_rows(self.served.model)
         try:
-            self._resume()
+            if resume:
+                self._resume()
         except BaseException:
             zones.detach()
             raise

@@ -47,5 +47,19 @@ class KvFrame(Frame):
         self.served = served
         stream = Stream(memory, config, parts)
         zones = KvZones(served, stream, soft_id(tokenizer), opening_ids(tokenizer))
-        self.cache = zones.cache
+        self.cache, self._tokenizer = zones.cache, tokenizer
         super().__init__(stream, zones, tokenizer)
+
+    @torch.inference_mode(False)
+    def fork(self) -> KvFrame:
+        """Return a frame that goes on from where this one stands, as inside of a branch: it archives nothing.
+
+        It takes as many bytes as this one. `detach` it at its end.
+        """
+        self.steps.require_whole()
+        other = object.__new__(KvFrame)
+        other.served, stream = self.served, self.stream.fork()
+        zones = self.zones.fork(stream)
+        other.cache, other._tokenizer = zones.cache, self._tokenizer
+        Frame.__init__(other, stream, zones, self._tokenizer, resume=False)
+        return other

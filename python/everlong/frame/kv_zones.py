@@ -39,7 +39,7 @@ class KvZones(Zones):
 
     def __init__(self, served: ServedModel, stream: Stream, soft_id: int, opening: Sequence[int]) -> None:
         """opening: tokens that stand in for sinks which are hidden."""
-        self._opening = opening
+        self._opening, self._soft_id = opening, soft_id
         self._served, self._stream = served, stream
         config = stream.config
         self.cache = ResidentCache(
@@ -62,6 +62,12 @@ class KvZones(Zones):
 
     def detach(self) -> None:
         self.computing.close()
+
+    def fork(self, stream: Stream) -> KvZones:
+        """Return zones of a fork of the stream, with a copy of what these hold."""
+        other = KvZones(self._served, stream, self._soft_id, self._opening)
+        other.cache.take_over(self.cache)
+        return other
 
     @property
     def resident_tokens(self) -> int:

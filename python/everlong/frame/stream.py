@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -80,6 +81,14 @@ class Stream:
             return branched
 
         return go_back
+
+    def fork(self) -> Stream:
+        """Return a stream that goes on from here in a branch, and archives nothing. It shares memory and parts."""
+        other = copy.copy(self)
+        other.steps, other._ids = Steps(), list(self._ids)
+        other.os = self.os.branch()
+        other.branched_at = self.os.stream_end if self.branched_at is None else self.branched_at
+        return other
 
     # --- its archive
 

@@ -12,6 +12,7 @@ import torch
 
 import everlong.ops as ops
 from everlong.models.attach import ServedModel, decoder_layers
+from everlong.models.joint import heard_by
 from everlong.models.rope import RopeTable
 
 
@@ -46,8 +47,9 @@ class QueryTap:
         scale = self._served.score_scale(layer)
 
         def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
-            if threading.get_ident() == self._thread:
-                self._kept[layer].append(self._served.queries(output.detach()).float() * scale)
+            heard = heard_by(self._thread, output.detach(), 2 if self._served.heads_first else 1)
+            if heard is not None:
+                self._kept[layer].append(self._served.queries(heard).float() * scale)
 
         return keep
 
@@ -110,8 +112,9 @@ class HiddenTap:
         return keep
 
     def _keep(self, place: int, states: torch.Tensor) -> None:
-        if threading.get_ident() == self._thread:
-            self._kept[place].append(states.detach()[0])
+        heard = heard_by(self._thread, states.detach())
+        if heard is not None:
+            self._kept[place].append(heard[0])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
+from everlong.frame.kv_frame import KvFrame
 from everlong.frame.offers import Offers, RecallPages, offers_of
+from everlong.frame.together import done_together
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.generation.drafts import Drafts
@@ -117,14 +120,52 @@ class Answering:
         generation: Mapping[str, Any],
         on_answer: Callable[[int, Answer], None] | None,
     ) -> list[Answer]:
-        """Answer each prompt from where the stream stands now. Nothing is remembered."""
-        answers: list[Answer] = []
-        for prompt, one in zip(prompts, where, strict=True):
-            answer = self.answer(prompt, max_new_tokens, recall, one, None, generation)
-            answers.append(self.whole(answer, one, remember=False))
-            if on_answer is not None:
-                on_answer(len(answers) - 1, answers[-1])
-        return answers
+        """Answer each prompt from where the stream stands now, several at once. Nothing is remembered."""
+
+        def answer_by(one: Answering, asked: tuple[Prompt, Where]) -> Answer:
+            prompt, where = asked
+            answer = one.answer(prompt, max_new_tokens, recall, where, None, generation)
+            return one.whole(answer, where, remember=False)
+
+        answers: dict[int, Answer] = {}
+        told = 0
+        with self._forks(len(prompts)) as forks:
+            workers = [functools.partial(answer_by, one) for one in forks]
+            asked = zip(prompts, where, strict=True)
+            with contextlib.closing(done_together(workers, asked)) as done:
+                for number, answer in done:
+                    answers[number] = answer
+                    while told in answers:  # in order, whichever was done first
+                        if on_answer is not None:
+                            on_answer(told, answers[told])
+                        told += 1
+        if answers:
+            last = answers[len(prompts) - 1]
+            self.recalled, self.quoted = last.recalled, last.quoted
+            self.confidence, self.walk = last.confidence, last.walk
+        return [answers[number] for number in range(len(prompts))]
+
+    @contextlib.contextmanager
+    def _forks(self, questions: int) -> Iterator[list[Answering]]:
+        """Context manager: what answers so many questions, as many at once as it gives. What was decided is traced.
+
+        A frame of text alone, and one whose model a part changes while it answers, answer one question after another.
+        """
+        frame = self._frame
+        count = min(questions, self._searcher.config.answer.at_once)
+        if count < 2 or not isinstance(frame, KvFrame) or frame.parts.having("answering"):
+            yield [self]
+            return
+        self._searcher.heads.look_if_due()  # it reads the memory with a model that computes for it alone
+        forks: list[KvFrame] = []
+        try:
+            for _ in range(count):
+                forks.append(frame.fork())
+            yield [Answering(fork, self._searcher.over(fork), self._tokenizer) for fork in forks]
+        finally:
+            for fork in forks:
+                frame.os.take_trace(fork.os)
+                fork.detach()
 
     def respond(
         self,

@@ -17,7 +17,7 @@ _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/includ
 
 @dataclasses.dataclass(frozen=True)
 class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_temperature": 1, "draft_tokens": 0}):
-    """`quotes`, `order`, `recalled_temperature` and `draft_tokens` may change from one question to the next."""
+    """`quotes`, `order`, `recalled_temperature`, `draft_tokens` and `at_once` may change between two questions."""
 
     # What asks for a recall. "prompt": each question, by its own queries. "recent": every `recent_every` generated
     # tokens; it brings the newest blocks. "periodic": every `periodic_every` generated tokens, by the newest tokens'
@@ -41,6 +41,9 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # Where an answer repeats what stands before it, at most so many of the tokens that follow there are computed with
     # the next one (generation/drafts.py). Answers stay as they are, to rounding. 0: off.
     draft_tokens: int = 16
+    # How many questions of `answer_many` are answered at once. What they compute is computed in one forward
+    # (frame/together.py). Each takes a frame of its own: as many bytes as the memory's. 1: one after another.
+    at_once: int = 8
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # how much of the newest text stays right before a question
     # How many of the newest tokens of the conversation since text was read last stand before what a question recalls:
     # at most half of the recalled zone, or all of it where the question recalls nothing.
@@ -53,7 +56,7 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
 
     @classmethod
     def between_questions(cls) -> frozenset[str]:
-        return frozenset({"quotes", "order", "recalled_temperature", "draft_tokens"})
+        return frozenset({"quotes", "order", "recalled_temperature", "draft_tokens", "at_once"})
 
     @property
     def policies(self) -> frozenset[Policy]:

@@ -106,6 +106,12 @@ class Searcher:
     def config(self, config: MemoryConfig) -> None:
         self._config, self.heads.search = config, config.search
 
+    def over(self, fork: Frame) -> Searcher:
+        """Return this search for a fork of its frame, to be used while this frame stands. It has nothing to close."""
+        other = copy.copy(self)
+        other._frame, other.citing = fork, Citing(fork, self._tokenizer)
+        return other
+
     def _tag_by_model(self) -> None:
         """Tag every block that the model was not asked about, in the background."""
         tags = ModelTags(self._core, self._frame.served.model, copy.deepcopy(self._tokenizer))

@@ -1,0 +1,246 @@
+"""Several frames at work at once: what they compute is computed in one forward.
+
+Each frame's work runs in a thread of its own, as if it were alone, until it needs the model. There it waits, and the
+next one runs. Once all of them wait, what they asked for is computed together. So only one thread runs at any time:
+nothing is shared by two of them at once, and the same work is done in the same order every time. A frame whose work is
+done makes room for the next piece of work.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+import everlong.models.joint as joint
+from everlong.frame.steps import plain_tensors
+
+_LOGGER = logging.getLogger("everlong")
+_TOKENS_AT_ONCE = 1024  # of one forward; more are computed in several
+# Logits of a stream among others may differ so much from those alone, as a share of the largest one.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_TOLERANCE_16_BIT = 0.1
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+Computed = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # logits, and the rotation of its tokens: cos, sin
+
+
+class Waiting(Protocol):
+    """Tokens of one frame that wait for the model."""
+
+    @property
+    def model(self) -> Any: ...
+
+    def tokens(self) -> joint.StreamTokens:
+        """Return them."""
+
+    def alone(self) -> Computed:
+        """Compute them in a forward of their own."""
+
+    def remember(self) -> Callable[[], None]:
+        """Return a call that undoes what a forward of them changes, so that they can be computed anew."""
+
+    def rotation(self, span: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cos, sin of the tokens that stood at `span` in this thread's newest forward."""
+
+
+class _Ended(BaseException):
+    """Ends the work of a frame. It is no error."""
+
+
+_own = threading.local()
+
+
+def work_of_this_thread() -> Work[Any, Any] | None:
+    """Return the work that this thread does among others; None: it works alone."""
+    found: Work[Any, Any] | None = getattr(_own, "work", None)
+    return found
+
+
+class Work(Generic[Given, Made]):
+    """The work of one frame, in a thread that runs while the others wait."""
+
+    def __init__(self, do: Callable[[Given], Made]) -> None:
+        self._do = do
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self.asked: Waiting | None = None  # what it waits for
+        self.computed: Computed | BaseException | None = None
+        self.made: Made | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def at_work(self) -> bool:
+        return self._thread is not None
+
+    def begin(self, given: Given) -> None:
+        """Run until it waits for the model, or is done."""
+        self.made, self.error = None, None
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=lambda: context.run(self._run, given), name="everlong work", daemon=True)
+        self._thread.start()
+        self._wait()
+
+    def go_on(self) -> None:
+        """Run on with what was computed, until it waits again, or is done."""
+        self._go.release()
+        self._wait()
+
+    def end(self) -> None:
+        """End it wherever it is. What it was about is undone as after an error."""
+        self._ended = True
+        while self.at_work:
+            self.computed = _Ended()
+            self.go_on()
+        self._ended = False
+
+    def compute(self, asked: Waiting) -> Computed:
+        """Have the model compute, for the thread that does this work."""
+        self.asked = asked
+        self._stopped.release()
+        self._go.acquire()
+        self.asked, computed = None, self.computed
+        self.computed = None
+        if isinstance(computed, BaseException):
+            raise computed
+        assert computed is not None
+        return computed
+
+    def _run(self, given: Given) -> None:
+        _own.work = self
+        try:
+            self.made = self._do(given)
+        except BaseException as error:
+            self.error = error
+        finally:
+            _own.work = None
+            self._thread = None
+            self._stopped.release()
+
+    def _wait(self) -> None:
+        """Wait until the thread has stopped. An interrupt meanwhile is raised once it has."""
+        try:
+            self._stopped.acquire()
+        except BaseException:
+            self._stopped.acquire()
+            raise
+
+
+def done_together(workers: Sequence[Callable[[Given], Made]], given: Iterable[Given]) -> Generator[tuple[int, Made]]:
+    """Do a piece of work with each of what is given, as many at once as there are workers.
+
+    Yield the number of each and what was made of it, as they are done. After an error nothing more is begun. What is
+    under way is done, then the first error is raised. Closing the generator ends all work.
+    """
+    rows: list[Work[Given, Made]] = [Work(do) for do in workers]
+    numbers: dict[int, int] = {}  # of what each row works on
+    waiting = enumerate(given)
+    failed: BaseException | None = None
+    try:
+        while True:
+            for at, row in enumerate(rows):
+                if row.at_work:
+                    row.go_on()
+                while not row.at_work:
+                    if at in numbers:
+                        number = numbers.pop(at)
+                        if row.error is None:
+                            yield number, row.made  # type: ignore[misc]  # it was made
+                        failed = failed or row.error
+                    upcoming = next(waiting, None) if failed is None else None
+                    if upcoming is None:
+                        break
+                    numbers[at], one = upcoming
+                    row.begin(one)
+            under_way = [row for row in rows if row.at_work]
+            if not under_way:
+                break
+            _compute(under_way)
+    finally:
+        for row in rows:
+            row.end()
+    if failed is not None:
+        raise failed
+
+
+def _compute(rows: Sequence[Work[Any, Any]]) -> None:
+    """Compute what the rows wait for."""
+    some: list[Work[Any, Any]] = []
+    tokens = 0
+    for row in rows:
+        count = len(_asked(row).tokens().ids)
+        if some and tokens + count > _TOKENS_AT_ONCE:
+            _compute_some(some)
+            some, tokens = [], 0
+        some.append(row)
+        tokens += count
+    _compute_some(some)
+
+
+def _asked(row: Work[Any, Any]) -> Waiting:
+    assert row.asked is not None
+    return row.asked
+
+
+def _compute_some(rows: Sequence[Work[Any, Any]]) -> None:
+    with plain_tensors():
+        if len(rows) > 1 and _computes_jointly(rows):
+            return
+        for row in rows:
+            try:
+                row.computed = _asked(row).alone()
+            except Exception as error:
+                row.computed = error
+
+
+# Models whose joint forward was compared with one alone, and whether it was the same.
+_known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def _computes_jointly(rows: Sequence[Work[Any, Any]]) -> bool:
+    """Compute what these rows ask for in one forward. Return whether that was possible."""
+    streams = [_asked(row) for row in rows]
+    model = streams[0].model
+    if any(stream.model is not model for stream in streams) or not _known.get(model, joint.computes_jointly(model)):
+        return False
+    try:
+        if model not in _known:
+            _known[model] = True
+            _compare(streams)
+        parts = joint.compute(model, [stream.tokens() for stream in streams])
+        computed = [(logits, *one.rotation(span)) for one, (logits, span) in zip(streams, parts, strict=True)]
+    except joint.JointError as error:
+        _known[model] = False
+        _LOGGER.warning("%s computes one frame after another: %s", type(model).__name__, error)
+        return False
+    except Exception as error:
+        for row in rows:
+            row.computed = error
+        return True
+    for row, one in zip(rows, computed, strict=True):
+        row.computed = one
+    return True
+
+
+def _compare(streams: Sequence[Waiting]) -> None:
+    """Compute the streams' tokens together and the first one's alone, and undo it. JointError where these differ."""
+    first, undo = streams[0], [stream.remember() for stream in streams]
+    try:
+        with joint.unheard():
+            found, _ = joint.compute(first.model, [stream.tokens() for stream in streams])[0]
+            undo[0]()
+            expected, *_ = first.alone()
+    finally:
+        for put_back in undo:
+            put_back()
+    largest = float((found - expected).abs().max())
+    if not largest <= _TOLERANCE.get(expected.dtype, _TOLERANCE_16_BIT) * float(expected.abs().max()):
+        raise joint.JointError(f"logits of a frame among others differ by {largest:.1e} from those alone")
