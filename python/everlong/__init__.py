@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
     from everlong.generation.perplexity import Perplexity
     from everlong.generation.reading import ReadReport
+    from everlong.generation.several import generate_many
     from everlong.generation.sync import SyncReport
     from everlong.memory import Block, Memory, MemoryStats
     from everlong.memory.where import Where
@@ -58,6 +59,7 @@ else:
         "generation.memory_model": ["MemoryModel"],
         "generation.perplexity": ["Perplexity"],
         "generation.reading": ["ReadReport"],
+        "generation.several": ["generate_many"],
         "generation.sync": ["SyncReport"],
         "memory": ["Block", "Memory", "MemoryStats"],
         "memory.where": ["Where"],
@@ -139,6 +141,7 @@ __all__ = [
     "UnsupportedModelError",
     "Where",
     "__version__",
+    "generate_many",
     "index",
     "ops",
 ]

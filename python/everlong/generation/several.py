@@ -1,0 +1,41 @@
+"""Questions to several memories of one model, answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from everlong.frame.together import done_together
+from everlong.generation.answer import Answer
+from everlong.generation.memory_model import MemoryModel
+
+
+def generate_many(
+    asked: Iterable[tuple[MemoryModel, str]], max_new_tokens: int | None = None, /, **given: Any
+) -> list[Answer]:
+    """Ask each MemoryModel its question, as `mm.generate(question, max_new_tokens, **given)` does, all at once.
+
+    What they compute is computed in one forward, where they share one model object (frame/together.py). Each answer is
+    the one that it would be alone, to rounding. Each is remembered in its own memory, unless `remember=False` is given.
+    Where one fails, the others are answered all the same, then its error is raised. ValueError for a MemoryModel that
+    is asked twice: `answer_many` asks one memory several questions.
+    """
+    rows = list(asked)
+    if len({id(mm) for mm, _ in rows}) < len(rows):
+        raise ValueError("a MemoryModel is asked twice at once; its answer_many takes several questions")
+
+    errors: dict[int, Exception] = {}
+
+    def answer(number: int) -> Answer | None:
+        mm, question = rows[number]
+        try:
+            return mm.generate(question, max_new_tokens, **given)
+        except Exception as error:
+            errors[number] = error
+            return None
+
+    workers: list[Callable[[int], Answer | None]] = [answer] * len(rows)
+    answers = dict(done_together(workers, range(len(rows))))
+    if errors:
+        raise errors[min(errors)]
+    return [one for _, one in sorted(answers.items()) if one is not None]
