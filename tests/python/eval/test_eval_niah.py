@@ -6,6 +6,7 @@ import json
 import pathlib
 import re
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -107,6 +108,16 @@ class Reader:
         spans = [(0, 100), (begin - 5, begin + len(reply) + 5)]
         groups = tuple(Recall(1, span, 1.0, "", self.text[slice(*span)], "", ("lexical",), "read") for span in spans)
         return Answer(reply, 1, groups, "stop", (0,))
+
+    def answer_many(
+        self, questions: Sequence[str], max_new_tokens: int, on_answer: Any = None, **how: Any
+    ) -> list[Answer]:
+        answers = []
+        for number, question in enumerate(questions):
+            answers.append(self.generate(question, max_new_tokens, remember=False, **how))
+            if on_answer is not None:
+                on_answer(number, answers[-1])
+        return answers
 
 
 def evaluate(reader: Reader, config: NiahConfig = CONFIG) -> NiahReport:

@@ -32,7 +32,7 @@ class Asked:
     oracle_right: bool
     window_reply: str | None  # None where it was not asked
     window_right: bool | None
-    seconds: float  # of the memory's answer
+    seconds: float  # from the answer before it to this one; several questions are answered at once
 
 
 @dataclasses.dataclass(frozen=True)

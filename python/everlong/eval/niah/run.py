@@ -26,6 +26,7 @@ from everlong.text.prompt import with_template_variables
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
+    from everlong.generation.answer import Answer
     from everlong.generation.memory_model import MemoryModel
 
 READ_AS = "reading.jsonl"  # in a folder of kept memories: what its reading goes on with
@@ -247,27 +248,51 @@ class _Asking:
         last = number + 1 == len(haystack.checkpoints)
         chosen = _needles_asked(haystack, config, number)
         self.say(f"asking {len(chosen)} questions at {length:,} tokens")
+        alike: dict[int, list[Needle]] = {}  # by what one call decides for all its questions
         for needle in chosen:
             kept = self.answers.find(length=length, question=needle.fact.question) if self.answers else []
             if kept:
                 self.asked.append(_asked_before(kept[0]))
-                continue
-            one = self._ask(mm, needle, length, with_window=last or config.window_at_every_length)
+            else:
+                alike.setdefault(needle.fact.max_new_tokens, []).append(needle)
+        for needles in alike.values():
+            self._ask(mm, needles, length, with_window=last or config.window_at_every_length)
+
+    def _ask(self, mm: MemoryModel, needles: Sequence[Needle], length: int, *, with_window: bool) -> None:
+        """Ask for needles whose answers may be equally long."""
+        questions = [needle.fact.question for needle in needles]
+        generation: dict[str, Any] = {"max_new_tokens": needles[0].fact.max_new_tokens, **AS_MEASURED}
+        generation["chat_template_kwargs"] = self.config.chat_template_kwargs
+        oracle_replies = [self._oracle(mm, needle) for needle in needles]
+        window_replies: list[str | None] = [None] * len(needles)
+        if with_window:
+            window_replies = [one.text for one in mm.answer_many(questions, recall=False, **generation)]
+        before = time.monotonic()
+
+        def answered(number: int, answer: Answer) -> None:
+            nonlocal before
+            now = time.monotonic()
+            replies = answer, oracle_replies[number], window_replies[number]
+            one = self._judged(needles[number], length, *replies, now - before)
+            before = now
             self.asked.append(one)
             if self.answers:
                 self.answers.add(**dataclasses.asdict(one))
 
-    def _ask(self, mm: MemoryModel, needle: Needle, length: int, *, with_window: bool) -> Asked:
+        mm.answer_many(questions, on_answer=answered, **generation)
+
+    def _judged(
+        self,
+        needle: Needle,
+        length: int,
+        answer: Answer,
+        oracle_reply: str,
+        window_reply: str | None,
+        seconds: float,
+    ) -> Asked:
         fact = needle.fact
-        config, oracle_reply = self.config, self._oracle(mm, needle)
         shift = self.begins[needle.part] - self.haystack.parts[needle.part].begin
         span = (needle.begin + shift, needle.end + shift)
-        generation: dict[str, Any] = {"max_new_tokens": fact.max_new_tokens, "remember": False, **AS_MEASURED}
-        generation["chat_template_kwargs"] = config.chat_template_kwargs
-        window_reply = mm.generate(fact.question, recall=False, **generation).text if with_window else None
-        started = time.monotonic()
-        answer = mm.generate(fact.question, **generation)
-        seconds = time.monotonic() - started
         groups = tuple((recall.span[0], recall.span[1]) for recall in answer.recalled)
         holding = [rank for rank, (first, last) in enumerate(groups, 1) if first <= span[0] and span[1] <= last]
         depth = needle.depth(length)
@@ -278,7 +303,7 @@ class _Asking:
             answer=fact.answer,
             length=length,
             depth=depth,
-            depth_bin=min(int(depth * config.depths), config.depths - 1),
+            depth_bin=min(int(depth * self.config.depths), self.config.depths - 1),
             span=span,
             reply=answer.text,
             right=fact.accept(answer.text),
