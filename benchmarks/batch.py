@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from everlong.models.machine import processor
 from everlong.models.releases import cache_argument
 
 
-def decoded(frame: Frame, first: int, count: int) -> list[int]:
+def decoded(frame: Frame, count: int, first: int) -> list[int]:
     """Return what follows a token greedily."""
     ids = [first]
     with frame.branch(traced=False):
@@ -43,24 +44,26 @@ def decoded(frame: Frame, first: int, count: int) -> list[int]:
     return ids[1:]
 
 
-def cpu_of(work: Callable[[], Any]) -> tuple[float, Any]:
-    begun = time.process_time()
+def timed(work: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[float, Any]:
+    begun = clock()
     made = work()
-    return time.process_time() - begun, made
+    return clock() - begun, made
 
 
-def of_decoding(mm: everlong.MemoryModel, rows: int, count: int) -> dict[str, Any]:
-    """Return seconds for one row, and for all rows together."""
+def of_decoding(
+    mm: everlong.MemoryModel, rows: int, count: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, Any]:
+    """Return seconds for one row after another, and for all rows together, each of `count` tokens."""
     assert isinstance(mm.frame, KvFrame)
     firsts = [1000 + 37 * row for row in range(rows)]
     with contextlib.ExitStack() as undo:
         forks = [mm.frame.fork() for _ in range(rows)]
         for fork in forks:
             undo.callback(fork.detach)
-        workers = [lambda first, fork=fork: decoded(fork, first, count) for fork in forks]
-        list(done_together(workers, firsts[:2]))  # the first forward of a kind is compared
-        together, made = cpu_of(lambda: dict(done_together(workers, firsts)))
-        alone, expected = cpu_of(lambda: [decoded(forks[0], first, count) for first in firsts])
+        workers = [functools.partial(decoded, fork, count) for fork in forks]
+        list(done_together([functools.partial(decoded, fork, 1) for fork in forks], firsts))  # warms up
+        together, made = timed(lambda: dict(done_together(workers, firsts)), clock)
+        alone, expected = timed(lambda: [decoded(forks[0], count, first) for first in firsts], clock)
     same = sum(made[row] == expected[row] for row in range(rows))
     return {"together": together, "alone": alone, "ratio": alone / together, "same": same}
 
@@ -97,8 +100,8 @@ def of_questions(mm: everlong.MemoryModel, questions: list[str], rows: int) -> d
 
         return ask
 
-    together, made = cpu_of(answers(rows))
-    alone, expected = cpu_of(answers(1))
+    together, made = timed(answers(rows))
+    alone, expected = timed(answers(1))
     same = sum(one == other for one, other in zip(made, expected, strict=True))
     return {"together": together, "alone": alone, "ratio": alone / together, "same": same, "of": len(questions)}
 

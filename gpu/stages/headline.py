@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import batch
 import numpy as np
 import torch
 
@@ -108,6 +109,8 @@ def with_model(check: Check, model: Any, tokenizer: Any) -> None:
             sizes(check, mm, ram)
         with check.case("tokens are decoded beside transformers alone"):
             decode(check, mm)
+        with check.case("rows are decoded together"):
+            decode_rows(check, mm)
 
 
 def token_bytes(served: ServedModel, config: everlong.MemoryConfig) -> int:
@@ -341,3 +344,15 @@ def decode(check: Check, mm: everlong.MemoryModel) -> None:
     check.figure("decoding over the frame", found.everlong_tokens_per_second, "tokens/s")
     check.figure("transformers alone over as many slots", found.anchor_tokens_per_second, "tokens/s")
     check.figure("decoding over transformers alone", found.ratio)
+
+
+def decode_rows(check: Check, mm: everlong.MemoryModel) -> None:
+    """Decode forks of the frame, all together beside one after another. One alone may be a captured step."""
+    for rows in (2,) if check.small else (8, 32):
+        if check.left < 8 and not check.small:
+            check.tell(f"{rows} rows", "left out for want of time")
+            return
+        found = batch.of_decoding(mm, rows, 2 if check.small else 8, time.perf_counter)
+        check.figure(f"{rows} rows together over one after another", found["ratio"])
+        if check.small and found["same"] < rows:
+            raise AssertionError(f"{found['same']} of {rows} rows have the tokens that they have alone")
