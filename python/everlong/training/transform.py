@@ -77,20 +77,12 @@ def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _L
     """Return the file of tables with the coarsest step that keeps to `quality`."""
     if not quality > 0:
         raise ValueError(f"quality is {quality}; expected nats a token above 0, such as {QUALITY}")
-    found = fitted(model, tokenizer, told=told)
-
-    def tables_of(step: float) -> tuple[bytes, bool]:
+    found, tables = fitted(model, tokenizer, told=told), b""
+    for step in STEPS:
         tables = found.tables(step)
         size, kl = found.judge(tables)
-        told(f"step {step:.2g}: {size:,.0f} bytes a token, KL {kl:.5f}")
-        return tables, kl <= quality
-
-    for number, step in enumerate(STEPS):
-        tables, keeps = tables_of(step)
-        if keeps and number > 0:  # between it and the one that is too coarse
-            between, too = tables_of((step * STEPS[number - 1]) ** 0.5)
-            return between if too else tables
-        if keeps:
+        told(f"step {step}: {size:,.0f} bytes a token, KL {kl:.5f}")
+        if kl <= quality:
             return tables
     _LOGGER.warning("no step of the transform keeps to a KL of %g: the finest is taken", quality)
     return tables

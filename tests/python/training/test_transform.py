@@ -216,15 +216,3 @@ def test_tables_that_are_damaged_or_of_another_model_are_refused(quick: None, tm
     core = _core.Memory.open(str(tmp_path / "m"), True)
     core.blocks.read_pages(pages[:1], out, "fp32")
     core.close()
-
-
-def test_a_step_between_two_is_taken_where_it_keeps_to_the_quality(
-    quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fitted = transform.fitted(tiny_model(), byte_tokenizer())
-    monkeypatch.setattr(transform, "STEPS", (0.4, 0.1))
-    between = fitted.tables(0.2)
-    kls = {step: fitted.judge(fitted.tables(step))[1] for step in (0.4, 0.2, 0.1)}
-    assert kls[0.4] > kls[0.2] > kls[0.1]
-    assert transform.fit(tiny_model(), byte_tokenizer(), kls[0.2]) == between
-    assert transform.fit(tiny_model(), byte_tokenizer(), kls[0.1]) == fitted.tables(0.1)
