@@ -18,7 +18,18 @@ from everlong.models import dtype_name
 from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
 
-MAY_IMPORT: Final = ("config", "data", "errors", "frame", "generation", "models", "retrieval", "text")
+MAY_IMPORT: Final = (
+    "config",
+    "data",
+    "errors",
+    "frame",
+    "generation",
+    "models",
+    "ops",
+    "retrieval",
+    "text",
+    "training",
+)
 
 # With these the defaults take about a minute on two cores for a model of 135M parameters.
 _READ_ROUNDS = 4

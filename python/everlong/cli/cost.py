@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from everlong.bench import BenchReport
+    from everlong.bench.archive_size import SizeReport
 
 
 @app.command()
@@ -28,15 +29,27 @@ def bench(
     sizes: Annotated[
         str, typer.Option(help="Sizes of the memory to decode and ask at, in tokens: 10000,100000 or 10K,1M.")
     ] = "10000,100000",
+    codecs: Annotated[
+        bool,
+        typer.Option("--codecs", help="Instead, tell how large a memory is in each codec, from the config alone."),
+    ] = False,
+    like: Annotated[
+        str, typer.Option(help="For --codecs: a model whose measured keys and values the made-up ones are like.")
+    ] = DEFAULT_MODEL,
     machine: Machine,
     as_json: Json = False,
 ) -> None:
     """Measure what a memory costs with this model on this machine, beside transformers alone.
 
+    With --codecs no weights of the model are needed: a folder with its config.json does.
+
     The memory lies in the system's folder for temporary files (TMPDIR) and is gone afterwards.
 
     By default it takes about a minute on two cores for a model of 135M parameters.
     """
+    if codecs:
+        print_sizes(model, like, machine, as_json=as_json)
+        return
     starting(model, quiet=as_json)
     from everlong.bench import run_bench
     from everlong.cli.settings import parse_lengths
@@ -46,6 +59,37 @@ def bench(
     with working("reading, asking and decoding", enabled=not as_json):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
+
+
+def print_sizes(model: str, like: str, machine: Machine, *, as_json: bool) -> None:
+    from everlong.bench.archive_size import measure
+    from everlong.config import FrameConfig
+    from everlong.models.geometry import geometry_of
+
+    geometry = geometry_of(model, FrameConfig().tokens)
+    starting(like, quiet=as_json)
+    measured = machine.load(like, "float32")
+    with working(f"keys and values like those of {like}, coded", enabled=not as_json):
+        report = measure(geometry, measured, name=model, like_name=like)
+    print_json(dataclasses.asdict(report)) if as_json else show_sizes(report, escaping_console())
+
+
+def show_sizes(report: SizeReport, console: Console) -> None:
+    shape, say = report.geometry, line_by_line(console)
+    say(f"{report.model}: {shape.layers} archived layers, {shape.kv_heads} KV heads of {shape.head_dim}")
+    table = Table(title=f"a memory of {report.model}")
+    table.add_column("codec")
+    for heading in ("bytes a token", "GB a million tokens", "tables, MB", f"KL of {report.like}"):
+        table.add_column(heading, justify="right")
+    for size in report.codecs:
+        tables = f"{size.tables_bytes / 1e6:,.0f}" if size.tables_bytes else ""
+        kl = "" if size.kl_of_like is None else f"{size.kl_of_like:.5f}"
+        table.add_row(size.codec, f"{size.bytes:,.0f}", f"{size.bytes / 1e3:,.1f}", tables, kl)
+    console.print(table)
+    say(
+        f"A transform's bytes are an estimate: those of {report.made_up_tokens} made-up tokens that are spread as "
+        f"{report.like}'s. The other rows follow from the shape."
+    )
 
 
 def print_report(report: BenchReport, console: Console) -> None:

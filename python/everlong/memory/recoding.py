@@ -44,16 +44,19 @@ def named(core: _core.Memory, codec: str) -> str:
 def plan(core: _core.Memory, codec: str) -> Recoding:
     """Return what coding a memory anew takes. ValueError for a codec that is none, or where there is no payload.
 
-    How much a transform takes depends on what is coded: `new_bytes` is then more than it ever was.
+    How much a transform takes depends on what is coded: `new_bytes` is then more than it ever was. It passes over
+    blocks with sinks: their values are so small that its steps, which fit other tokens, are errors as large as they
+    are, and every later token attends to them.
     """
     manifest = core.manifest()
     if manifest.layers == 0:
         raise ValueError(f"codec is {codec!r}, but this memory holds text alone, which no codec codes: give none")
-    sized = "int8" if codec.startswith("transform.") else codec
+    transforms = codec.startswith("transform.")
+    sized = "int8" if transforms else codec
     core.page_bytes(1, sized)  # refuses what is no codec
     blocks, old, new, largest = [], 0, 0, 0
     for info in core.blocks.infos():
-        if core.blocks.codec(info.id) == codec:
+        if core.blocks.codec(info.id) == codec or (transforms and info.sink_tokens > 0):
             continue
         full, rest = divmod(info.end - info.begin, manifest.page_tokens)
         of_block = full * core.page_bytes(manifest.page_tokens, sized) + (core.page_bytes(rest, sized) if rest else 0)

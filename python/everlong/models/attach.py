@@ -153,7 +153,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
         )
     device = device_of(model, modules, name)
     tables = _tables(config, frame_tokens)
-    archived, sliding = _kinds_of_layers(config, name, frame_tokens)
+    archived, sliding = kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}
     first = first_position(config, frame_tokens)
     query_heads = config.per_layer_config[archived[0]].num_attention_heads
@@ -207,7 +207,7 @@ def _tables(config: Any, frame_tokens: int) -> list[RopeTable]:
     return [by_type[layer_type] for layer_type in types]
 
 
-def _kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[int], list[int]]:
+def kinds_of_layers(config: Any, name: str, frame_tokens: int) -> tuple[list[int], list[int]]:
     """Return the layers of the model that are archived, and those with a sliding window of their own."""
     types = getattr(config, "layer_types", None) or []
     archived, sliding = [], []

@@ -21,7 +21,7 @@ from everlong.models.fingerprint import fingerprint
 from everlong.models.profiles import cache_folder
 from everlong.training.coded_context import SINKS, CodedContext, through_memory
 from everlong.training.sensitivity import sensitivity
-from everlong.training.transform_tables import Basis, bases_of, tables_file
+from everlong.training.transform_tables import Basis, bases_of, even_spans, tables_file
 
 QUALITY = 0.0005  # nats a token: perplexity changes by a twentieth of a per cent
 STEPS = (0.8, 0.56, 0.4, 0.28, 0.2, 0.14, 0.1, 0.07, 0.05)  # in the mean deviation
@@ -89,8 +89,8 @@ def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _L
 
 
 @torch.no_grad()
-def fitted(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Fitted:
-    """Fit the bases of a model."""
+def fitted(model: Any, tokenizer: Any, *, layers_of_group: int = 0, told: Told = _LOGGER.info) -> Fitted:
+    """Fit the bases of a model. A group has about `layers_of_group` layers; 0: as many as serve the model."""
     served = attach(model, _CONTEXT)
     samples, held_out = [], []
     for number, ids in enumerate(_texts(tokenizer)):
@@ -104,7 +104,8 @@ def fitted(model: Any, tokenizer: Any, *, told: Told = _LOGGER.info) -> Fitted:
     sensed = [sensitivity(context, generator) for context in held_out[:_SENSED]]
     told("what the model says is asked for how it hangs on each head")
     means = torch.stack([one[0] for one in sensed]).mean(0), torch.stack([one[1] for one in sensed]).mean(0)
-    bases = bases_of(samples[:_FITTED], samples[_FITTED:], means)
+    spans = even_spans(layers, -(-layers // layers_of_group)) if layers_of_group > 0 else ()
+    bases = bases_of(samples[:_FITTED], samples[_FITTED:], means, spans)
     return Fitted(bases, (layers, heads, dim), fingerprint(served, tokenizer).weights, held_out)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import safetensors.torch
 import torch
@@ -43,17 +43,26 @@ class Basis:
 
 def spans_of(layers: int, numbers: int) -> list[tuple[int, int]]:
     """Return (first layer, layers) of groups of about one width, for `numbers` numbers a layer and token."""
-    groups = -(-layers // max(1, _MOST_NUMBERS // numbers))
+    return even_spans(layers, -(-layers // max(1, _MOST_NUMBERS // numbers)))
+
+
+def even_spans(layers: int, groups: int) -> list[tuple[int, int]]:
+    """Return (first layer, layers) of so many groups of about one width."""
     ends = [layers * group // groups for group in range(groups + 1)]
     return [(first, end - first) for first, end in itertools.pairwise(ends)]
 
 
-def bases_of(fitted: Samples, held_out: Samples, sensitivities: Sensitivities) -> list[Basis]:
-    """Return the bases of a model. Frequencies are taken from `held_out`, which a basis was not fitted to."""
+def bases_of(
+    fitted: Samples, held_out: Samples, sensitivities: Sensitivities, spans: Sequence[tuple[int, int]] = ()
+) -> list[Basis]:
+    """Return the bases of a model. Frequencies are taken from `held_out`, which a basis was not fitted to.
+
+    `spans` are groups of layers as `spans_of` gives them, where others are wanted than the model's own.
+    """
     layers, heads, _, dim = fitted[0][0].shape
     found = []
     for which, units in enumerate(_units(fitted, sensitivities)):
-        for first, count in spans_of(layers, heads * dim):
+        for first, count in spans or spans_of(layers, heads * dim):
             of_group = units[first : first + count].reshape(-1).repeat_interleave(dim)
             rows, others = (
                 torch.cat([_rows(sample[which], first, count) for sample in samples]) / of_group
@@ -61,10 +70,15 @@ def bases_of(fitted: Samples, held_out: Samples, sensitivities: Sensitivities) -
             )
             mean = rows.mean(0)
             _, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
-            basis = (vectors.T.flip(0) / _UNIT).round().clamp(-_MOST, _MOST).to(torch.int16)
+            basis = codes_of(vectors.T.flip(0))
             coefficients = (others - mean) @ (basis.float() * _UNIT).T
             found.append(Basis(which == 0, first, count, mean * of_group, of_group, basis, coefficients))
     return found
+
+
+def codes_of(basis: torch.Tensor) -> torch.Tensor:
+    """Return an orthogonal basis as it is written: int16."""
+    return (basis / _UNIT).round().clamp(-_MOST, _MOST).to(torch.int16)
 
 
 def _units(fitted: Samples, sensitivities: Sensitivities) -> list[torch.Tensor]:
@@ -89,8 +103,9 @@ def tables_file(bases: Iterable[Basis], step: float, weights: str, shape: tuple[
         spread = codes.abs().mean(0)
         kept = spread >= _LEAST_CODE
         classes = (4 * spread[kept].clamp_min(1e-3).log2()).round().to(torch.int64)
+        by_coefficient = codes.T[kept].to(torch.int32)
         for one in set(classes.tolist()):
-            seen = torch.bincount(_symbols(codes[:, kept][:, classes == one], _shift(one)), minlength=_SYMBOLS)
+            seen = torch.bincount(_symbols(by_coefficient[classes == one], _shift(one)), minlength=_SYMBOLS)
             counts[one] = counts.get(one, 0) + seen
         groups.append((basis, kept, classes))
     if not counts:
@@ -131,7 +146,7 @@ def _shift(one: int) -> int:
 
 
 def _symbols(codes: torch.Tensor, shift: int) -> torch.Tensor:
-    high = torch.div(codes, 2**shift, rounding_mode="floor").to(torch.int64).flatten()
+    high = codes.flatten() >> shift  # rounds down
     return torch.where(high.abs() <= _REACH, high + _REACH, _SYMBOLS - 1)
 
 

@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 import everlong
 from everlong.bench import BenchReport, asking, decoding, reading
+from everlong.bench.archive_size import CodecSize, SizeReport
 from everlong.cli import parts
 from everlong.cli.app import app, main
 from everlong.cli.options import Configured, Machine
 from everlong.doctor import Check, Difference, DoctorReport
 from everlong.eval.tables import Report, Table
+from everlong.models.geometry import Geometry
 from everlong.text.terminal import escaping_console
 from everlong.training.codec_costs import CodecCost, CodecReport
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
@@ -165,6 +167,10 @@ def bench_report() -> BenchReport:
     return BenchReport(ESCAPES, ESCAPES, reading.Reading(1, 1, 1, *speeds), decoded, (cost,), 1, 1, 1.0, made)
 
 
+def size_report() -> SizeReport:
+    return SizeReport(ESCAPES, Geometry(1, 1, 1), 1, ESCAPES, 1, (CodecSize(ESCAPES, 1.0),), {})
+
+
 def doctor_report() -> DoctorReport:
     same = Difference(0.0, 0.0, 1.0)
     checks = (Check(ESCAPES, same, "approximate"),)
@@ -181,6 +187,7 @@ def codec_report() -> CodecReport:
     ("command", "made_by", "report"),
     [
         (["bench"], "everlong.bench.run_bench", bench_report()),
+        (["bench", "--codecs", "--like", f"model{ESCAPES}"], "everlong.bench.archive_size.measure", size_report()),
         (["doctor", f"model{ESCAPES}"], "everlong.doctor.examine", doctor_report()),
         (["doctor", f"model{ESCAPES}", "--codec"], "everlong.training.codec_costs.measure", codec_report()),
         (["eval", "niah"], "everlong.eval.niah.run_niah", Hostile()),
@@ -193,6 +200,7 @@ def test_reports(
 ) -> None:
     monkeypatch.setattr(Machine, "load", lambda *_: (None, None))
     monkeypatch.setattr(Configured, "load_configured", lambda *_, **__: ((None, None), None))
+    monkeypatch.setattr("everlong.models.geometry.geometry_of", lambda *_: Geometry(1, 1, 1))
     importlib.import_module(made_by.rpartition(".")[0])
     monkeypatch.setattr(made_by, functools.wraps(pkgutil.resolve_name(made_by))(lambda *_, **__: report))
     assert "owned" in run(*command, *options)
