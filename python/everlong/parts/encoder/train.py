@@ -27,7 +27,9 @@ from everlong.parts.encoder.model import (
     EncoderHeads,
     EncoderSettings,
     WordPieces,
+    encoder_pack,
     encoder_part,
+    learned_of,
     load_minilm,
     new_maps,
     states_of,
@@ -53,6 +55,7 @@ class Training(LoopSettings):
     corpus: pathlib.Path | None = None
     books: int = 60  # most books to take of them
     rank: int = 64  # rank of the maps
+    further: bool = False  # go on from the encoder that is there, with its rank, in place of MiniLM's own weights
     steps: int = 1100  # most training steps
     learning_rate: float = 1e-3
     warmup: int = 50  # steps until the learning rate is reached
@@ -82,7 +85,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     )
     figures = {split: trainer.found(split) for split in ("fit", "test")}
     made = run.made(training, learned, figures, data=corpus.pairs.origins(), books=len(corpus.foreign))
-    return {ENCODER: encoder_part(trainer.learner.maps, trainer.learner.heads, settings, made)}
+    return {ENCODER: encoder_part(trainer.learner.maps, trainer.learner.heads, trainer.settings, made)}
 
 
 def _corpus(training: Training, pieces: WordPieces) -> Corpus:
@@ -92,6 +95,7 @@ def _corpus(training: Training, pieces: WordPieces) -> Corpus:
         pairs,
         [pieces.ids_of(text.pieces) for text in pairs.texts],
         pieces.ids_of([question.words for question in pairs.questions]),
+        pieces.ids_of([question.answers[0] if question.answers else "" for question in pairs.questions]),
         pieces.ids_of(books),
     )
 
@@ -109,12 +113,14 @@ class EncoderTrainer:
     """One training over MiniLM `bert`, which is not changed."""
 
     def __init__(self, bert: Any, corpus: Corpus, settings: EncoderSettings, training: Training) -> None:
-        self._bert, self._corpus, self._settings = bert, corpus, settings
+        self._bert, self._corpus, self.settings = bert, corpus, settings
         with own_draws():
-            self.learner = Learner(
-                new_maps(bert, settings, seed=training.seed),
-                EncoderHeads(bert.config.hidden_size, settings, seed=training.seed),
-            )
+            if training.further:
+                maps, heads, self.settings = learned_of(encoder_pack().parts[ENCODER], bert.config.hidden_size)
+            else:
+                maps = new_maps(bert, settings, seed=training.seed)
+                heads = EncoderHeads(bert.config.hidden_size, settings, seed=training.seed)
+            self.learner = Learner(maps.requires_grad_(), heads)
         self._attached = AttachedMaps(self.learner.maps, bert)
         self._pieces = WordPieces()
         self._lessons = Lessons(corpus)
@@ -140,7 +146,7 @@ class EncoderTrainer:
         def written(some: list[int]) -> list[torch.Tensor]:
             states, _ = self._states([rows[at] for at in some])
             runs = [states[row, slice(*kept[at])] for row, at in enumerate(some)]
-            return [self.learner.heads.written(_means(run, self._settings.group_tokens)) for run in runs]
+            return [self.learner.heads.written(_means(run, self.settings.group_tokens)) for run in runs]
 
         return _by_length(rows, _PASSAGES_AT_ONCE, written)
 
