@@ -51,9 +51,10 @@ class Training(LoopSettings):
 
     # Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()
-    # Books beside the shipped ones, whose text stands around passages: a folder of .txt files, or a .tar.xz of them.
+    # Books whose text stands around passages and whose pages are wrong ones: a folder of .txt files, or a .tar.xz of
+    # them. Without it the shipped ones. A figure among pages of a book that is learned from says nothing.
     corpus: pathlib.Path | None = None
-    books: int = 60  # most books to take of them
+    books: int = 60  # most books to take, the last ones: measurements take the first
     rank: int = 64  # rank of the maps
     further: bool = False  # go on from the encoder that is there, with its rank, in place of MiniLM's own weights
     steps: int = 1100  # most training steps
@@ -90,7 +91,7 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
 
 def _corpus(training: Training, pieces: WordPieces) -> Corpus:
     pairs = load_pairs(SETS, training.data)
-    books = [book.text[_BOOK] for book in all_books(training.corpus)[: training.books] if len(book.text) > _BOOK.start]
+    books = [book.text[_BOOK] for book in all_books(training.corpus)[-training.books :] if len(book.text) > _BOOK.start]
     return Corpus(
         pairs,
         [pieces.ids_of(text.pieces) for text in pairs.texts],
