@@ -165,4 +165,5 @@ def _add_passages(
         if passage not in known:
             known[passage] = len(texts)
             texts.append(Text("", (passage,), "train", origin))
-        questions.append(Question(line["question"], known[passage], (0,)))
+        answers = (line["answer"],) if "answer" in line else ()
+        questions.append(Question(line["question"], known[passage], (0,), answers=answers))

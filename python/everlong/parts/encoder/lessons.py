@@ -1,8 +1,9 @@
 """What the encoder learns from: questions, the passages that answer them, and passages that do not.
 
 A section of a story stands between its neighbours' ends, as a window of a memory does. A short passage stands in the
-middle of foreign text as often as alone, because a page is seldom about one thing. Wrong passages are other sections of
-the story, and those that have most of the question's words (BM25).
+middle of foreign text as often as alone, because a page is seldom about one thing. A longer one is often met by the
+page around its answer alone. Wrong passages are other sections of the story, those that have most of the question's
+words (BM25), and pages of books: some at random, some by their words.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _CONTEXT = 32  # word pieces of its neighbours on a side, at most
 _ALONE = 150  # a longer passage is cut before foreign text is put around it
 _LEAST = 8  # word pieces of a passage that a cut leaves, at least
 _STORIES, _OF_STORY, _OTHERS = 5, 3, 3  # of a lesson: stories, questions to each, and other sections of each
-_PASSAGES = {"squad": 14, "natural": 4}  # questions of a lesson that have one passage each, by their set
+_PASSAGES = {"squad": 14, "natural": 8}  # questions of a lesson that have one passage each, by their set
 _WRONG = 8  # passages that are kept for a question: those with most of its words
+_PAGE = 64  # word pieces of a page of a book
+_BOOK_PAGES = 32  # pages of books in a lesson; half of them have most of a question's words
 
 Rows = list[list[int]]
 Place = tuple[int, int]  # of a passage: its text and its piece
@@ -35,6 +38,7 @@ class Corpus:
     pairs: Pairs
     passages: list[Rows]  # by text and piece
     questions: Rows
+    answers: Rows  # of each question; none where it is not known
     foreign: Rows  # long texts that answer nothing
 
     def of_text(self, text: int) -> str:
@@ -69,6 +73,12 @@ class Lessons:
         sizes = np.asarray([len(asked) for _, asked in self._stories], dtype=np.float64)
         self._chances = sizes / max(1.0, sizes.sum())
         self._wrong = {at: wrong for asked in self._of_set.values() for at, wrong in self._most_alike(asked).items()}
+        self._pages = [
+            (book, first)
+            for book, text in enumerate(corpus.foreign)
+            for first in range(_CONTEXT, len(text) - _PAGE - _CONTEXT, _PAGE)
+        ]
+        self._words_of_pages = Words([corpus.foreign[book][first : first + _PAGE] for book, first in self._pages])
 
     def _most_alike(self, asked: Sequence[int]) -> dict[int, list[int]]:
         """Return, for each question, the texts of its set with most of its words; the first is often right, too."""
@@ -112,16 +122,37 @@ class Lessons:
                     wrong.append((int(random.choice(self._wrong[at])), 0))
         places = list(dict.fromkeys([*golds, *wrong]))
         around = random.random() < 0.7
-        cut = [self._surrounded(place, random, around=around) for place in places]
+        answer = {gold: corpus.answers[at] for at, gold in zip(asked, golds, strict=True)}
+        cut = [self._surrounded(place, answer.get(place, []), random, around=around) for place in places]
+        pages = self._of_books(asked, random)
+        known = right_places(pairs, asked, places)
         return Batch(
             [_dropped(corpus.questions[at], random) for at in asked],
-            [row for row, _ in cut],
-            [kept for _, kept in cut],
-            right_places(pairs, asked, places),
+            [row for row, _ in [*cut, *pages]],
+            [kept for _, kept in [*cut, *pages]],
+            np.hstack([known, np.zeros((len(asked), len(pages)), dtype=np.bool_)]),
         )
 
+    def _of_books(self, asked: Sequence[int], random: np.random.Generator) -> list[tuple[list[int], tuple[int, int]]]:
+        """Return pages of books in what stands around them, and the run of each that counts."""
+        if not self._pages or not asked:
+            return []
+        some = random.choice(asked, min(_BOOK_PAGES // 2, len(asked)), replace=False).tolist()
+        scores = self._words_of_pages.scores([self._corpus.questions[at] for at in some])
+        most = min(_WRONG, len(self._pages))
+        alike = np.argpartition(-scores, most - 1, axis=1)[:, :most]
+        drawn = {int(random.choice(row)) for row in alike} | set(
+            random.choice(len(self._pages), _BOOK_PAGES // 2).tolist()
+        )
+        found = []
+        for book, first in (self._pages[at] for at in sorted(drawn)):
+            before = int(random.integers(_CONTEXT + 1))
+            row = self._corpus.foreign[book][first - before : first + _PAGE + int(random.integers(_CONTEXT + 1))]
+            found.append((row, (before, before + _PAGE)))
+        return found
+
     def _surrounded(
-        self, place: Place, random: np.random.Generator, *, around: bool
+        self, place: Place, answer: Sequence[int], random: np.random.Generator, *, around: bool
     ) -> tuple[list[int], tuple[int, int]]:
         """Return a passage in what stands around it, and the run of it that counts."""
         text, piece = place
@@ -134,7 +165,13 @@ class Lessons:
                 before = passages[piece - 1][-left:] if piece > 0 else []
                 after = passages[piece + 1][:right] if piece + 1 < len(passages) else []
             return _cut([*before, *row, *after], (len(before), len(before) + len(row)), LONGEST, random)
-        if around and random.random() < 0.5:
+        at = _place_of(answer, row)
+        if at is not None and len(row) > _PAGE and random.random() < 0.5:
+            first = int(random.integers(max(0, min(at, at + len(answer) - _PAGE)), at + 1))
+            ahead = min(first, int(random.integers(_CONTEXT + 1)))
+            row = row[first - ahead : first + _PAGE + int(random.integers(_CONTEXT + 1))]
+            return row, (ahead, min(ahead + _PAGE, len(row)))
+        if around and random.random() < 0.7:
             left, right = (int(random.integers(0, _CONTEXT + 1)) for _ in range(2))
             row, _ = _cut(row, (0, len(row)), _ALONE, random)
             whole = [*self._foreign(left, random), *row, *self._foreign(right, random)]
@@ -169,6 +206,12 @@ def _cut(
     first = int(random.integers(len(row) - most + 1))
     begin, end = max(kept[0] - first, 0), min(kept[1] - first, most)
     return row[first : first + most], (begin, end) if end - begin >= _LEAST else (0, most)
+
+
+def _place_of(some: Sequence[int], row: Sequence[int]) -> int | None:
+    """Return where `some` begins in a row; None where it is empty or not there."""
+    runs = (at for at in range(len(row) - len(some) + 1) if some and list(row[at : at + len(some)]) == list(some))
+    return next(runs, None)
 
 
 def _dropped(row: list[int], random: np.random.Generator) -> list[int]:

@@ -140,6 +140,16 @@ def encoder_part(
     return PackPart(kept, dataclasses.asdict(settings), made)
 
 
+def learned_of(part: PackPart, hidden_size: int) -> tuple[LowRankMaps, EncoderHeads, EncoderSettings]:
+    """Return what was trained, as a pack keeps it. Raises one of NO_PACK where it does not fit."""
+    settings = EncoderSettings(**part.settings)
+    maps = {name.removeprefix(_MAPS): one for name, one in part.tensors.items() if name.startswith(_MAPS)}
+    heads = EncoderHeads(hidden_size, settings)
+    heads.load_state_dict({n: one.float() for n, one in part.tensors.items() if not n.startswith(_MAPS)})
+    rank = {"rank": settings.rank, "scale": settings.scale}
+    return LowRankMaps.of_part(PackPart(maps, rank, {})), heads, settings
+
+
 class TextEncoder:
     """MiniLM with the maps of an encoder in its weights, and its heads. Thread-safe."""
 
@@ -152,11 +162,8 @@ class TextEncoder:
         """Merge the maps into MiniLM, or into `bert`, which is MiniLM. PackError where they do not fit."""
         bert = load_minilm() if bert is None else bert
         try:
-            settings = EncoderSettings(**part.settings)
-            maps = {name.removeprefix(_MAPS): one for name, one in part.tensors.items() if name.startswith(_MAPS)}
-            _merge(bert, LowRankMaps.of_part(PackPart(maps, {"rank": settings.rank, "scale": settings.scale}, {})))
-            heads = EncoderHeads(bert.config.hidden_size, settings)
-            heads.load_state_dict({n: one.float() for n, one in part.tensors.items() if not n.startswith(_MAPS)})
+            maps, heads, settings = learned_of(part, bert.config.hidden_size)
+            _merge(bert, maps)
         except NO_PACK as error:
             raise PackError(f"the encoder of a pack cannot be made: {error}") from error
         return cls(bert, heads.eval().requires_grad_(requires_grad=False), settings, WordPieces())

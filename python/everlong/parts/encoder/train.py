@@ -27,7 +27,9 @@ from everlong.parts.encoder.model import (
     EncoderHeads,
     EncoderSettings,
     WordPieces,
+    encoder_pack,
     encoder_part,
+    learned_of,
     load_minilm,
     new_maps,
     states_of,
@@ -49,10 +51,12 @@ class Training(LoopSettings):
 
     # Pairs of your own, beside the shipped sets: lines of JSON, {"question": "", "passage": ""}.
     data: tuple[pathlib.Path, ...] = ()
-    # Books beside the shipped ones, whose text stands around passages: a folder of .txt files, or a .tar.xz of them.
+    # Books whose text stands around passages and whose pages are wrong ones: a folder of .txt files, or a .tar.xz of
+    # them. Without it the shipped ones. A figure among pages of a book that is learned from says nothing.
     corpus: pathlib.Path | None = None
-    books: int = 60  # most books to take of them
+    books: int = 60  # most books to take, the last ones: measurements take the first
     rank: int = 64  # rank of the maps
+    further: bool = False  # go on from the encoder that is there, with its rank, in place of MiniLM's own weights
     steps: int = 1100  # most training steps
     learning_rate: float = 1e-3
     warmup: int = 50  # steps until the learning rate is reached
@@ -82,16 +86,17 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     )
     figures = {split: trainer.found(split) for split in ("fit", "test")}
     made = run.made(training, learned, figures, data=corpus.pairs.origins(), books=len(corpus.foreign))
-    return {ENCODER: encoder_part(trainer.learner.maps, trainer.learner.heads, settings, made)}
+    return {ENCODER: encoder_part(trainer.learner.maps, trainer.learner.heads, trainer.settings, made)}
 
 
 def _corpus(training: Training, pieces: WordPieces) -> Corpus:
     pairs = load_pairs(SETS, training.data)
-    books = [book.text[_BOOK] for book in all_books(training.corpus)[: training.books] if len(book.text) > _BOOK.start]
+    books = [book.text[_BOOK] for book in all_books(training.corpus)[-training.books :] if len(book.text) > _BOOK.start]
     return Corpus(
         pairs,
         [pieces.ids_of(text.pieces) for text in pairs.texts],
         pieces.ids_of([question.words for question in pairs.questions]),
+        pieces.ids_of([question.answers[0] if question.answers else "" for question in pairs.questions]),
         pieces.ids_of(books),
     )
 
@@ -109,12 +114,14 @@ class EncoderTrainer:
     """One training over MiniLM `bert`, which is not changed."""
 
     def __init__(self, bert: Any, corpus: Corpus, settings: EncoderSettings, training: Training) -> None:
-        self._bert, self._corpus, self._settings = bert, corpus, settings
+        self._bert, self._corpus, self.settings = bert, corpus, settings
         with own_draws():
-            self.learner = Learner(
-                new_maps(bert, settings, seed=training.seed),
-                EncoderHeads(bert.config.hidden_size, settings, seed=training.seed),
-            )
+            if training.further:
+                maps, heads, self.settings = learned_of(encoder_pack().parts[ENCODER], bert.config.hidden_size)
+            else:
+                maps = new_maps(bert, settings, seed=training.seed)
+                heads = EncoderHeads(bert.config.hidden_size, settings, seed=training.seed)
+            self.learner = Learner(maps.requires_grad_(), heads)
         self._attached = AttachedMaps(self.learner.maps, bert)
         self._pieces = WordPieces()
         self._lessons = Lessons(corpus)
@@ -140,7 +147,7 @@ class EncoderTrainer:
         def written(some: list[int]) -> list[torch.Tensor]:
             states, _ = self._states([rows[at] for at in some])
             runs = [states[row, slice(*kept[at])] for row, at in enumerate(some)]
-            return [self.learner.heads.written(_means(run, self._settings.group_tokens)) for run in runs]
+            return [self.learner.heads.written(_means(run, self.settings.group_tokens)) for run in runs]
 
         return _by_length(rows, _PASSAGES_AT_ONCE, written)
 

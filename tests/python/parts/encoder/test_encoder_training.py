@@ -33,7 +33,8 @@ def pairs() -> Pairs:
     for number in range(30):
         words = random_words(1600 if number == 0 else 90, 100 + number)
         texts.append(Text("", (words,), "train", "squad" if number % 2 else "natural"))
-        questions.append(Question(words[10:50], len(texts) - 1, (0,)))
+        answers = (words.split()[12],) if number % 2 == 0 else ()
+        questions.append(Question(words[10:50], len(texts) - 1, (0,), answers=answers))
     return Pairs(tuple(texts), tuple(questions))
 
 
@@ -43,6 +44,7 @@ def corpus() -> Corpus:
         made,
         [pieces.ids_of(text.pieces) for text in made.texts],
         pieces.ids_of([question.words for question in made.questions]),
+        pieces.ids_of([question.answers[0] if question.answers else "" for question in made.questions]),
         pieces.ids_of([random_words(900, 7)]),
     )
 
@@ -64,6 +66,35 @@ def test_a_lesson_has_every_question_s_passage_and_wrong_ones_of_its_own_text() 
     held_out = {tuple(row) for at in (2, 3) for row in of.passages[at]}
     drawn = [tuple(row) for row in lessons.drawn(np.random.default_rng(1)).passages]
     assert not held_out & set(drawn)
+
+
+def test_a_long_passage_is_met_by_the_page_around_its_answer_or_whole() -> None:
+    of = corpus()
+    lessons = Lessons(of)
+    at = next(at for at, question in enumerate(of.pairs.questions) if len(of.passages[question.text][0]) > 300)
+    place, answer = (of.pairs.questions[at].text, 0), of.answers[at]
+    sizes = set()
+    for seed in range(40):
+        row, (begin, end) = lessons._surrounded(place, answer, np.random.default_rng(seed), around=False)
+        sizes.add(end - begin)
+        if end - begin == 64:
+            assert any(row[first : first + len(answer)] == answer for first in range(begin, end - len(answer) + 1))
+    assert 64 in sizes
+    assert max(sizes) == LONGEST
+
+
+def test_pages_of_books_are_wrong_passages() -> None:
+    of = corpus()
+    batch = Lessons(of).drawn(np.random.default_rng(2))
+    foreign = of.foreign[0]
+    of_books = [
+        at
+        for at, row in enumerate(batch.passages)
+        if any(foreign[first : first + len(row)] == row for first in range(len(foreign)))
+    ]
+    assert len(of_books) >= 5
+    assert not batch.right[:, of_books].any()
+    assert {batch.kept[at][1] - batch.kept[at][0] for at in of_books} == {64}
 
 
 def test_words_are_scored_as_bm25_says() -> None:
