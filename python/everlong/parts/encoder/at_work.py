@@ -20,22 +20,20 @@ from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
 from everlong.models.pack import PackPart
 from everlong.parts.encoder.model import ENCODER, Ids, TextEncoder, WordPieces, loaded_encoder
 from everlong.parts.encoder.pooling import (
-    CONTEXT,
     WINDOW,
     characters_of_groups,
     group_ends,
     kept_pieces,
     means_of_runs,
     pieces_of_groups,
-    windows,
 )
 from everlong.parts.late import as_int8
 from everlong.retrieval.background import Background
 from everlong.text.encoding import characters_said, decode_text
 
-_CONTEXT_TOKENS = 2 * CONTEXT  # tokens before a block whose text is decoded with it
-_BLOCKS = 16  # blocks whose windows are computed together
-_ROWS = 16  # windows of one forward
+_TOKENS_BEFORE = 80  # of a block whose text is decoded with it: a sentence may begin there
+_BLOCKS = 16  # blocks whose sentences are computed together
+_ROWS = 128  # sentences of one forward
 # Of a question's characters the encoder must know so many. Else it would tell pages apart by what is not the question.
 _KNOWN = 0.5
 # A question waits for all blocks that lack vectors, but not where more than so many did when the memory was opened.
@@ -170,22 +168,22 @@ class MissingVectors:
         for block in blocks:
             with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
                 texts.append(self._cut(block, encoder))
-        rows = [(at, window) for at, text in enumerate(texts) for window in text.windows()]
+        rows = [(at, sentence) for at, text in enumerate(texts) for sentence in text.sentences]
         rows.sort(key=lambda row: row[1][1] - row[1][0])  # of one length, about: little is computed for padding
         for first in range(0, len(rows), _ROWS):
             if closed():
                 return
             some = rows[first : first + _ROWS]
-            states = encoder.states([texts[at].ids[begin:end] for at, (begin, end, _, _) in some])
-            for (at, window), found in zip(some, states, strict=True):
-                texts[at].put(window, found)
+            states = encoder.states([texts[at].ids[begin:end] for at, (begin, end) in some])
+            for (at, (begin, _)), found in zip(some, states, strict=True):
+                texts[at].states[begin] = found
         for text in texts:
             yield text.block, as_int8(encoder.written(text.means(encoder.width))).numpy()
 
     def _cut(self, block: int, encoder: TextEncoder) -> BlockText:
-        """Return a block's text as word pieces. The text before it is context, where it is of the same source."""
+        """Return a block's text as word pieces, behind text of the same source that stands before it."""
         core, info = self._core, self._core.blocks.info(block)
-        begin = max(0, info.begin - _CONTEXT_TOKENS)
+        begin = max(0, info.begin - _TOKENS_BEFORE)
         pages = core.blocks.pages_of(info.stream, begin, info.begin) if begin < info.begin else []
         if not pages or any(core.blocks.info(page.block).source != info.source for page in pages):
             begin = info.begin
@@ -194,46 +192,51 @@ class MissingVectors:
         except MemoryNotFoundError:  # what stood before it was forgotten
             begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)
         ends = group_ends(info.end - info.begin, core.manifest().page_tokens, encoder.settings.group_tokens)
-        return BlockText.of(block, self._tokenizer, ids.tolist(), info.begin - begin, ends, encoder.pieces)
+        return BlockText.of(
+            block, self._tokenizer, ids.tolist(), info.begin - begin, ends, encoder.pieces, encoder.settings.longest
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class BlockText:
-    """The word pieces of a block and of what stands before it, and which of them each group of its tokens pools."""
+    """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
+
+    The first sentence may begin before the block.
+    """
 
     block: int
     ids: Ids  # [pieces]
-    own: int  # the first piece of the block itself
+    sentences: list[tuple[int, int]]  # where each begins and ends
     first: Ids  # [groups]: the first piece of each group, and one past its last
     last: Ids
-    states: list[tuple[int, torch.Tensor]] = dataclasses.field(default_factory=list)  # by the first piece of each
+    states: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # of each sentence, by its first piece
 
     @classmethod
     def of(
-        cls, block: int, tokenizer: Any, tokens: list[int], before: int, ends: list[int], pieces: WordPieces
+        cls,
+        block: int,
+        tokenizer: Any,
+        tokens: list[int],
+        before: int,
+        ends: list[int],
+        pieces: WordPieces,
+        longest: int,
     ) -> BlockText:
-        """Cut tokens, of which the first `before` are context; `ends` are those of the block's groups."""
+        """Cut tokens, of which the first `before` stand before the block; `ends` are those of the block's groups."""
         text = decode_text(tokenizer, tokens)
         begins, lasts = characters_of_groups(characters_said(tokenizer, tokens, text), before, ends)
         ids, piece_begins, piece_ends = kept_pieces(*pieces(text), pieces.unknown)
         first, last = pieces_of_groups(begins, lasts, piece_begins, piece_ends)
         if not last.any():
-            return cls(block, ids[:0], 0, first, last)
-        own = int(first.min())
-        start = max(0, own - CONTEXT)
-        return cls(block, ids[start:], own - start, first - start, last - start)
-
-    def windows(self) -> list[tuple[int, int, int, int]]:
-        return windows(self.own, len(self.ids))
-
-    def put(self, window: tuple[int, int, int, int], states: torch.Tensor) -> None:
-        """Take the states of a window's pieces, of which its own are kept."""
-        begin, _, own, end = window
-        self.states.append((own, states[own - begin : end - begin]))
+            return cls(block, ids[:0], [], first, last)
+        own = [(begin, end) for begin, end in pieces.sentences(ids, longest) if end > int(first.min())]
+        start = own[0][0]
+        moved = [(begin - start, end - start) for begin, end in own]
+        return cls(block, ids[start:], moved, first - start, last - start)
 
     def means(self, width: int) -> torch.Tensor:
         """Return the mean of each group's states [groups, width]; zeros of a text that the encoder knows nothing of."""
         if not self.states:
             return torch.zeros(len(self.first), width)
-        rows = torch.cat([rows for _, rows in sorted(self.states, key=lambda one: one[0])])
-        return means_of_runs(rows, self.first - self.own, self.last - self.own)
+        rows = torch.cat([self.states[begin] for begin, _ in self.sentences])
+        return means_of_runs(rows, self.first, self.last)

@@ -1,9 +1,8 @@
 """What the encoder learns from: questions, the passages that answer them, and passages that do not.
 
-A section of a story stands between its neighbours' ends, as a window of a memory does. A short passage stands in the
-middle of foreign text as often as alone, because a page is seldom about one thing. A longer one is often met by the
-page around its answer alone. Wrong passages are other sections of the story, those that have most of the question's
-words (BM25), and pages of books: some at random, some by their words.
+A short passage stands in the middle of foreign text as often as alone, because a page is seldom about one thing. A
+longer one is often met by the page around its answer alone. Wrong passages are other sections of the story, those that
+have most of the question's words (BM25), and pages of books: some at random, some by their words.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import numpy.typing as npt
 
 from everlong.corpora.pairs import Pairs
 
-LONGEST = 256  # word pieces of a passage with what stands around it
-_CONTEXT = 32  # word pieces of its neighbours on a side, at most
+LONGEST = 256  # word pieces of a passage
+_FOREIGN = 32  # word pieces of foreign text on a side of a short one, at most
 _ALONE = 150  # a longer passage is cut before foreign text is put around it
-_LEAST = 8  # word pieces of a passage that a cut leaves, at least
 _STORIES, _OF_STORY, _OTHERS = 5, 3, 3  # of a lesson: stories, questions to each, and other sections of each
 _PASSAGES = {"squad": 14, "natural": 8}  # questions of a lesson that have one passage each, by their set
 _WRONG = 8  # passages that are kept for a question: those with most of its words
@@ -47,11 +45,10 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A lesson: questions, passages with the run of each that counts, and which passage is right for which question."""
+    """A lesson: questions, passages, and which passage is right for which question."""
 
     questions: Rows
     passages: Rows
-    kept: list[tuple[int, int]]
     right: npt.NDArray[np.bool_]  # [questions, passages]
 
 
@@ -76,7 +73,7 @@ class Lessons:
         self._pages = [
             (book, first)
             for book, text in enumerate(corpus.foreign)
-            for first in range(_CONTEXT, len(text) - _PAGE - _CONTEXT, _PAGE)
+            for first in range(0, len(text) - _PAGE + 1, _PAGE)
         ]
         self._words_of_pages = Words([corpus.foreign[book][first : first + _PAGE] for book, first in self._pages])
 
@@ -128,55 +125,41 @@ class Lessons:
         known = right_places(pairs, asked, places)
         return Batch(
             [_dropped(corpus.questions[at], random) for at in asked],
-            [row for row, _ in [*cut, *pages]],
-            [kept for _, kept in [*cut, *pages]],
+            [*cut, *pages],
             np.hstack([known, np.zeros((len(asked), len(pages)), dtype=np.bool_)]),
         )
 
-    def _of_books(self, asked: Sequence[int], random: np.random.Generator) -> list[tuple[list[int], tuple[int, int]]]:
-        """Return pages of books in what stands around them, and the run of each that counts."""
+    def _of_books(self, asked: Sequence[int], random: np.random.Generator) -> Rows:
+        """Return pages of books."""
         if not self._pages or not asked:
             return []
         some = random.choice(asked, min(_BOOK_PAGES // 2, len(asked)), replace=False).tolist()
         scores = self._words_of_pages.scores([self._corpus.questions[at] for at in some])
         most = min(_WRONG, len(self._pages))
         alike = np.argpartition(-scores, most - 1, axis=1)[:, :most]
-        drawn = {int(random.choice(row)) for row in alike} | set(
-            random.choice(len(self._pages), _BOOK_PAGES // 2).tolist()
-        )
-        found = []
-        for book, first in (self._pages[at] for at in sorted(drawn)):
-            before = int(random.integers(_CONTEXT + 1))
-            row = self._corpus.foreign[book][first - before : first + _PAGE + int(random.integers(_CONTEXT + 1))]
-            found.append((row, (before, before + _PAGE)))
-        return found
+        drawn = {int(random.choice(row)) for row in alike}
+        drawn |= set(random.choice(len(self._pages), _BOOK_PAGES // 2).tolist())
+        return [
+            self._corpus.foreign[book][first : first + _PAGE]
+            for book, first in (self._pages[at] for at in sorted(drawn))
+        ]
 
     def _surrounded(
         self, place: Place, answer: Sequence[int], random: np.random.Generator, *, around: bool
-    ) -> tuple[list[int], tuple[int, int]]:
-        """Return a passage in what stands around it, and the run of it that counts."""
+    ) -> list[int]:
+        """Return a passage, the page around its answer, or the passage in foreign text."""
         text, piece = place
-        passages, row = self._corpus.passages[text], list(self._corpus.passages[text][piece])
-        if len(passages) > 1:
-            before: list[int] = []
-            after: list[int] = []
-            if random.random() < 0.6:
-                left, right = (int(random.integers(1, _CONTEXT + 1)) for _ in range(2))
-                before = passages[piece - 1][-left:] if piece > 0 else []
-                after = passages[piece + 1][:right] if piece + 1 < len(passages) else []
-            return _cut([*before, *row, *after], (len(before), len(before) + len(row)), LONGEST, random)
+        row = list(self._corpus.passages[text][piece])
+        if len(self._corpus.passages[text]) > 1:
+            return _cut(row, LONGEST, random)
         at = _place_of(answer, row)
         if at is not None and len(row) > _PAGE and random.random() < 0.5:
             first = int(random.integers(max(0, min(at, at + len(answer) - _PAGE)), at + 1))
-            ahead = min(first, int(random.integers(_CONTEXT + 1)))
-            row = row[first - ahead : first + _PAGE + int(random.integers(_CONTEXT + 1))]
-            return row, (ahead, min(ahead + _PAGE, len(row)))
+            return row[first : first + _PAGE]
         if around and random.random() < 0.7:
-            left, right = (int(random.integers(0, _CONTEXT + 1)) for _ in range(2))
-            row, _ = _cut(row, (0, len(row)), _ALONE, random)
-            whole = [*self._foreign(left, random), *row, *self._foreign(right, random)]
-            return whole, (0, left + len(row) + right)
-        return _cut(row, (0, len(row)), LONGEST, random)
+            left, right = (int(random.integers(0, _FOREIGN + 1)) for _ in range(2))
+            return [*self._foreign(left, random), *_cut(row, _ALONE, random), *self._foreign(right, random)]
+        return _cut(row, LONGEST, random)
 
     def _foreign(self, pieces: int, random: np.random.Generator) -> list[int]:
         if pieces == 0 or not self._corpus.foreign:
@@ -197,15 +180,10 @@ def right_places(pairs: Pairs, asked: Sequence[int], places: Sequence[Place]) ->
     return right
 
 
-def _cut(
-    row: list[int], kept: tuple[int, int], most: int, random: np.random.Generator
-) -> tuple[list[int], tuple[int, int]]:
-    """Return `most` word pieces of a row from a random place on, and the run of them that counts."""
-    if len(row) <= most:
-        return row, kept
-    first = int(random.integers(len(row) - most + 1))
-    begin, end = max(kept[0] - first, 0), min(kept[1] - first, most)
-    return row[first : first + most], (begin, end) if end - begin >= _LEAST else (0, most)
+def _cut(row: list[int], most: int, random: np.random.Generator) -> list[int]:
+    """Return at most `most` word pieces of a row, from a random place on."""
+    first = int(random.integers(max(0, len(row) - most) + 1))
+    return row[first : first + most]
 
 
 def _place_of(some: Sequence[int], row: Sequence[int]) -> int | None:

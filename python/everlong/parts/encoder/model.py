@@ -27,12 +27,14 @@ from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.machine import multiplies_bf16
 from everlong.models.pack import NO_PACK, Pack, PackError, PackPart, find_pack, model_of_shipped
 from everlong.models.quiet import without_bars
+from everlong.parts.encoder.pooling import sentences
 from everlong.retrieval.embedding import EncoderNotFoundError, minilm_folder
 
 _LOGGER = logging.getLogger("everlong")
 
 ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
+_STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack
 
 Ids = npt.NDArray[np.int64]
@@ -44,6 +46,7 @@ class EncoderSettings:
     scale: float = 1.0  # of what they add
     dimension: int = 128
     group_tokens: int = 4  # neighbouring tokens of the memory that share one vector; groups do not cross pages
+    longest: int = 40  # word pieces that are encoded together, at most: a sentence, or a piece of it
 
 
 class EncoderHeads(torch.nn.Module):
@@ -88,12 +91,20 @@ class WordPieces:
         self._backend.no_padding()
         self.begin, self.end = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
         self.unknown = int(tokenizer.unk_token_id)
+        known = tokenizer.get_vocab()
+        self.stops, self.closers = (
+            frozenset(known[one] for one in some if one in known) for some in (_STOPS, _CLOSERS)
+        )
 
     def __call__(self, text: str) -> tuple[Ids, Ids, Ids]:
         """Return ids, first characters, and one past the last, each int64 [pieces]."""
         found = self._backend.encode(text, add_special_tokens=False)
         places = np.asarray(found.offsets, dtype=np.int64).reshape(-1, 2)
         return np.asarray(found.ids, dtype=np.int64), places[:, 0], places[:, 1]
+
+    def sentences(self, ids: Sequence[int] | Ids, longest: int) -> list[tuple[int, int]]:
+        """Return where what is encoded together begins and ends."""
+        return sentences(ids, self.stops, self.closers, longest)
 
     def ids_of(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""

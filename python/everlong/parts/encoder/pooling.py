@@ -1,4 +1,7 @@
-"""Which word pieces of a text belong to which group of a memory's tokens, and in which windows they are encoded.
+"""Which word pieces of a text belong to which group of a memory's tokens, and which are encoded together.
+
+A sentence is encoded by itself. Among its neighbours a sentence about another thing would take on what they say, and be
+found less well by what it says itself.
 
 A memory's tokenizer and the encoder's cut a text at other places. So a group of tokens is known by its characters. It
 pools the states of the word pieces that overlap them.
@@ -6,16 +9,15 @@ pools the states of the word pieces that overlap them.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-WINDOW = 256  # word pieces that are encoded at once; MiniLM was trained on no more
-CONTEXT = 16  # of these on either side, at most: they are read, and make no vector
+WINDOW = 256  # word pieces of a question that are encoded at once; MiniLM was trained on no more
+SHORTEST = 10  # word pieces of a sentence: a shorter one is encoded with the next
 
 Places = npt.NDArray[np.int64]
 
@@ -65,17 +67,24 @@ def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tens
     return sums / counts.clamp(min=1)[:, None]
 
 
-def windows(first: int, pieces: int) -> list[tuple[int, int, int, int]]:
-    """Return windows over the word pieces from `first` on: where each begins and ends, and its own within that.
+def sentences(
+    ids: Sequence[int] | Places, stops: frozenset[int], closers: frozenset[int], longest: int
+) -> list[tuple[int, int]]:
+    """Return where sentences of word pieces begin and end. All pieces are in one of them.
 
-    The pieces before `first` are context alone. Windows are of one length, about.
+    A sentence ends behind a piece of `stops`, and behind those of `closers` that follow it. One of more than `longest`
+    is cut.
     """
-    own = WINDOW - 2 * CONTEXT
-    count = -(-(pieces - first) // own)
-    edges = np.linspace(first, pieces, count + 1).round().astype(int).tolist() if count > 0 else []
-    return [
-        (max(begin - CONTEXT, 0), min(end + CONTEXT, pieces), begin, end) for begin, end in itertools.pairwise(edges)
-    ]
+    found: list[tuple[int, int]] = []
+    begin, stopped = 0, False
+    for at, piece in enumerate(map(int, ids)):
+        if (stopped and piece not in closers and at - begin >= SHORTEST) or at - begin == longest:
+            found.append((begin, at))
+            begin = at
+        stopped = piece in stops or (stopped and piece in closers)
+    if begin < len(ids):
+        found.append((begin, len(ids)))
+    return found
 
 
 def kept_pieces(ids: Any, begins: Places, ends: Places, unknown: int) -> tuple[Any, Places, Places]:

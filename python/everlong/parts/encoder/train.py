@@ -40,9 +40,8 @@ from everlong.training.run import Run
 
 _BACK = 0.5  # weight of the loss of passages that look for their questions
 _LARGEST_SCALE = 100.0  # of cosines
-_PASSAGES_AT_ONCE, _QUESTIONS_AT_ONCE = 16, 64
+_SENTENCES_AT_ONCE, _QUESTIONS_AT_ONCE = 128, 64
 _BOOK = slice(50_000, 130_000)  # characters of each book that serve as foreign text
-_HELD_CONTEXT, _HELD_LONGEST = 32, 400  # word pieces before a section that is measured, and of both at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,19 +136,27 @@ class EncoderTrainer:
 
     def scores(self, batch: Batch) -> torch.Tensor:
         """Return [questions, passages]: the sum over a question's pieces of each one's largest product in a passage."""
-        vectors, there = _padded(self._written(batch.passages, batch.kept))
+        vectors, there = _padded(self._written(batch.passages))
         asked, _ = _padded(self._asked(batch.questions))
         return torch.cat([_late(some, vectors, there) for some in torch.split(asked, 32)])
 
-    def _written(self, rows: Sequence[list[int]], kept: Sequence[tuple[int, int]]) -> list[torch.Tensor]:
-        """Return the vectors [groups, dimension] of the run of each passage that counts."""
+    def _written(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
+        """Return the vectors [groups, dimension] of each passage, whose sentences are encoded by themselves."""
+        cut = [
+            (at, row[begin:end])
+            for at, row in enumerate(rows)
+            for begin, end in self._pieces.sentences(row, self.settings.longest)
+        ]
 
-        def written(some: list[int]) -> list[torch.Tensor]:
-            states, _ = self._states([rows[at] for at in some])
-            runs = [states[row, slice(*kept[at])] for row, at in enumerate(some)]
-            return [self.learner.heads.written(_means(run, self.settings.group_tokens)) for run in runs]
+        def read(some: list[int]) -> list[torch.Tensor]:
+            states, _ = self._states([cut[at][1] for at in some])
+            return [states[row, : len(cut[at][1])] for row, at in enumerate(some)]
 
-        return _by_length(rows, _PASSAGES_AT_ONCE, written)
+        states: list[list[torch.Tensor]] = [[] for _ in rows]
+        for (at, _), found in zip(cut, _by_length([row for _, row in cut], _SENTENCES_AT_ONCE, read), strict=True):
+            states[at].append(found)
+        group = self.settings.group_tokens
+        return [self.learner.heads.written(_means(torch.cat(of_row), group)) for of_row in states]
 
     def _asked(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
         """Return the weighted rows [pieces, dimension] of each question."""
@@ -181,15 +188,11 @@ class EncoderTrainer:
         asked = pairs.of_split(split)
         texts = sorted({pairs.questions[at].text for at in asked})
         places = [(text, piece) for text in texts for piece in range(len(passages[text]))]
-        rows, kept = [], []
-        for text, piece in places:
-            before = passages[text][piece - 1][-_HELD_CONTEXT:] if piece > 0 else []
-            rows.append([*before, *passages[text][piece]][:_HELD_LONGEST])
-            kept.append((len(before), len(rows[-1])))
+        rows = [passages[text][piece] for text, piece in places]
         right = right_places(pairs, asked, places)
         questions = [self._corpus.questions[at] for at in asked]
-        own = self.scores(Batch(questions, rows, kept, right))
-        words = torch.from_numpy(Words([passages[text][piece] for text, piece in places]).scores(questions))
+        own = self.scores(Batch(questions, rows, right))
+        words = torch.from_numpy(Words(rows).scores(questions))
         implicit = np.asarray([pairs.questions[at].kind == "implicit" for at in asked])
         shares: dict[str, float] = {}
         for name, scores in (("", own), ("words ", words), ("with words ", _even(own) + _even(words))):

@@ -44,24 +44,23 @@ def kept_in(mm: everlong.MemoryModel) -> dict[int, np.ndarray]:
 
 
 def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, np.ndarray]:
-    """Return unit vectors of each block by loops: the text of the block and up to 32 bytes before it."""
+    """Return unit vectors of each block by loops: sentences of its text and of up to 80 bytes before it."""
     found = {}
     core, page = mm.memory.core, mm.config.archive.page_tokens
     for info in core.blocks.infos():
-        before = 0 if info.begin == 0 or core.blocks.info(info.id - 1).source != info.source else 32
+        same = info.begin > 0 and core.blocks.info(info.id - 1).source == info.source
+        before = min(80, info.begin) if same else 0
         data = mm.tokenizer.decode(core.blocks.token_ids(info.stream, info.begin - before, info.end).tolist())
         assert len(data) == before + info.end - info.begin  # a character a token
         ids, begins, ends = encoder.pieces(data)
         first = next(at for at in range(len(ids)) if ends[at] > before)
-        start = max(0, first - 16)
-        assert len(ids) - first <= 224  # one window
-        states = encoder.states([ids[start:]])[0]
+        states = torch.cat([encoder.states([ids[begin:end]])[0] for begin, end in encoder.pieces.sentences(ids, 40)])
         rows: list[np.ndarray] = []
         for place in range(0, info.end - info.begin, page):
             for group in range(place, min(place + page, info.end - info.begin), 4):
                 last = min(group + 4, place + page, info.end - info.begin)
                 own = [
-                    states[at - start].numpy()
+                    states[at].numpy()
                     for at in range(first, len(ids))
                     if begins[at] < before + last and ends[at] > before + group
                 ]

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from everlong.parts.encoder.at_work import BlockText
 from everlong.parts.encoder.model import WordPieces
 from everlong.parts.encoder.pooling import (
-    CONTEXT,
-    WINDOW,
+    SHORTEST,
     characters_of_groups,
     group_ends,
     means_of_runs,
     pieces_of_groups,
-    windows,
+    sentences,
 )
 from everlong.text.encoding import characters_said, decode_text, encode
 from support import byte_tokenizer
@@ -87,16 +86,42 @@ def test_a_group_pools_the_pieces_that_share_a_character_with_its_tokens(words: 
 _PIECES = WordPieces()
 
 
-@given(count=st.integers(0, 2000), first=st.integers(0, 40))
-def test_windows_hold_every_piece_once_with_its_neighbours(count: int, first: int) -> None:
-    first = min(first, count)
-    found = windows(first, count)
-    own = [piece for _, _, begin, end in found for piece in range(begin, end)]
-    assert own == list(range(first, count))
-    for begin, end, own_begin, own_end in found:
-        assert end - begin <= WINDOW
-        assert begin == max(0, own_begin - CONTEXT)
-        assert end == min(count, own_end + CONTEXT)
+STOPS, CLOSERS, LONGEST = frozenset({0, 1}), frozenset({2}), 40
+
+
+@given(ids=st.lists(st.integers(0, 9), max_size=300))
+def test_sentences_hold_every_piece_once_and_end_at_stops(ids: list[int]) -> None:
+    found = sentences(ids, STOPS, CLOSERS, LONGEST)
+    assert [piece for begin, end in found for piece in range(begin, end)] == list(range(len(ids)))
+    for begin, end in found[:-1]:
+        assert SHORTEST <= end - begin <= LONGEST
+        if end - begin < LONGEST:
+            told = [piece for piece in ids[begin:end] if piece not in CLOSERS]
+            assert told[-1] in STOPS
+            assert ids[end] not in CLOSERS
+    for begin, end in found:  # it ends at the first place where it may
+        for at in range(begin + SHORTEST, end):
+            stopped = at - 1
+            while stopped > begin and ids[stopped] in CLOSERS:
+                stopped -= 1
+            assert ids[stopped] not in STOPS or ids[at] in CLOSERS
+
+
+def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    words = (
+        "At last he came home again after so many long years. "
+        "The old barber of the village would not cut hair while it was raining. She went."
+    )
+    ids = encode(tokenizer, words).tolist()
+    before = words.index("would")
+    block = BlockText.of(1, tokenizer, ids, before, group_ends(len(ids) - before, 64, 4), pieces, 40)
+    told = pieces.ids_of([words[words.index("The old") :]])[0]
+    assert block.ids.tolist() == told
+    assert block.sentences[0] == (0, told.index(pieces.ids_of(["raining."])[0][-1]) + 1)
+    for begin, end in block.sentences:  # one number a piece: its place
+        block.states[begin] = torch.arange(begin, end, dtype=torch.float32)[:, None]
+    assert float(block.means(1)[0]) == told.index(pieces.ids_of(["would"])[0][0])
 
 
 @given(data=st.data())
@@ -114,11 +139,11 @@ def test_means_of_runs_are_numpys(data: st.DataObject) -> None:
 def test_pieces_that_the_encoder_does_not_know_are_left_out(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     ids = encode(tokenizer, "a cat 🙂🙂🙂🙂 sat").tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, group_ends(len(ids), 64, 4), pieces)
+    block = BlockText.of(1, tokenizer, ids, 0, group_ends(len(ids), 64, 4), pieces, 40)
     assert pieces.unknown not in block.ids
     assert len(block.ids) == 3
     unknown = encode(tokenizer, "🙂🙂🙂🙂").tolist()
-    nothing = BlockText.of(1, tokenizer, unknown, 0, group_ends(len(unknown), 64, 4), pieces)
-    assert nothing.windows() == []
+    nothing = BlockText.of(1, tokenizer, unknown, 0, group_ends(len(unknown), 64, 4), pieces, 40)
+    assert nothing.sentences == []
     assert (nothing.means(5) == 0).all()
     assert nothing.means(5).shape == (4, 5)

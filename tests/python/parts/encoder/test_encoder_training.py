@@ -59,9 +59,9 @@ def test_a_lesson_has_every_question_s_passage_and_wrong_ones_of_its_own_text() 
         assert batch.right.shape == (len(batch.questions), len(batch.passages))
         assert batch.right.any(axis=1).all()
         assert not batch.right.all(axis=1).any()
-        for row, (begin, end) in zip(batch.passages, batch.kept, strict=True):
-            assert 0 <= begin < end <= len(row) <= LONGEST
-            own = set(row[begin:end]) - foreign
+        for row in batch.passages:
+            assert 0 < len(row) <= LONGEST
+            own = set(row) - foreign
             assert any(len(own & words) >= 0.5 * len(own) for words in known)
     held_out = {tuple(row) for at in (2, 3) for row in of.passages[at]}
     drawn = [tuple(row) for row in lessons.drawn(np.random.default_rng(1)).passages]
@@ -75,10 +75,10 @@ def test_a_long_passage_is_met_by_the_page_around_its_answer_or_whole() -> None:
     place, answer = (of.pairs.questions[at].text, 0), of.answers[at]
     sizes = set()
     for seed in range(40):
-        row, (begin, end) = lessons._surrounded(place, answer, np.random.default_rng(seed), around=False)
-        sizes.add(end - begin)
-        if end - begin == 64:
-            assert any(row[first : first + len(answer)] == answer for first in range(begin, end - len(answer) + 1))
+        row = lessons._surrounded(place, answer, np.random.default_rng(seed), around=False)
+        sizes.add(len(row))
+        if len(row) == 64:
+            assert any(row[first : first + len(answer)] == answer for first in range(64 - len(answer) + 1))
     assert 64 in sizes
     assert max(sizes) == LONGEST
 
@@ -90,11 +90,10 @@ def test_pages_of_books_are_wrong_passages() -> None:
     of_books = [
         at
         for at, row in enumerate(batch.passages)
-        if any(foreign[first : first + len(row)] == row for first in range(len(foreign)))
+        if len(row) == 64 and any(foreign[first : first + 64] == row for first in range(len(foreign)))
     ]
     assert len(of_books) >= 5
     assert not batch.right[:, of_books].any()
-    assert {batch.kept[at][1] - batch.kept[at][0] for at in of_books} == {64}
 
 
 def test_words_are_scored_as_bm25_says() -> None:
@@ -118,10 +117,10 @@ def test_scores_are_sums_of_each_piece_s_best_product() -> None:
     of = corpus()
     trainer = EncoderTrainer(tiny_bert(), of, SETTINGS, Training())
     batch = Lessons(of).drawn(np.random.default_rng(3))
-    small = Batch(batch.questions[:3], batch.passages[:4], batch.kept[:4], batch.right[:3, :4])
+    small = Batch(batch.questions[:3], batch.passages[:4], batch.right[:3, :4])
     with torch.no_grad():
         found = trainer.scores(small)
-        vectors = [trainer._written([row], [kept])[0] for row, kept in zip(small.passages, small.kept, strict=True)]
+        vectors = [trainer._written([row])[0] for row in small.passages]
         asked = [trainer._asked([row])[0] for row in small.questions]
     expected = torch.tensor([[float((q @ v.T).amax(dim=1).sum()) for v in vectors] for q in asked])
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)  # padding moves 16 bits a little
