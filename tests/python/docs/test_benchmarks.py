@@ -62,6 +62,7 @@ def a_memory(tmp_path: Path) -> Path:
             {"cpu", "torch", "on", "off", "ratio"},
         ),
         ("kv_codecs", "--contexts 1 --tokens 128 --after 8 --rounds 1", {"cpu", "torch", "layers", "codecs"}),
+        ("batch", "--rows 2 --context 100 --new-tokens 2 --questions 0", {"cpu", "rows", "decoding", "transformers"}),
         ("ram", "--sizes 9000", {"cpu", "frame_bytes", "host_bytes", "sizes"}),
         ("blocks", "--blocks 1600", {"open_s", "open_cpu_s", "open_resident_mb", "index_mb", "append_us", "forget_ms"}),
         ("rerank", "--tokens 6000 --candidates 9 --rounds 1", {"cpu", "archive", "text", "ratio", "correlation"}),
@@ -71,7 +72,7 @@ def test_a_script_prints_what_the_package_measures(
     script: str, options: str, keys: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = importlib.import_module(script)
-    monkeypatch.setattr(module, "load", lambda _: (tiny_model(), byte_tokenizer()), raising=False)
+    monkeypatch.setattr(module, "load", lambda *_, **__: (tiny_model(), byte_tokenizer()), raising=False)
     monkeypatch.setattr(sys, "argv", [script, *options.split(), "--json"])
     module.main()
     assert keys <= set(json.loads(capsys.readouterr().out))
