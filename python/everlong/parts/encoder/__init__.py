@@ -12,24 +12,19 @@ from everlong.parts.encoder.model import trained_encoder
 
 @dataclasses.dataclass(frozen=True)
 class Encoder(PartSettings, group="encoder", least={"device_bytes": 0}):
-    """What `search.index` "encoder" searches by; passed over where its package is not installed, which is logged.
-
-    Where the model's pack has towers and "meaning" is searched by them, the encoder works beside them on request alone.
-    """
+    """What `search.index` "encoder" searches by; passed over where its package is not installed, which is logged."""
 
     optional = True
 
     # Memory for the vectors, in bytes, on the model's GPU, taken from when the memory is opened. 0: they are searched
     # on the host.
     device_bytes: int = 1 << 28
-    beside_towers: bool = False  # whether it works where the towers do
 
     def without_keys(self) -> Encoder:
         return self
 
     def load(self, opening: Opening) -> TextMeaning | None:
-        index = opening.config.search.index
-        if "encoder" not in index or (_has_towers(opening) and not self.beside_towers):
+        if "encoder" not in opening.config.search.index:
             return None
         part = trained_encoder()
         if part is None:
@@ -38,10 +33,3 @@ class Encoder(PartSettings, group="encoder", least={"device_bytes": 0}):
         meaning = TextMeaning(part, opening.core, opening.tokenizer, opening.served.device)
         meaning.take_up(gpu, self.device_bytes)
         return meaning
-
-
-def _has_towers(opening: Opening) -> bool:
-    """Return whether the memory is searched by towers."""
-    trained = opening.pack is not None and "towers" in opening.pack.parts
-    config = opening.config
-    return trained and "meaning" in config.search.index and any(part.name == "towers" for part in config.parts)

@@ -15,7 +15,6 @@ import everlong
 from everlong.parts import encoder as encoder_room
 from everlong.parts.encoder import at_work, model
 from everlong.parts.encoder.model import TextEncoder
-from everlong.parts.towers import Towers
 from everlong.retrieval.embedding import EncoderNotFoundError
 from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, tiny_model
@@ -241,7 +240,7 @@ def test_without_its_package_all_works_and_what_is_missing_is_said_once(
     assert encoder_room.Encoder().optional
 
 
-def test_towers_search_alone_unless_both_are_asked_for(encoder: TextEncoder, tmp_path: pathlib.Path) -> None:
+def test_towers_and_encoder_search_by_the_kinds_asked_for(encoder: TextEncoder, tmp_path: pathlib.Path) -> None:
     drawn_pack(tiny_model("llama")).save(tmp_path)
     both = SMALL.changed(search={"index": ("lexical", "meaning", "encoder")})
 
@@ -249,8 +248,6 @@ def test_towers_search_alone_unless_both_are_asked_for(encoder: TextEncoder, tmp
         with opened(config=config, pack=pack) as mm:
             return {name for name in ("towers", "encoder") if mm.frame.parts.get(name) is not None}
 
-    assert at_work(both, tmp_path) == {"towers"}
-    beside = both.changed(parts=(encoder_room.Encoder(beside_towers=True), Towers()))
-    assert at_work(beside, tmp_path) == {"towers", "encoder"}
-    assert at_work(CONFIG, tmp_path) == {"towers", "encoder"}, "meaning is not searched"
+    assert at_work(both, tmp_path) == {"towers", "encoder"}
+    assert at_work(both.changed(search={"index": ("lexical", "meaning")}), tmp_path) == {"towers"}
     assert at_work(both, None) == {"encoder"}
