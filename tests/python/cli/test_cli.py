@@ -471,7 +471,8 @@ def test_what_was_answered_before_ctrl_c_was_printed(two_sources: Path, tmp_path
     file = tmp_path / "questions.jsonl"
     file.write_text('{"question": "Who?"}\n' * 9)
     arguments = ["ask", "--questions", file, "--memory", two_sources, "--max-new-tokens", "2"]
-    cut = run_script(_INTERRUPTED_ANSWER, *arguments)
+    fifth = _INTERRUPTED_ANSWER.replace("== 3", "== 5")  # of two questions at once: the third is under way
+    cut = run_script(fifth, *arguments, "--set", "answer.at_once=2")
     assert cut.returncode == 130, cut.stderr
     rows = [json.loads(line) for line in cut.stdout.splitlines()]
     assert 1 <= len(rows) <= 3
