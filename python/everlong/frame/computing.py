@@ -17,7 +17,7 @@ from everlong.frame.phase import PhaseTap
 from everlong.frame.shown import Shows
 from everlong.frame.together import Computed, work_of_this_thread
 from everlong.models.attach import ServedModel
-from everlong.models.joint import StreamTokens, heard_as
+from everlong.models.joint import StreamTokens, computes_jointly, heard_as
 from everlong.models.packing import open_mask, packs
 from everlong.models.releases import cache_argument
 from everlong.models.tokens import Tokens
@@ -32,13 +32,19 @@ class Computing:
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
         self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
-        # A layer that runs through the tokens in order, as linear attention does, would mix several frames'.
-        self._joins = cache.own.windows_alone
         self._step = CapturedStep(served, cache, self.phase)
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
 
     def close(self) -> None:
         self.phase.close()
+
+    @property
+    def joins(self) -> bool:
+        """Whether tokens may be computed together with other frames'.
+
+        A layer that runs through the tokens in order, as linear attention does, would mix them.
+        """
+        return self._cache.own.windows_alone and computes_jointly(self._served.model)
 
     def forward_at(self, position: int, chunk: Tokens, *, keep_all: bool) -> torch.Tensor:
         """Put chunk [n] behind the newest slot, at frame positions position, position + 1 ... Return its logits."""
@@ -46,7 +52,7 @@ class Computing:
         cache.hide(self._hidden())
         first = position + served.first_position
         work = work_of_this_thread()
-        if work is not None and self._joins and chunk.embeds is None:
+        if work is not None and chunk.embeds is None and self.joins:
             logits, *self.newest = work.compute(_Waiting(self, chunk, first, keep_all, threading.get_ident()))
             cache.commit(*self.newest)
             return logits

@@ -50,6 +50,11 @@ class KvFrame(Frame):
         self.cache, self._tokenizer = zones.cache, tokenizer
         super().__init__(stream, zones, tokenizer)
 
+    @property
+    def joins(self) -> bool:
+        """Whether forks of it can compute together."""
+        return self.zones.computing.joins
+
     @torch.inference_mode(False)
     def fork(self) -> KvFrame:
         """Return a frame that goes on from where this one stands, as inside of a branch: it archives nothing.

@@ -138,8 +138,13 @@ def done_together(workers: Sequence[Callable[[Given], Made]], given: Iterable[Gi
     """Do a piece of work with each of what is given, as many at once as there are workers.
 
     Yield the number of each and what was made of it, as they are done. After an error nothing more is begun. What is
-    under way is done, then the first error is raised. Closing the generator ends all work.
+    under way is done, then the first error is raised. Closing the generator ends all work. A single worker works in the
+    thread that asks, with no other beside it.
     """
+    if len(workers) == 1:
+        for number, one in enumerate(given):
+            yield number, workers[0](one)
+        return
     rows: list[Work[Given, Made]] = [Work(do) for do in workers]
     numbers: dict[int, int] = {}  # of what each row works on
     waiting = enumerate(given)
@@ -209,12 +214,12 @@ def _computes_jointly(rows: Sequence[Work[Any, Any]]) -> bool:
     """Compute what these rows ask for in one forward. Return whether that was possible."""
     streams = [_asked(row) for row in rows]
     model = streams[0].model
-    if any(stream.model is not model for stream in streams) or not _known.get(model, joint.computes_jointly(model)):
+    if any(stream.model is not model for stream in streams) or not _known.get(model, True):
         return False
     try:
         if model not in _known:
-            _known[model] = True
             _compare(streams)
+            _known[model] = True
         parts = joint.compute(model, [stream.tokens() for stream in streams])
         computed = [(logits, *one.rotation(span)) for one, (logits, span) in zip(streams, parts, strict=True)]
     except joint.JointError as error:

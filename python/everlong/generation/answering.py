@@ -149,11 +149,12 @@ class Answering:
     def _forks(self, questions: int) -> Iterator[list[Answering]]:
         """Context manager: what answers so many questions, as many at once as it gives. What was decided is traced.
 
-        A frame of text alone, and one whose model a part changes while it answers, answer one question after another.
+        A frame that cannot compute with others, and one whose model a part changes while it answers, answer one
+        question after another.
         """
         frame = self._frame
         count = min(questions, self._searcher.config.answer.at_once)
-        if count < 2 or not isinstance(frame, KvFrame) or frame.parts.having("answering"):
+        if count < 2 or not isinstance(frame, KvFrame) or not frame.joins or frame.parts.having("answering"):
             yield [self]
             return
         self._searcher.heads.look_if_due()  # it reads the memory with a model that computes for it alone

@@ -19,9 +19,9 @@ from transformers.cache_utils import Cache
 
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument
+from everlong.models.slot_attention import CHANGES_SCORES
 
 _NAME = "everlong_joint"
-_CHANGES_SCORES = ("softcap", "position_bias", "s_aux")
 
 # What attention of a layer sees of one stream: k, v [1, Hkv, K, D], and its window, where it has one.
 Seen = tuple[torch.Tensor, torch.Tensor, int | None]
@@ -142,7 +142,7 @@ def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Ten
         for at in range(span.start if stream.keep_all else span.stop - 1, span.stop)
     ]
     positions = [torch.arange(one.position, one.position + len(one.ids)) for one in streams]
-    cache = _JointCache(forward, model.config.get_text_config(decoder=True).num_hidden_layers)
+    cache = _JointCache(forward)
     with _attending(model, forward):
         out = model(
             input_ids=torch.cat([one.ids for one in streams])[None].to(device),
@@ -161,7 +161,7 @@ def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Ten
 class _JointCache(Cache):
     """The caches of several streams, for one forward."""
 
-    def __init__(self, forward: Forward, layers: int) -> None:
+    def __init__(self, forward: Forward) -> None:
         super().__init__(layers=[])
         self._forward = forward
         self.written = 0  # layers
@@ -203,7 +203,7 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """Attend from query [1, Hq, N, D] to what each stream's cache holds: [1, N, Hq, D]."""
     forward: Forward = _under_way.forward
-    if any(more.get(name) is not None for name in _CHANGES_SCORES):
+    if any(more.get(name) is not None for name in CHANGES_SCORES):
         raise JointError("a layer changes its scores in a way of its own")
     heads, width = query.shape[1], value.shape[-1]
     out = query.new_empty(1, query.shape[2], heads, width)

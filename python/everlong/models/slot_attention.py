@@ -15,6 +15,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 _NAME = "everlong_slots"
+# Arguments by which a layer changes its scores, beyond a mask and a scale.
+CHANGES_SCORES = ("softcap", "position_bias", "s_aux")
 
 
 @contextlib.contextmanager
@@ -45,7 +47,7 @@ def _attend(
     """Attend from query [1, Hq, 1, D] to key, value [1, Hkv, F, D] where mask [1, 1, 1, F] is true: [1, 1, Hq, D]."""
     masked = attention_mask is not None and attention_mask.dtype == torch.bool
     one = query.shape[0] == 1 and query.shape[2] == 1
-    if attention_mask is None or not (masked and one) or any(more.get(name) is not None for name in _CHANGES_SCORES):
+    if attention_mask is None or not (masked and one) or any(more.get(name) is not None for name in CHANGES_SCORES):
         attended: tuple[torch.Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
         )
@@ -61,6 +63,5 @@ def _attend(
     return out.reshape(1, 1, query.shape[1], value.shape[-1]), None
 
 
-_CHANGES_SCORES = ("softcap", "position_bias", "s_aux")
 AttentionInterface.register(_NAME, _attend)
 AttentionMaskInterface.register(_NAME, sdpa_mask)

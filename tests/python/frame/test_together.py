@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,14 @@ def test_only_one_thread_runs_and_more_work_than_rows_is_done_in_order() -> None
     assert begun == list(range(10))
     assert found == [(number, number * number) for number in range(10)]
     assert work_of_this_thread() is None
+
+
+def test_a_single_worker_works_in_the_thread_that_asks() -> None:
+    def work(number: int) -> tuple[int, int]:
+        assert work_of_this_thread() is None
+        return threading.get_ident(), number
+
+    assert list(done_together([work], range(3))) == [(n, (threading.get_ident(), n)) for n in range(3)]
 
 
 def test_after_an_error_what_is_under_way_is_done_and_nothing_more_begun() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ def test_every_architecture_answers_as_one_after_another(kind: str, rope: str) -
         assert mm.answer_many(QUESTIONS, max_new_tokens=40) == expected
         assert mm.last_recalled == expected[-1].recalled
         assert mm.last_confidence == expected[-1].confidence
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [("qwen3_next", 5), ("llama", 1)])
+def test_what_cannot_be_joined_is_answered_in_the_thread_that_asks(kind: str, at_once: int) -> None:
+    threads: set[int] = set()
+    with opened(kind, "partial" if kind == "qwen3_next" else "default", at_once) as mm:
+        mm.model.register_forward_pre_hook(lambda module, args: threads.add(threading.get_ident()))
+        mm.answer_many(QUESTIONS[:3], max_new_tokens=3)
+    assert threads == {threading.get_ident()}
 
 
 def test_the_text_of_200_tokens_is_the_same() -> None:
