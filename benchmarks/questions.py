@@ -143,8 +143,8 @@ def tables(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         auc = "none" if whole.auc is None else f"{whole.auc:.3f}"
         yield f"\nconfidence, {whole.n} searches, half of them without the sources: AUC {auc}, ECE {whole.ece:.3f}"
         for which in (True, False):
-            of_them = [said for said, true in told if true is which]
-            yield f"{'found' if which else 'not found'}: {statistics.fmean(of_them):.2f}, of {len(of_them)}"
+            if of_them := [said for said, true in told if true is which]:
+                yield f"{'found' if which else 'not found'}: {statistics.fmean(of_them):.2f}, of {len(of_them)}"
 
 
 def main() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import itertools
 import json
 import math
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -302,3 +304,74 @@ def test_groups_of_a_ranking_are_those_of_the_index(folder: Path) -> None:
             expected = index_recall.groups_of(pages, [page for _, page in scored], [score for score, _ in scored])
             found = core.search.find(**asked, max_groups=4, neighbours=1, token_budget=1 << 40).groups
             assert [(group.begin, group.end) for group in found] == expected
+
+
+def test_questions_to_own_texts_are_scored_and_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import questions
+
+    texts = {f"part {number}": NUMBERS[number * 2000 : (number + 1) * 2000] for number in range(5)}
+    asked = [
+        {"kind": "one", "question": "The number of 0061 is", "sources": ["part 1"], "answers": ["3059"]},
+        {"kind": "none", "question": "The number of 0002 is", "sources": ["part 0"], "answers": ["no such number"]},
+    ]
+    (tmp_path / "q.json").write_text(json.dumps({"texts": texts, "questions": asked}), "utf-8")
+    monkeypatch.setattr(questions, "load", lambda *_: (tiny_model(), byte_tokenizer()))
+    monkeypatch.setattr(everlong, "MemoryConfig", lambda: CONFIG)
+    arguments = ["questions.py", str(tmp_path / "m"), str(tmp_path / "q.json"), "--model", "tiny", "--tokens", "4"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    questions.main()
+    table = capsys.readouterr().out
+    assert "| one | 1 | " in table
+    assert "| none | 1 | 0 | 0 | 0 | 0 | 0 |" in table
+    kept = tmp_path / "m" / "replies.json"
+    rows = json.loads(kept.read_text("utf-8"))
+    assert all(0 <= row[name] <= 1 for row in rows.values() for name in ("confidence", "confidence without"))
+
+    rows["The number of 0061 is"] |= {"found": True, "right": True}
+    kept.write_text(json.dumps(rows), "utf-8")
+    questions.main()
+    assert "| one | 1 | 1 | 1 | 0 | 1 | 0 |" in capsys.readouterr().out  # it was not asked again
+
+
+def test_a_question_needs_all_its_sources_and_all_their_evidence(folder: Path) -> None:
+    import questions
+
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, CONFIG) as mm:
+        recalled = mm.recall("The number of 0061 is")
+    text = recalled[0].text
+    one = questions.Question("?", "kind", (recalled[0].source,), ("a", "B"), (text[2:9], text[4:12].upper()))
+    assert one.found(recalled)
+    assert one.right("b and A")
+    assert not one.right("b")
+    for other in ({"sources": (recalled[0].source, "another")}, {"evidence": ("nowhere",)}):
+        assert not dataclasses.replace(one, **other).found(recalled)
+
+
+def test_what_friends_are_asked_stands_in_their_sessions() -> None:
+    import questions
+    import sessions
+
+    texts, asked = sessions.drawn(40, random.Random(1))
+    lines = str.splitlines
+    for one in asked:
+        text = "".join(texts[source] for source in one["sources"])
+        assert all(it in text for it in one["evidence"]), one
+        if one["kind"] == "changed":
+            who = next(name for name in sessions.FRIENDS if name in one["question"])
+            what = "moved to" if "city" in one["question"] else "I changed my job"
+            said = [name for name in texts if any(f"{who}: " in line and what in line for line in lines(texts[name]))]
+            assert said == one["sources"]
+    assert {one["kind"] for one in asked} == {"changed", "several", "who", "when"}
+    some = questions.drawn([questions.Question("", one["kind"], (), (), ()) for one in asked], 4)
+    assert len(some) == 16
+
+
+def test_questions_on_this_code_are_true() -> None:
+    import questions
+
+    texts, asked = questions.given_questions(REPOSITORY / "benchmarks/code_questions.json", REPOSITORY / "cpp")
+    assert len(asked) == 20
+    for one in asked:
+        assert all(answer in texts[one.sources[0]] for answer in one.answers), one
