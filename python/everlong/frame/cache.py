@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong.errors import EverlongError
 from everlong.frame.anchors import AnchorMasters
+from everlong.frame.arriving import Arriving
 from everlong.frame.buffers import Buffers, SlotSnapshot
 from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
@@ -42,6 +43,7 @@ class ResidentLayer(CacheLayerMixin):
         self._cache: ResidentCache = weakref.proxy(cache)
         self._k = cache.k[layer]
         self._v = cache.v[layer]
+        self._layer = layer
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -55,6 +57,8 @@ class ResidentLayer(CacheLayerMixin):
         Where the forward names a slot, the one token goes there, and all slots [1, Hkv, F, D] are returned.
         """
         cache = self._cache
+        if cache.arriving is not None:
+            cache.arriving.until(self._layer)
         if cache.slot is not None:
             self._k.index_copy_(1, cache.slot, key_states[0])
             self._v.index_copy_(1, cache.slot, value_states[0])
@@ -113,6 +117,7 @@ class ResidentCache(Cache):
         self.end = self.begin
         self.recalled = 0  # slots before rolling
         self._in_forward = False
+        self.arriving: Arriving | None = None  # what is on its way into slots that forwards attend to
         self.slot: torch.Tensor | None = None  # within a forward that names one: int64 [1]
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
@@ -141,6 +146,15 @@ class ResidentCache(Cache):
             yield
         finally:
             self._in_forward, self.slot = False, None
+
+    @contextlib.contextmanager
+    def awaiting(self, arriving: Arriving) -> Iterator[None]:
+        """Context manager: within it each layer of a forward waits for what is on its way into the layer's slots."""
+        self.arriving = arriving
+        try:
+            yield
+        finally:
+            self.arriving = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
