@@ -107,16 +107,15 @@ def show_cold(report: ColdReport, console: Console) -> None:
     made, say = report.made_with, line_by_line(console)
     say(f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}")
     for cold in report.asking:
-        held, back = f"{cold.tokens:,} tokens on disk", f"{cold.bytes / 1e6:.1f} MB come back"
-        table = Table(title=f"milliseconds to a first token of {report.model}: {held}, {back}")
-        table.add_column("pages arrive")
-        names = [field.name for field in dataclasses.fields(cold.by_layer)]
-        for name in names:
-            table.add_column(name, justify="right")
-        for way, of in (("by layer", cold.by_layer), ("all at once", cold.at_once), ("by layer, warm", cold.warm)):
-            table.add_row(way, *(f"{getattr(of, name):,.1f}" for name in names))
+        table = Table(title=f"first token, {cold.tokens:,} tokens on disk, {cold.bytes / 1e6:.1f} MB come back")
+        table.add_column("milliseconds")
+        for way in ("layer by layer", "all layers first", "layer by layer, warm"):
+            table.add_column(way, justify="right")
+        for field in dataclasses.fields(cold.by_layer):
+            ways = (cold.by_layer, cold.at_once, cold.warm)
+            table.add_row(field.name, *(f"{getattr(of, field.name):,.1f}" for of in ways))
         console.print(table)
-    trace = Table(title="the last question's pages: milliseconds since its recall began")
+    trace = Table(title="the last question's pages, ms since its recall")
     for name in ("layers", "MB", "asked", "needed", "read", "decoded"):
         trace.add_column(name, justify="right")
     for part in report.asking[-1].arrived:

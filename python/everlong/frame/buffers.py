@@ -6,6 +6,7 @@ The layers that rotate their keys and those that do not have tables of their own
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,7 @@ import torch
 
 import everlong.ops as ops
 from everlong.errors import NotFiniteError
+from everlong.frame.copies import lazy_copies
 from everlong.frame.kept import KeptMasters
 from everlong.models.attach import ServedModel
 from everlong.models.rope import NO_ROPE, RopeTable
@@ -53,6 +55,17 @@ class Buffers:
         self.sin = torch.zeros(slots, half, dtype=torch.float32, device=served.device)
         self._rope = served.rope
         self._rotated = served.rotated
+
+    def copies(self, used: slice, count: int) -> list[Buffers]:
+        """Return copies of these slots, which share what none of them has written yet. The others are empty."""
+        whole = {name: lazy_copies(getattr(self, name), used, count) for name in ("k", "v")}
+        made = []
+        for k, v in zip(whole["k"], whole["v"], strict=True):
+            other = copy.copy(self)
+            other.k, other.v = k, v
+            other.cos, other.sin = self.cos.clone(), self.sin.clone()
+            made.append(other)
+        return made
 
     def nbytes(self) -> int:
         """Return the bytes of the buffers, constant from construction on. `frame/budget.py` counts the rest, too."""

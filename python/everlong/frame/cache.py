@@ -104,10 +104,20 @@ class ResidentCache(Cache):
     """
 
     def __init__(
-        self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int, kept_tokens: int = 0
+        self,
+        served: ServedModel,
+        *,
+        frame_tokens: int,
+        sink_tokens: int,
+        front_tokens: int,
+        kept_tokens: int = 0,
+        buffers: Buffers | None = None,
     ) -> None:
-        """front_tokens: P, the slots before rolling; sink_tokens and kept_tokens of them are sinks' and kept ones."""
-        self.buffers = Buffers(served, frame_tokens)
+        """front_tokens: P, the slots before rolling; sink_tokens and kept_tokens of them are sinks' and kept ones.
+
+        buffers: of so many slots; by default empty ones are made.
+        """
+        self.buffers = Buffers(served, frame_tokens) if buffers is None else buffers
         self.k, self.v = self.buffers.k, self.buffers.v
         self.cos, self.sin = self.buffers.cos, self.buffers.sin
         self.own = OwnLayers(served.own_layers(), served.sliding)
@@ -308,8 +318,7 @@ class ResidentCache(Cache):
         self.kept, self.kept_shown, self.hidden = layout.kept, layout.kept_shown, layout.hidden
 
     def take_over(self, other: ResidentCache) -> None:
-        """Hold what another cache of the same size holds, in a copy."""
-        self.buffers.restore(other.buffers.snapshot(other.begin, other.end - other.begin))
+        """Hold what another cache holds. The buffers are a copy of its own."""
         self.own.restore(other.own.snapshot())
         self.put_back(other.layout())
         self.kept, self._kept_position = other.kept.copy(), other._kept_position
