@@ -19,9 +19,10 @@ from everlong.frame.offers import Page, identity
 from everlong.frame.transfer import PayloadTransfer
 from everlong.models.attach import ServedModel
 
-# Layers of all pages that come back are read, copied and decoded in parts of about this size, where a forward waits for
-# them layer by layer. Smaller ones cost the disk more than they hide.
+# Where a forward waits for pages layer by layer, some layers of all of them arrive at once: about so many bytes, and in
+# so many parts at most. Each part costs a look into the catalog.
 _PART_BYTES = 2 << 20
+_MOST_PARTS = 8
 _NOTHING: Mapping[Page, float] = MappingProxyType({})
 
 
@@ -136,7 +137,7 @@ class ArchivedPages:
         # A transform's layers are coded as one.
         if by_layer and all(blocks.codec(block) == codec for block, codec in codecs.items()):
             of_layer = sum(self._layer_bytes(run, codecs[run.page.block]) for run in runs)
-            together = max(1, self.part_bytes // max(1, of_layer))
+            together = max(-(-together // _MOST_PARTS), self.part_bytes // max(1, of_layer))
         for first in range(first_layer, self._served.layers, together):
             layers = range(first, min(first + together, self._served.layers))
             for codec in sorted(set(codecs.values())):

@@ -133,6 +133,31 @@ def test_what_is_damaged_is_told_and_leaves_a_frame_that_works(tmp_path: Path) -
             assert torch.equal(mm.frame.extend(torch.arange(40), "prompt"), expected)
 
 
+def test_questions_at_once_wait_each_for_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Forwards of several frames are one, whose layers wait for what each frame is brought back."""
+    monkeypatch.setattr("everlong.frame.pages._PART_BYTES", 1)
+    text = random_text(4000)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
+        mm.read(text)
+        assert isinstance(mm.frame, KvFrame)
+        questions = [text[at : at + 30] for at in (300, 1300, 2300)]
+        expected, by_layer = [], 0
+        for one in questions:
+            expected.append(mm.generate(one, max_new_tokens=8, remember=False))
+            by_layer += layers_of(mm.frame) == [(0, 0), (1, 1), (2, 2)]
+        found = mm.answer_many(questions, max_new_tokens=8)
+    assert by_layer > 1
+    assert [one.token_ids for one in found] == [one.token_ids for one in expected]
+    assert all(one.recalled for one in found)
+
+
+def test_a_deep_model_arrives_in_some_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.frame.pages._PART_BYTES", 1)
+    monkeypatch.setattr("everlong.frame.pages._MOST_PARTS", 2)
+    _, layers = recalled("llama", "default", 1)
+    assert layers == [(0, 1), (2, 2)]
+
+
 class Disk:
     """Starts parts of a single run of bytes, and says that their blocks were coded anew when it is told to."""
 
