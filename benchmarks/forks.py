@@ -1,6 +1,6 @@
 """The RAM of forks of a frame: what 8 of them take when they are made, when each has decoded, and has answered.
 
-    python benchmarks/forks.py [--model smollm2] [--dtype float32] [--forks 8] [--context 1500] [--tokens 24]
+    python benchmarks/forks.py [--model smollm2] [--dtype float32] [--forks 8] [--context 1500] [--tokens 24] [--json]
 
 A memory reads so many tokens of a book. Forks of its frame share what none of them has written yet (frame/copies.py).
 The same is done with forks that are whole copies. Counted is RAM that belongs to no file on disk, of which shared pages
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -91,6 +92,7 @@ def main() -> None:
     parser.add_argument("--forks", type=int, default=8)
     parser.add_argument("--context", type=int, default=1500)
     parser.add_argument("--tokens", type=int, default=24)
+    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     model, tokenizer = load(options.model, dtype=options.dtype)
@@ -102,6 +104,10 @@ def main() -> None:
         shared = measured(mm, options.forks, options.tokens)
         with mock.patch("everlong.frame.buffers.lazy_copies", whole_copies):
             copied = measured(mm, options.forks, options.tokens)
+    if options.json:
+        found = {"cpu": processor(), "frame_bytes": frame, "shared": shared, "copied": copied}
+        print(json.dumps(found, indent=2))
+        return
     print(f"{processor()}, {options.model}, {str(model.dtype)[6:]}; a frame's slots take {frame / 1e6:.1f} MB")
     print(f"{options.forks} forks, MB{'made':>12}{'decoded':>10}{'answered':>10}")
     for name, held in (("shared", shared), ("copied", copied)):
