@@ -4,7 +4,7 @@
 
 SmolLM2 reads stories of FairytaleQA's val split into a memory in FOLDER, and goes on with what is there. It is asked
 that set's questions about them. Each is asked with a cold cache: the memory is opened anew, and the system is told to
-drop what it holds of its files. Meanwhile there is nothing, a walk by the question's words, or a reading of as many
+drop what it holds of its payload. Meanwhile there is nothing, a walk by the question's words, or a reading of as many
 random pages. What comes back is the same in all three. `read` is the time until the pages that come back are in memory.
 """
 

@@ -1,6 +1,6 @@
 """The time to an answer's first token where nothing of the memory is in RAM, and how what comes back arrives.
 
-The system drops what it holds of the memory's files before each question. Then the question is read for its queries,
+The system drops what it holds of the memory's payload before each question. Then the question is read for its queries,
 searched by, and read again behind what came back. What comes back arrives layer by layer, beside the forward that reads
 the best passage again; or, for comparison, all of it before that forward.
 """
@@ -51,14 +51,16 @@ class Cold:
     arrived: tuple[Arrived, ...]  # of the last question, layer by layer
 
 
-def drop_page_cache(folder: Path) -> None:
-    """Drop the system's cache of a folder's files, as far as the system heeds it."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
+def drop_page_cache(memory: Path) -> None:
+    """Drop the system's cache of the payload of a memory in a folder, as far as the system heeds it.
+
+    Its other files are left alone: to close one of them here would end SQLite's locks.
+    """
+    for file in (memory / "segments").iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
 
 
 def measure(mm: MemoryModel, folder: Path, rounds: int) -> Cold:
