@@ -1,12 +1,13 @@
 """Several rows at once against one after another: tokens a second of decoding, and of whole questions.
 
     python benchmarks/batch.py [--model smollm2] [--dtype float32] [--rows 8] [--context 1500] [--new-tokens 32]
-                               [--questions 32] [--threads 1] [--json]
+                               [--chunks 16 64 128] [--questions 32] [--threads 1] [--json]
 
 Decoding: a memory reads so many tokens. Forks of its frame each go on with a token of their own, greedily, all of them
 together and each alone. The anchor is plain transformers with a growing cache over as many tokens: a batch of as many
-rows over a batch of one. Questions: `answer_many` with `answer.at_once` = rows, and with 1. Ratios are of CPU time, in
-which other work on the machine counts little. Every row's tokens must be those that it has alone.
+rows over a batch of one. Chunks: each row reads so many tokens at once, as whoever reads questions or texts does.
+Questions: `answer_many` with `answer.at_once` = rows, and with 1. Ratios are of CPU time, in which other work on the
+machine counts little. Every row's tokens must be those that it has alone.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.models.releases import cache_argument
 
+_CHUNKS = 3  # that a row reads
+
+
+def read(frame: Frame, length: int, first: int) -> list[int]:
+    """Read some chunks of `length` tokens. Return which token follows each."""
+    with frame.branch(traced=False):
+        chunks = [torch.arange(first + at, first + at + length) % 1000 + 100 for at in range(_CHUNKS)]
+        return [int(frame.extend(chunk, "prompt").argmax()) for chunk in chunks]
+
 
 def decoded(frame: Frame, count: int, first: int) -> list[int]:
     """Return what follows a token greedily."""
@@ -51,19 +61,23 @@ def timed(work: Callable[[], Any], clock: Callable[[], float] = time.process_tim
 
 
 def of_decoding(
-    mm: everlong.MemoryModel, rows: int, count: int, clock: Callable[[], float] = time.process_time
+    mm: everlong.MemoryModel,
+    rows: int,
+    count: int,
+    clock: Callable[[], float] = time.process_time,
+    work: Callable[[Frame, int, int], list[int]] = decoded,
 ) -> dict[str, Any]:
-    """Return seconds for one row after another, and for all rows together, each of `count` tokens."""
+    """Return seconds for one row after another, and for all rows together, each of work(frame, count, a token)."""
     assert isinstance(mm.frame, KvFrame)
     firsts = [100 + 4 * row for row in range(rows)]
     with contextlib.ExitStack() as undo:
-        forks = [mm.frame.fork() for _ in range(rows)]
+        forks = mm.frame.forks(rows)
         for fork in forks:
             undo.callback(fork.detach)
-        workers = [functools.partial(decoded, fork, count) for fork in forks]
-        list(done_together([functools.partial(decoded, fork, 1) for fork in forks], firsts))  # warms up
+        workers = [functools.partial(work, fork, count) for fork in forks]
+        list(done_together([functools.partial(work, fork, 1) for fork in forks], firsts))  # warms up
         together, made = timed(lambda: dict(done_together(workers, firsts)), clock)
-        alone, expected = timed(lambda: [decoded(forks[0], count, first) for first in firsts], clock)
+        alone, expected = timed(lambda: [work(forks[0], count, first) for first in firsts], clock)
     same = sum(made[row] == expected[row] for row in range(rows))
     return {"together": together, "alone": alone, "ratio": alone / together, "same": same}
 
@@ -113,6 +127,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--context", type=int, default=1500, help="tokens in every row")
     parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--chunks", type=int, nargs="*", default=[], help="tokens that a row reads at once")
     parser.add_argument("--questions", type=int, default=32, help="for what is planted in 8,192 tokens; 0: none")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", action="store_true")
@@ -125,6 +140,8 @@ def main() -> None:
     with contextlib.closing(everlong.MemoryModel(model, tokenizer)) as mm:
         mm.frame.extend(ids, "read")
         found["decoding"] = of_decoding(mm, options.rows, options.new_tokens)
+        for length in options.chunks:
+            found[f"chunks of {length}"] = of_decoding(mm, options.rows, length, work=read)
     found["transformers"] = of_transformers(model, ids, options.rows, options.new_tokens)
     if options.questions:
         facts = make_facts(("uuid", "quote", "pass-key", "name"), options.questions // 4, seed=3)

@@ -6,9 +6,9 @@ FIGURES ?= runs/bench
 # again. The fusion is left out, as it is fitted on books that no haystack has.
 CORPUS ?=
 
-SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode drafts recall \
+SCRIPTS := kv_operators index index_recall two_levels heads_keys meaning hnsw dnii gardener tag_tree prefetch tagger store embedding ram ram_read read decode drafts batch forks recall \
   anchors tombstones architectures fit_confidence $(if $(CORPUS),fit_fusion dnii_passages)
-EVALUATIONS := demo.txt walker.txt graph.png needle.json needle_close.json ppl.json suite.txt
+EVALUATIONS := demo.txt cold.txt walker.txt graph.png needle.json needle_close.json ppl.json suite.txt
 comma := ,
 NEEDLE_LENGTHS ?= 32768,131072,$(if $(CORPUS),524288$(comma)1000000,262144)
 INDEX_LENGTHS ?= 131072 $(if $(CORPUS),393216 1000000,196608)
@@ -49,6 +49,15 @@ $(FIGURES)/store.txt: benchmarks/store.py | setup
 	mkdir -p $(@D)
 	python $< > $@
 	python $< --tokens 1000000 >> $@
+
+$(FIGURES)/batch.txt: benchmarks/batch.py | setup
+	mkdir -p $(@D)
+	python $< --dtype float32 > $@
+	python $< --new-tokens 4 --questions 0 --chunks 8 32 64 128 >> $@
+
+$(FIGURES)/cold.txt: | setup
+	mkdir -p $(@D)
+	OMP_NUM_THREADS=1 everlong bench --cold --sizes 60000 > $@
 
 $(FIGURES)/read.txt: benchmarks/read.py | setup
 	mkdir -p $(@D)

@@ -4,7 +4,7 @@
 
 SmolLM2 reads stories of FairytaleQA's val split into a memory in FOLDER, and goes on with what is there. It is asked
 that set's questions about them. Each is asked with a cold cache: the memory is opened anew, and the system is told to
-drop what it holds of its files. Meanwhile there is nothing, a walk by the question's words, or a reading of as many
+drop what it holds of its payload. Meanwhile there is nothing, a walk by the question's words, or a reading of as many
 random pages. What comes back is the same in all three. `read` is the time until the pages that come back are in memory.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import pathlib
 import statistics
 import time
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 
 import everlong
+from everlong.bench.cold import drop_page_cache
 from everlong.corpora.pairs import load_pairs
 from everlong.models import load
 from everlong.models.machine import processor
@@ -56,16 +56,6 @@ def stories_and_questions(stories: int, questions: int) -> tuple[dict[str, str],
     return texts, [pairs.questions[at].words for at in drawn]
 
 
-def drop_caches(folder: pathlib.Path) -> None:
-    """Drop the system's cache of a memory's files, as far as the system heeds it."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-
-
 def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int) -> Row:
     """Ask one question; `ahead` is the number of pages to read at random."""
     core, searcher, frame = mm.memory.core, mm.searcher, mm.frame
@@ -94,7 +84,7 @@ def measure(folder: pathlib.Path, model: Any, tokenizer: Any, questions: list[st
     for number, question in enumerate(questions):
         ahead = 0
         for how in ("walk", "nothing", "random"):  # as many random pages as the walk has read
-            drop_caches(folder)
+            drop_page_cache(folder)
             with everlong.MemoryModel(model, tokenizer, folder, CONFIG) as mm:
                 row = ask(mm, question, how, number, ahead)
             ahead = ahead or row.ahead

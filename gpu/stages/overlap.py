@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import everlong
+from everlong.frame.kv_frame import KvFrame
 from everlong.frame.serve import serve
 from stages.calibrated import calibrated_memory
 from stages.check import Check
@@ -16,6 +17,7 @@ from stages.timeline import READS_A_NUMBER, WAITS, Activity, Timeline, places_th
 
 # A copy of at least this size is of pages or of a block; tables, scores and the index's keys are smaller.
 PAYLOAD_BYTES = 4 << 20
+LAYER_BYTES = 1 << 20  # likewise of some layers of the pages that a question brings back
 CHUNKS = 4
 TOKENS = 8
 WARMS = 3  # questions before the watched one, whose words, pages and kernels are then no longer new
@@ -48,11 +50,12 @@ def run(check: Check) -> None:
         idle = watched(lambda: None, check.device)  # what the profiler itself waits for
         read = watched(work.read, check.device)
         work.ask(1)
+        check.tell("how the last question's pages arrived, in ms since its recall", arrived(mm))
         asked = watched(lambda: work.ask(1), check.device)
         answered = watched(lambda: work.ask(1 + TOKENS), check.device)
         if check.on_gpu:
-            streams(check, "archived spans", "DtoH", read)
-            streams(check, "recalled pages", "HtoD", asked)
+            streams(check, "archived spans", "DtoH", read, PAYLOAD_BYTES)
+            streams(check, "recalled pages", "HtoD", asked, LAYER_BYTES)
         for name, seen, before, count in (
             ("a chunk that is read", read, idle, CHUNKS),
             ("a question", asked, idle, 1),
@@ -91,16 +94,25 @@ class Work:
             raise AssertionError(f"{answer.tokens} tokens behind {len(answer.recalled)} groups, expected {tokens}")
 
 
-def streams(check: Check, what: str, direction: str, seen: Timeline) -> None:
-    """Check that payload has a stream of its own, from or to pinned memory."""
-    copies = seen.copies_of(direction, PAYLOAD_BYTES)
+def arrived(mm: everlong.MemoryModel) -> dict[str, str]:
+    """Return when the host came to each part of the layers, and when it went on."""
+    assert isinstance(mm.frame, KvFrame)
+    return {
+        f"layers {part.first_layer} to {part.last_layer}": f"{1e3 * part.needed:.1f} to {1e3 * part.written:.1f}"
+        for part in mm.frame.zones.pages.arrived
+    }
+
+
+def streams(check: Check, what: str, direction: str, seen: Timeline, least: int) -> None:
+    """Check that payload has a stream of its own, from or to pinned memory, in copies of at least so many bytes."""
+    copies = seen.copies_of(direction, least)
     with check.case(f"{what} travel beside the stream that computes, by pinned memory"):
         if not seen.kernels:
             raise AssertionError("the profiler saw no kernel")
         check.tell(f"copies of {what}", told(copies))
         check.tell(f"other copies while there were {what}", told(set(seen.copies) - set(copies)))
         if not copies:
-            raise AssertionError(f"no copy {direction} of at least {PAYLOAD_BYTES} bytes")
+            raise AssertionError(f"no copy {direction} of at least {least} bytes")
         wrong = [copy for copy in copies if copy.stream == seen.compute_stream or not copy.pinned]
         if wrong:
             raise AssertionError(f"{len(wrong)} of {len(copies)}, on stream {seen.compute_stream}: {told(wrong)}")

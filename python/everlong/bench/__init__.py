@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from everlong.bench import asking, decoding, reading
-from everlong.bench.grown_memory import book_ids, grow
+from everlong.bench import asking, cold, decoding, reading
+from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.errors import UnsupportedModelError
 from everlong.frame.room import check_room
 from everlong.frame.serve import TextAloneError
@@ -52,6 +53,16 @@ class BenchReport:
     made_with: dict[str, Any]  # everlong.models.provenance
 
 
+@dataclasses.dataclass(frozen=True)
+class ColdReport:
+    """What a memory on disk costs a first token."""
+
+    model: str
+    dtype: str
+    asking: tuple[cold.Cold, ...]  # by size, ascending
+    made_with: dict[str, Any]
+
+
 def run_bench(
     model: Any, tokenizer: Any, *, name: str = "", tokens: int = 4096, sizes: Sequence[int] = (10_000, 100_000)
 ) -> BenchReport:
@@ -67,10 +78,39 @@ def run_bench(
     """
     if tokens < 1 or not sizes or min(sizes) < 1:
         raise ValueError(f"tokens is {tokens}, sizes are {list(sizes)}: expected at least 1, and at least one size")
+    with _place(model, max(*sizes, tokens)) as place, MemoryModel(model, tokenizer, place) as mm:
+        return _measured(mm, name, tokens, sorted(set(sizes)))
+
+
+def run_cold(
+    model: Any, tokenizer: Any, *, name: str = "", sizes: Sequence[int] = (100_000,), rounds: int = 9
+) -> ColdReport:
+    """Measure first tokens of memories of `sizes` tokens, or 8,192 where that is more, on disk alone (bench/cold.py).
+
+    Errors as `run_bench` raises them.
+    """
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"sizes are {list(sizes)}: expected at least one, of at least 1")
+    asked = []
+    with _place(model, max(sizes)) as place:
+        with MemoryModel(model, tokenizer, place) as mm:
+            read_seed(mm)
+            config = mm.config.changed(archive={"host_bytes": 0})
+        for size in sorted(set(sizes)):
+            with MemoryModel(model, tokenizer, place, config) as mm:
+                grow(mm, size)
+            with MemoryModel(model, tokenizer, place, config) as mm:
+                asked.append(cold.measure(mm, place, rounds))
+    return ColdReport(_name(model, name), dtype_name(model.dtype), tuple(asked), made_with(model))
+
+
+@contextlib.contextmanager
+def _place(model: Any, tokens: int) -> Iterator[Path]:
+    """Context manager: a place for a memory of so many tokens of the model, which is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="everlong-") as folder, profiles_in(None):
         place = Path(folder) / "grown.everlong"
         try:
-            check_room(model, None, max(*sizes, tokens), place, "smaller --sizes")
+            check_room(model, None, tokens, place, "smaller --sizes")
         except TextAloneError as error:
             raise UnsupportedModelError(
                 f"bench measures memories of keys and values: {error.reason}. `everlong read` and `everlong ask` serve "
@@ -78,8 +118,7 @@ def run_bench(
             ) from None
         except UnsupportedModelError as error:
             raise UnsupportedModelError(f"bench measures memories of keys and values: {error}") from None
-        with MemoryModel(model, tokenizer, place) as mm:
-            return _measured(mm, name, tokens, sorted(set(sizes)))
+        yield place
 
 
 def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> BenchReport:
@@ -108,7 +147,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         decoded += decoding.measure([(held, mm)], some, _DECODED_TOKENS, _DECODE_ROUNDS)
     stats = mm.memory.stats()
     return BenchReport(
-        model=name or str(getattr(mm.model, "name_or_path", "")) or mm.model.config.model_type,
+        model=_name(mm.model, name),
         dtype=dtype_name(mm.model.dtype),
         reading=read,
         decoding=tuple(decoded),
@@ -118,3 +157,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         disk_token_bytes=stats.disk_bytes / stats.tokens,
         made_with=made_with(mm.model),
     )
+
+
+def _name(model: Any, given: str) -> str:
+    return given or str(getattr(model, "name_or_path", "")) or model.config.model_type

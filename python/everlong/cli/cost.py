@@ -16,7 +16,7 @@ from everlong.text.terminal import escaping_console, line_by_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from everlong.bench import BenchReport
+    from everlong.bench import BenchReport, ColdReport
     from everlong.bench.archive_size import SizeReport
 
 
@@ -33,6 +33,10 @@ def bench(
         bool,
         typer.Option("--codecs", help="Instead, tell how large a memory is in each codec, from the config alone."),
     ] = False,
+    cold: Annotated[
+        bool,
+        typer.Option("--cold", help="Instead, time first tokens at each size while nothing of the memory is in RAM."),
+    ] = False,
     like: Annotated[
         str, typer.Option(help="For --codecs: a model whose measured keys and values the made-up ones are like.")
     ] = DEFAULT_MODEL,
@@ -41,7 +45,9 @@ def bench(
 ) -> None:
     """Measure what a memory costs with this model on this machine, beside transformers alone.
 
-    With --codecs no weights of the model are needed: a folder with its config.json does.
+    With --cold it measures an answer's first token instead, while the memory is on disk alone. It shows when each layer
+    of the pages that came back was there. With --codecs no weights of the model are needed: a folder with its
+    config.json does.
 
     The memory lies in the system's folder for temporary files (TMPDIR) and is gone afterwards.
 
@@ -51,11 +57,16 @@ def bench(
         print_sizes(model, like, machine, as_json=as_json)
         return
     starting(model, quiet=as_json)
-    from everlong.bench import run_bench
+    from everlong.bench import run_bench, run_cold
     from everlong.cli.settings import parse_lengths
 
     lengths = parse_lengths(sizes)  # a wrong value is reported before a model is loaded
     network, tokenizer = machine.load(model)
+    if cold:
+        with working("asking while the memory is on disk alone", enabled=not as_json):
+            found = run_cold(network, tokenizer, name=model, sizes=lengths)
+        print_json(dataclasses.asdict(found)) if as_json else show_cold(found, escaping_console())
+        return
     with working("reading, asking and decoding", enabled=not as_json):
         report = run_bench(network, tokenizer, name=model, tokens=tokens, sizes=lengths)
     print_json(dataclasses.asdict(report)) if as_json else print_report(report, escaping_console())
@@ -90,6 +101,27 @@ def show_sizes(report: SizeReport, console: Console) -> None:
         f"A transform's bytes are an estimate: those of {report.made_up_tokens} made-up tokens that are spread as "
         f"{report.like}'s. The other rows follow from the shape."
     )
+
+
+def show_cold(report: ColdReport, console: Console) -> None:
+    made, say = report.made_with, line_by_line(console)
+    say(f"{made['gpu'] or made['processor']}, {made['threads']} threads, torch {made['torch']}, {report.dtype}")
+    for cold in report.asking:
+        table = Table(title=f"first token, {cold.tokens:,} tokens on disk, {cold.bytes / 1e6:.1f} MB come back")
+        table.add_column("milliseconds")
+        for way in ("layer by layer", "all layers first", "layer by layer, warm"):
+            table.add_column(way, justify="right")
+        for field in dataclasses.fields(cold.by_layer):
+            ways = (cold.by_layer, cold.at_once, cold.warm)
+            table.add_row(field.name, *(f"{getattr(of, field.name):,.1f}" for of in ways))
+        console.print(table)
+    trace = Table(title="the last question's pages, ms since its recall")
+    for name in ("layers", "MB", "asked", "needed", "read", "decoded"):
+        trace.add_column(name, justify="right")
+    for part in report.asking[-1].arrived:
+        times = (f"{1e3 * at:,.1f}" for at in (part.started, part.needed, part.read, part.written))
+        trace.add_row(f"{part.first_layer} to {part.last_layer}", f"{part.bytes / 1e6:.1f}", *times)
+    console.print(trace)
 
 
 def print_report(report: BenchReport, console: Console) -> None:

@@ -6,6 +6,7 @@ The layers that rotate their keys and those that do not have tables of their own
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +14,7 @@ import torch
 
 import everlong.ops as ops
 from everlong.errors import NotFiniteError
+from everlong.frame.copies import lazy_copies
 from everlong.frame.kept import KeptMasters
 from everlong.models.attach import ServedModel
 from everlong.models.rope import NO_ROPE, RopeTable
@@ -53,6 +55,17 @@ class Buffers:
         self.sin = torch.zeros(slots, half, dtype=torch.float32, device=served.device)
         self._rope = served.rope
         self._rotated = served.rotated
+
+    def copies(self, used: slice, count: int) -> list[Buffers]:
+        """Return copies of these slots, which share what none of them has written yet. The others are empty."""
+        whole = {name: lazy_copies(getattr(self, name), used, count) for name in ("k", "v")}
+        made = []
+        for k, v in zip(whole["k"], whole["v"], strict=True):
+            other = copy.copy(self)
+            other.k, other.v = k, v
+            other.cos, other.sin = self.cos.clone(), self.sin.clone()
+            made.append(other)
+        return made
 
     def nbytes(self) -> int:
         """Return the bytes of the buffers, constant from construction on. `frame/budget.py` counts the rest, too."""
@@ -182,33 +195,49 @@ class Buffers:
             rope = part.rope
             _gather(own, rows, part, places + first_slot, at, rope.inv_freq, rope.attention_scaling, rope.interleaved)
 
-    def write_pages(self, payload: torch.Tensor, placements: torch.Tensor, *, page_tokens: int, codec: str) -> None:
-        """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them."""
-        layers_before = 0
-        for part in self._parts():
-            if layers_before > 0:  # within each page, this part begins behind the layers before it
-                placements = placements.clone()
-                for row in placements:
-                    row[0] += self._bytes(int(row[1]), page_tokens, codec, layers_before)
-            ops.restore_kv(
-                payload,
-                placements,
-                part.k,
-                part.v,
-                part.cos,
-                part.sin,
-                page_tokens,
-                codec,
-                part.rope.inv_freq,
-                part.rope.attention_scaling,
-                part.rope.interleaved,
-            )
-            layers_before += part.k.shape[0]
+    def write_pages(
+        self,
+        payload: torch.Tensor,
+        placements: torch.Tensor,
+        *,
+        page_tokens: int,
+        codec: str,
+        layers: range | None = None,
+    ) -> None:
+        """Decode and rotate pages into their slots; placements [N, 6] as `ops.restore_kv` reads them.
 
-    def cool(self, first_slot: int, tokens: int, temperature: float) -> None:
+        The payload has all layers of each page, or `layers` alone.
+        """
+        layers = range(self.k.shape[0]) if layers is None else layers
+        before = 0
+        for part in self._parts():
+            own = range(max(before, layers.start), min(before + part.k.shape[0], layers.stop))
+            if len(own) > 0:
+                if own.start > layers.start:  # within each page, this part begins behind the layers before it
+                    placements = placements.clone()
+                    for row in placements:
+                        row[0] += self._bytes(int(row[1]), page_tokens, codec, own.start - layers.start)
+                written = slice(own.start - before, own.stop - before)
+                ops.restore_kv(
+                    payload,
+                    placements,
+                    part.k[written],
+                    part.v[written],
+                    part.cos,
+                    part.sin,
+                    page_tokens,
+                    codec,
+                    part.rope.inv_freq,
+                    part.rope.attention_scaling,
+                    part.rope.interleaved,
+                )
+            before += part.k.shape[0]
+
+    def cool(self, first_slot: int, tokens: int, temperature: float, layers: range | None = None) -> None:
         """Divide the keys of consecutive recalled slots by an attention temperature. These are never archived again."""
         if temperature != 1:
-            self.k[:, :, first_slot : first_slot + tokens] /= temperature
+            of = slice(None) if layers is None else slice(layers.start, layers.stop)
+            self.k[of, :, first_slot : first_slot + tokens] /= temperature
 
     def _parts(self, of: Buffers | KeptMasters | None = None) -> list[_Part]:
         """Return the layers that rotate their keys and those that do not, where there are any."""

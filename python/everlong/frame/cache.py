@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong.errors import EverlongError
 from everlong.frame.anchors import AnchorMasters
+from everlong.frame.arriving import Arriving
 from everlong.frame.buffers import Buffers, SlotSnapshot
 from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
@@ -42,6 +43,7 @@ class ResidentLayer(CacheLayerMixin):
         self._cache: ResidentCache = weakref.proxy(cache)
         self._k = cache.k[layer]
         self._v = cache.v[layer]
+        self._layer = layer
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -55,6 +57,8 @@ class ResidentLayer(CacheLayerMixin):
         Where the forward names a slot, the one token goes there, and all slots [1, Hkv, F, D] are returned.
         """
         cache = self._cache
+        if cache.arriving is not None:
+            cache.arriving.until(self._layer)
         if cache.slot is not None:
             self._k.index_copy_(1, cache.slot, key_states[0])
             self._v.index_copy_(1, cache.slot, value_states[0])
@@ -100,10 +104,20 @@ class ResidentCache(Cache):
     """
 
     def __init__(
-        self, served: ServedModel, *, frame_tokens: int, sink_tokens: int, front_tokens: int, kept_tokens: int = 0
+        self,
+        served: ServedModel,
+        *,
+        frame_tokens: int,
+        sink_tokens: int,
+        front_tokens: int,
+        kept_tokens: int = 0,
+        buffers: Buffers | None = None,
     ) -> None:
-        """front_tokens: P, the slots before rolling; sink_tokens and kept_tokens of them are sinks' and kept ones."""
-        self.buffers = Buffers(served, frame_tokens)
+        """front_tokens: P, the slots before rolling; sink_tokens and kept_tokens of them are sinks' and kept ones.
+
+        buffers: of so many slots; by default empty ones are made.
+        """
+        self.buffers = Buffers(served, frame_tokens) if buffers is None else buffers
         self.k, self.v = self.buffers.k, self.buffers.v
         self.cos, self.sin = self.buffers.cos, self.buffers.sin
         self.own = OwnLayers(served.own_layers(), served.sliding)
@@ -113,6 +127,7 @@ class ResidentCache(Cache):
         self.end = self.begin
         self.recalled = 0  # slots before rolling
         self._in_forward = False
+        self.arriving: Arriving | None = None  # what is on its way into slots that forwards attend to
         self.slot: torch.Tensor | None = None  # within a forward that names one: int64 [1]
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
@@ -141,6 +156,15 @@ class ResidentCache(Cache):
             yield
         finally:
             self._in_forward, self.slot = False, None
+
+    @contextlib.contextmanager
+    def awaiting(self, arriving: Arriving) -> Iterator[None]:
+        """Context manager: within it each layer of a forward waits for what is on its way into the layer's slots."""
+        self.arriving = arriving
+        try:
+            yield
+        finally:
+            self.arriving = None
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -294,8 +318,7 @@ class ResidentCache(Cache):
         self.kept, self.kept_shown, self.hidden = layout.kept, layout.kept_shown, layout.hidden
 
     def take_over(self, other: ResidentCache) -> None:
-        """Hold what another cache of the same size holds, in a copy."""
-        self.buffers.restore(other.buffers.snapshot(other.begin, other.end - other.begin))
+        """Hold what another cache holds. The buffers are a copy of its own."""
         self.own.restore(other.own.snapshot())
         self.put_back(other.layout())
         self.kept, self._kept_position = other.kept.copy(), other._kept_position

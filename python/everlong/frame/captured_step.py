@@ -29,8 +29,8 @@ class CapturedStep:
     """Computes one token behind a cache's newest slot, as `Computing` does.
 
     It stands aside for what it cannot do. Those are models whose forward needs the host or keeps a state of its own,
-    forwards that some slots are hidden from, and forwards that a hook listens to: hooks run while a step is recorded,
-    and not when it is played.
+    forwards that some slots are hidden from, or wait for, and forwards that a hook listens to: hooks run while a step
+    is recorded, and not when it is played.
     """
 
     def __init__(self, served: ServedModel, cache: ResidentCache, phase: PhaseTap) -> None:
@@ -48,7 +48,8 @@ class CapturedStep:
 
     def token(self, chunk: Tokens, position: int) -> torch.Tensor | None:
         """Compute a token at a position as the model counts. Return its logits [1, V]; None: the caller computes it."""
-        if not self._able or len(chunk) != 1 or chunk.embeds is not None or self._cache.hidden is not None:
+        aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None
+        if not self._able or len(chunk) != 1 or aside:
             self._tokens = 0
             return None
         self._tokens += 1

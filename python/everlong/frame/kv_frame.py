@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -56,15 +57,23 @@ class KvFrame(Frame):
         return self.zones.computing.joins
 
     @torch.inference_mode(False)
-    def fork(self) -> KvFrame:
-        """Return a frame that goes on from where this one stands, as inside of a branch: it archives nothing.
+    def forks(self, count: int) -> list[KvFrame]:
+        """Return frames that go on from where this one stands, as inside of a branch: they archive nothing.
 
-        It takes as many bytes as this one. `detach` it at its end.
+        On a CPU all of them take as many bytes as this one, and each what it changes; on a GPU each takes as many.
+        `detach` each at its end.
         """
         self.steps.require_whole()
-        other = object.__new__(KvFrame)
-        other.served, stream = self.served, self.stream.fork()
-        zones = self.zones.fork(stream)
-        other.cache, other._tokenizer = zones.cache, self._tokenizer
-        Frame.__init__(other, stream, zones, self._tokenizer, resume=False)
-        return other
+        streams = [self.stream.fork() for _ in range(count)]
+        with contextlib.ExitStack() as undo:
+            zones = self.zones.forks(streams)
+            for one in zones:
+                undo.callback(one.detach)
+            made = []
+            for stream, one in zip(streams, zones, strict=True):
+                other = object.__new__(KvFrame)
+                other.served, other.cache, other._tokenizer = self.served, one.cache, self._tokenizer
+                Frame.__init__(other, stream, one, self._tokenizer, resume=False)
+                made.append(other)
+            undo.pop_all()
+        return made

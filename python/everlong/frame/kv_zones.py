@@ -15,6 +15,7 @@ import everlong._core as _core
 from everlong.errors import NotFiniteError
 from everlong.frame.anchor_zone import AnchorZone
 from everlong.frame.budget import FrameBytes, frame_bytes
+from everlong.frame.buffers import Buffers
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.computing import Computing
@@ -37,8 +38,15 @@ from everlong.models.tokens import Tokens
 class KvZones(Zones):
     """Zones in the slots of a ResidentCache that the model attends to."""
 
-    def __init__(self, served: ServedModel, stream: Stream, soft_id: int, opening: Sequence[int]) -> None:
-        """opening: tokens that stand in for sinks which are hidden."""
+    def __init__(
+        self,
+        served: ServedModel,
+        stream: Stream,
+        soft_id: int,
+        opening: Sequence[int],
+        buffers: Buffers | None = None,
+    ) -> None:
+        """opening: tokens that stand in for sinks which are hidden. buffers: as `ResidentCache` takes them."""
         self._opening, self._soft_id = opening, soft_id
         self._served, self._stream = served, stream
         config = stream.config
@@ -48,6 +56,7 @@ class KvZones(Zones):
             sink_tokens=config.frame.sink_tokens,
             front_tokens=config.front_tokens,
             kept_tokens=config.frame.kept_tokens,
+            buffers=buffers,
         )
         self.keeps_state = bool(self.cache.own) or config.frame.anchor_zone_tokens > 0 or config.frame.kept_tokens > 0
         self.pages = ArchivedPages(served, stream.memory.core, config)
@@ -63,11 +72,14 @@ class KvZones(Zones):
     def detach(self) -> None:
         self.computing.close()
 
-    def fork(self, stream: Stream) -> KvZones:
-        """Return zones of a fork of the stream, with a copy of what these hold."""
-        other = KvZones(self._served, stream, self._soft_id, self._opening)
-        other.cache.take_over(self.cache)
-        return other
+    def forks(self, streams: Sequence[Stream]) -> list[KvZones]:
+        """Return zones of forks of the stream, with what these hold. On a CPU they share it until they change it."""
+        copies = self.cache.buffers.copies(slice(self.cache.begin, self.cache.end), len(streams))
+        made = []
+        for stream, buffers in zip(streams, copies, strict=True):
+            made.append(KvZones(self._served, stream, self._soft_id, self._opening, buffers))
+            made[-1].cache.take_over(self.cache)
+        return made
 
     @property
     def resident_tokens(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -10,34 +10,20 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.errors import MemoryBusyError
+from everlong.frame.arriving import Arrived, Arriving, Part, Reading, Run
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kept import KeptRows
 from everlong.frame.kept_payload import KeptPayload
 from everlong.frame.kept_writing import plain_rows
+from everlong.frame.offers import Page, identity
 from everlong.frame.transfer import PayloadTransfer
 from everlong.models.attach import ServedModel
 
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """Tokens of an archived page, and where they go."""
-
-    page: _core.PageRef
-    first_token: int  # the first token, counted in the page
-    tokens: int
-    slot: int  # slot of the first token
-    position: int  # position of the first token in the frame
-
-
-@dataclasses.dataclass(frozen=True)
-class _Batch:
-    """Pages on their way from the memory into a cache."""
-
-    table: torch.Tensor  # int64 [pages, 6], as `ops.restore_kv` reads it
-    codec: str
-    staged: _core.StagingBuffer
-    reads: _core.PendingReads  # reads that fill the buffer
+# Where a forward waits for pages layer by layer, some layers of all of them arrive at once: about so many bytes, and in
+# so many parts at most. Each part costs a look into the catalog.
+_PART_BYTES = 2 << 20
+_MOST_PARTS = 8
+_NOTHING: Mapping[Page, float] = MappingProxyType({})
 
 
 class ArchivedPages:
@@ -48,46 +34,62 @@ class ArchivedPages:
         self._page_tokens, self._codec = config.archive.page_tokens, config.archive.codec
         largest_page = core.page_bytes(self._page_tokens, "fp32")  # of any codec
         self.transfer = PayloadTransfer(served.device, largest_page, self.block_bytes(config.archive.block_tokens))
+        self.part_bytes = _PART_BYTES
+        self.arrived: Sequence[Arrived] = ()  # how the newest recall arrived, part by part
 
-    def restore(
-        self,
-        placements: Sequence[_core.Placement],
-        first_slot: int,
-        cache: ResidentCache,
-        kept: Mapping[int, KeptPayload] = MappingProxyType({}),
-    ) -> None:
-        """Restore what is placed to consecutive slots: the payload of a block in `kept`, the pages of any other."""
-        runs: list[Run] = []
-        slot = first_slot
-        of_kept: dict[int, list[Run]] = {}
-        for placement in placements:
-            run = Run(placement.page, placement.first_token, placement.tokens, slot, placement.position)
-            (of_kept.setdefault(run.page.block, []) if run.page.block in kept else runs).append(run)
-            slot += placement.tokens
-        self.restore_runs(runs, cache)
-        for block, chosen in of_kept.items():
-            self._restore_kept(kept[block], chosen, cache)
+    def restore(self, placements: Sequence[_core.Placement], first_slot: int, cache: ResidentCache) -> None:
+        """Restore what is placed to consecutive slots."""
+        self.start([(placements, first_slot)], cache).settle()
 
     def restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
-        """Read runs from the memory and write them to their slots of a cache, one batch while the next is read.
+        """Read runs from the memory and write them to their slots of a cache.
 
         Raise MemoryNotFoundError where a page is not there (any more).
         """
-        try:
-            self._restore_runs(runs, cache)
-        except MemoryBusyError:  # a compaction codes a block anew meanwhile
-            self._restore_runs(runs, cache)
+        self._start(runs, cache, by_layer=False).settle()
 
-    def _restore_runs(self, runs: Sequence[Run], cache: ResidentCache) -> None:
-        codecs = {block: self._core.blocks.read_codec(block) for block in {run.page.block for run in runs}}
-        being_read: _Batch | None = None
-        for codec, batch in self._batches(runs, codecs):
-            next_batch = self._start_reading(batch, codec)
-            if being_read is not None:
-                self._write(being_read, cache)
-            being_read = next_batch
-        if being_read is not None:
-            self._write(being_read, cache)
+    def start(
+        self,
+        placed: Sequence[tuple[Sequence[_core.Placement], int]],
+        cache: ResidentCache,
+        kept: Mapping[int, KeptPayload] = MappingProxyType({}),
+        temperature: Mapping[Page, float] = _NOTHING,
+        *,
+        by_layer: bool = False,
+    ) -> Arriving:
+        """Start to restore what is placed, each to consecutive slots from the first one that stands beside it.
+
+        A block in `kept` gives that payload, which is there at once, any other its pages. Keys of a page are divided by
+        its temperature. `by_layer`: a forward will wait for one layer after the other.
+        """
+        runs: list[Run] = []
+        of_kept: dict[int, list[Run]] = {}
+        for placements, slot in placed:
+            for placement in placements:
+                run = Run(
+                    placement.page,
+                    placement.first_token,
+                    placement.tokens,
+                    slot,
+                    placement.position,
+                    temperature.get(identity(placement.page), 1.0),
+                )
+                (of_kept.setdefault(run.page.block, []) if run.page.block in kept else runs).append(run)
+                slot += placement.tokens
+        arriving = self._start(runs, cache, by_layer=by_layer)
+        for block, chosen in of_kept.items():
+            self._restore_kept(kept[block], chosen, cache)
+        self.arrived = arriving.arrived
+        return arriving
+
+    def _start(self, runs: Sequence[Run], cache: ResidentCache, *, by_layer: bool) -> Arriving:
+        def plan(first_layer: int) -> Iterator[Part]:
+            return self._parts(runs, first_layer, by_layer=by_layer)
+
+        def write(reading: Reading) -> None:
+            self._write(reading, cache)
+
+        return Arriving(plan, self._read, write, 2 * self.transfer.batch_bytes)
 
     def plain_rows(self, written: KeptPayload) -> KeptRows:
         """Return keys and values of a payload's tokens, un-rotated, on the CPU."""
@@ -125,39 +127,60 @@ class ArchivedPages:
         table = torch.tensor(rows, dtype=torch.int64, device="cpu")
         payload = torch.from_numpy(kept.payload).to(self._served.device)
         cache.buffers.write_pages(payload, table, page_tokens=page_tokens, codec=self._codec)
+        self._cool(runs, None, cache)
 
-    def _batches(self, runs: Sequence[Run], codecs: Mapping[int, str]) -> Iterator[tuple[str, list[Run]]]:
-        for codec in sorted(set(codecs.values())):
-            batch: list[Run] = []
-            size = 0
-            for run in (run for run in runs if codecs[run.page.block] == codec):
-                page_bytes = self._page_bytes(run, codec)
-                if batch and size + page_bytes > self.transfer.batch_bytes:
-                    yield codec, batch
-                    batch, size = [], 0
-                batch.append(run)
-                size += page_bytes
-            if batch:
-                yield codec, batch
+    def _parts(self, runs: Sequence[Run], first_layer: int, *, by_layer: bool) -> Iterator[Part]:
+        """Yield what is to be read, in order of layers."""
+        blocks = self._core.blocks
+        codecs = {block: blocks.read_codec(block) for block in {run.page.block for run in runs}}
+        together = self._served.layers
+        # A transform's layers are coded as one.
+        if by_layer and all(blocks.codec(block) == codec for block, codec in codecs.items()):
+            of_layer = sum(self._layer_bytes(run, codecs[run.page.block]) for run in runs)
+            together = max(-(-together // _MOST_PARTS), self.part_bytes // max(1, of_layer))
+        for first in range(first_layer, self._served.layers, together):
+            layers = range(first, min(first + together, self._served.layers))
+            for codec in sorted(set(codecs.values())):
+                yield from self._batches([run for run in runs if codecs[run.page.block] == codec], layers, codec)
 
-    def _start_reading(self, runs: Sequence[Run], codec: str) -> _Batch:
-        table = torch.zeros(len(runs), 6, dtype=torch.int64, device="cpu")
+    def _batches(self, runs: Sequence[Run], layers: range, codec: str) -> Iterator[Part]:
+        batch: list[Run] = []
+        size = 0
+        for run in runs:
+            run_bytes = len(layers) * self._layer_bytes(run, codec)
+            if batch and size + run_bytes > self.transfer.batch_bytes:
+                yield Part(layers, codec, batch, size)
+                batch, size = [], 0
+            batch.append(run)
+            size += run_bytes
+        if batch:
+            yield Part(layers, codec, batch, size)
+
+    def _read(self, part: Part) -> Reading:
+        started = time.perf_counter()
+        rows = []
         offset = 0
-        for row, run in enumerate(runs):
+        for run in part.runs:
             page_tokens = run.page.end - run.page.begin
             position = run.position + self._served.first_position
-            entries = [offset, page_tokens, run.first_token, run.tokens, run.slot, position]
-            table[row] = torch.tensor(entries, device="cpu")
-            offset += self._page_bytes(run, codec)
+            rows.append([offset, page_tokens, run.first_token, run.tokens, run.slot, position])
+            offset += len(part.layers) * self._layer_bytes(run, part.codec)
         staged = self.transfer.stage(offset)
-        pages = [run.page for run in runs]
-        reads = self._core.blocks.start_read_pages(pages, 0, self._served.layers, staged.array, codec)
-        return _Batch(table, codec, staged, reads)
+        pages, layers = [run.page for run in part.runs], part.layers
+        reads = self._core.blocks.start_read_pages(pages, layers.start, len(layers), staged.array, part.codec)
+        return Reading(part, staged, torch.tensor(rows, dtype=torch.int64, device="cpu"), reads, started)
 
-    def _write(self, batch: _Batch, cache: ResidentCache) -> None:
-        batch.reads.wait()
-        with self.transfer.on_device(batch.staged) as payload:
-            cache.buffers.write_pages(payload, batch.table, page_tokens=self._page_tokens, codec=batch.codec)
+    def _write(self, reading: Reading, cache: ResidentCache) -> None:
+        part = reading.part
+        with self.transfer.on_device(reading.staged) as payload:
+            cache.buffers.write_pages(
+                payload, reading.table, page_tokens=self._page_tokens, codec=part.codec, layers=part.layers
+            )
+        self._cool(part.runs, part.layers, cache)
 
-    def _page_bytes(self, run: Run, codec: str) -> int:
-        return self._core.page_bytes(run.page.end - run.page.begin, codec)
+    def _cool(self, runs: Sequence[Run], layers: range | None, cache: ResidentCache) -> None:
+        for run in runs:
+            cache.buffers.cool(run.slot, run.tokens, run.temperature, layers)
+
+    def _layer_bytes(self, run: Run, codec: str) -> int:
+        return self._core.page_bytes(run.page.end - run.page.begin, codec) // self._served.layers

@@ -52,19 +52,25 @@ class RecalledZone:
         )
         first_computed = first_slot + sum(p.tokens for p in placements[: computed.start])
         behind = first_computed + sum(p.tokens for p in placements[computed])
-        for restored, slot in ((placements[: computed.start], first_slot), (placements[computed.stop :], behind)):
-            self._pages.restore(restored, slot, self._cache, prepared.kept)
-            self._cool(restored, slot, prepared.temperature)
         again = placements[computed]
-        if not again:
-            return
-        if of_details:
-            tokens = soft_tokens([prepared.soft[placement.page.block] for placement in again], self._soft_id)
-        else:
-            tokens = Tokens(self._stream.ids_of(again))
-        self._computing.put_before(tokens, again[0].position, first_computed, self._stream.config.frame.chunk_tokens)
-        if not of_details:
-            self._cool(again, first_computed, prepared.temperature)
+        arriving = self._pages.start(
+            [(placements[: computed.start], first_slot), (placements[computed.stop :], behind)],
+            self._cache,
+            prepared.kept,
+            prepared.temperature,
+            by_layer=len(again) > 0,
+        )
+        if again:
+            if of_details:
+                tokens = soft_tokens([prepared.soft[placement.page.block] for placement in again], self._soft_id)
+            else:
+                tokens = Tokens(self._stream.ids_of(again))
+            with self._cache.awaiting(arriving):
+                chunk_tokens = self._stream.config.frame.chunk_tokens
+                self._computing.put_before(tokens, again[0].position, first_computed, chunk_tokens)
+            if not of_details:
+                self._cool(again, first_computed, prepared.temperature)
+        arriving.settle()
 
     def _as_details(
         self, pages: Sequence[_core.PageRef], blocks: Sequence[int]

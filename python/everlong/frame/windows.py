@@ -9,9 +9,9 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong._core as _core
+from everlong.frame.arriving import Run
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.pages import Run
 
 
 @dataclasses.dataclass(frozen=True)

@@ -160,8 +160,7 @@ class Answering:
         self._searcher.heads.look_if_due()  # it reads the memory with a model that computes for it alone
         forks: list[KvFrame] = []
         try:
-            for _ in range(count):
-                forks.append(frame.fork())
+            forks += frame.forks(count)
             yield [Answering(fork, self._searcher.over(fork), self._tokenizer) for fork in forks]
         finally:
             for fork in forks:

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import everlong
-from everlong.bench import BenchReport, asking, decoding, reading, run_bench
+from everlong.bench import BenchReport, asking, decoding, reading, run_bench, run_cold
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.cli.app import app, main
 from everlong.errors import CapacityError, UnsupportedModelError
@@ -72,6 +72,24 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     assert not list(temporary.iterdir())
     assert not (temporary.parent / "cache").exists()
+
+
+def test_a_cold_report_says_where_a_first_token_waits(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own parts are the whole, and what came back did so in order of layers, each part once."""
+    monkeypatch.setattr(everlong.retrieval.profile, "FEWEST_PAGES", 1)
+    monkeypatch.setattr("everlong.frame.pages._PART_BYTES", 1)
+    report = run_cold(tiny_model(), byte_tokenizer(), name="tiny", sizes=(12_000, 10_000), rounds=1)
+    for asked, size in zip(report.asking, (10_000, 12_000), strict=True):
+        assert size <= asked.tokens < size + 1_000
+        for way in (asked.by_layer, asked.at_once, asked.warm):
+            parts = dataclasses.astuple(way)
+            assert sum(parts[1:]) == pytest.approx(parts[0])
+            assert min(parts) >= 0
+        assert [(part.first_layer, part.last_layer) for part in asked.arrived] == [(0, 0), (1, 1), (2, 2)]
+        assert sum(part.bytes for part in asked.arrived) == asked.bytes > 0
+        for part in asked.arrived:
+            assert 0 <= part.started <= part.read <= part.written
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.slow

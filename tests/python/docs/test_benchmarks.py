@@ -65,6 +65,7 @@ def a_memory(tmp_path: Path) -> Path:
         ),
         ("kv_codecs", "--contexts 1 --tokens 128 --after 8 --rounds 1", {"cpu", "torch", "layers", "codecs"}),
         ("batch", "--rows 2 --context 100 --new-tokens 2 --questions 0", {"cpu", "rows", "decoding", "transformers"}),
+        ("forks", "--forks 2 --context 800 --tokens 2", {"cpu", "frame_bytes", "shared", "copied"}),
         ("ram", "--sizes 9000", {"cpu", "frame_bytes", "host_bytes", "sizes"}),
         ("blocks", "--blocks 1600", {"open_s", "open_cpu_s", "open_resident_mb", "index_mb", "append_us", "forget_ms"}),
         ("rerank", "--tokens 6000 --candidates 9 --rounds 1", {"cpu", "archive", "text", "ratio", "correlation"}),

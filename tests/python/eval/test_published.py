@@ -184,6 +184,26 @@ def test_a_run_goes_on_and_counts_what_was_answered(tmp_path: Path) -> None:
         run_published(model, data, out=out, limit=1, length=400, memory_config=TINY_MEMORY)
 
 
+def test_questions_of_one_text_are_answered_at_once(tmp_path: Path) -> None:
+    """With the replies that they have one after another, in fewer forwards."""
+    data = write(tmp_path / "beam" / "100K.json", BEAM)
+    model = tiny_model()
+    forwards: list[int] = []
+    model.register_forward_pre_hook(lambda *_: forwards.append(1))
+
+    def replies(at_once: int) -> tuple[list[Any], int]:
+        forwards.clear()
+        config = TINY_MEMORY.changed(answer={"at_once": at_once})
+        report = run_published((model, byte_tokenizer()), data, out=tmp_path / str(at_once), memory_config=config)
+        return [one["replies"] for one in report["questions"]], len(forwards)
+
+    alone, one_by_one = replies(1)
+    together, joint = replies(8)
+    assert len(alone) == 4
+    assert together == alone
+    assert joint < 0.7 * one_by_one
+
+
 @pytest.mark.slow
 def test_the_command_prints_scores(saved_model: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "passkey.jsonl", PASSKEY)

@@ -46,7 +46,7 @@ def forwards_of(model: Any) -> list[int]:
 def forks_of(mm: everlong.MemoryModel, count: int):
     assert isinstance(mm.frame, KvFrame)
     with contextlib.ExitStack() as undo:
-        forks = [mm.frame.fork() for _ in range(count)]
+        forks = mm.frame.forks(count)
         for fork in forks:
             undo.callback(fork.detach)
         yield forks

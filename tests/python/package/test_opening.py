@@ -85,6 +85,7 @@ def test_the_rule_lets_values_pass(code: str) -> None:
 # What opens files by its own means, and which: none lies in a memory's folder or in a pack.
 PYTHON_OPENS = {
     "_native.py": "the record of the build beside the libraries",
+    "bench/cold.py": "segments of a temporary memory, only to drop what the system holds of them",
     "bench/reading.py": "/proc",
     "cli/evidence.py": "a report that a user names",
     "cli/field_comments.py": "everlong's own sources",

@@ -21,6 +21,7 @@ from everlong.eval.log import Log, silent
 from everlong.eval.published.example import Example
 from everlong.eval.published.formats import examples_in
 from everlong.eval.report import Score
+from everlong.generation.answer import Answer
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.provenance import made_with
 
@@ -94,19 +95,32 @@ def _ask(
             mm.read(text.text, source=text.source, happened=text.happened, more=more)
         read = time.monotonic() - started
         log(f"{group[0].task}: {mm.stream_tokens:,} tokens read in {read:,.1f} s, {len(group)} questions")
-        for one, rival in missing:
-            started = time.monotonic()
-            how: dict[str, Any] = {**AS_MEASURED, "max_new_tokens": one.max_new_tokens}
-            answer = mm.generate(one.question, recall=RIVALS[rival], remember=False, **how)
-            answers.add(
-                kind="answer",
-                id=one.id,
-                rival=rival,
-                reply=answer.text,
-                tokens=mm.stream_tokens,
-                seconds=time.monotonic() - started,
-                recalled=[recall.source for recall in answer.recalled],
-            )
+        for (rival, new_tokens), some in itertools.groupby(sorted(missing, key=_how), key=_how):
+            asked = [one for one, _ in some]
+            before = time.monotonic()
+
+            def answered(number: int, answer: Answer, rival: str = rival, asked: Sequence[Example] = asked) -> None:
+                nonlocal before
+                now = time.monotonic()
+                answers.add(
+                    kind="answer",
+                    id=asked[number].id,
+                    rival=rival,
+                    reply=answer.text,
+                    tokens=mm.stream_tokens,
+                    seconds=now - before,  # since the answer before it: several are at work at once
+                    recalled=[recall.source for recall in answer.recalled],
+                )
+                before = now
+
+            how: dict[str, Any] = {**AS_MEASURED, "max_new_tokens": new_tokens, "recall": RIVALS[rival]}
+            mm.answer_many([one.question for one in asked], on_answer=answered, **how)
+
+
+def _how(asked: tuple[Example, str]) -> tuple[str, int]:
+    """Return what questions that are asked together have in common: who answers, and the most new tokens."""
+    example, rival = asked
+    return rival, example.max_new_tokens
 
 
 def summarise(answers: AnswerFile, examples: Sequence[Example]) -> dict[str, Any]:
