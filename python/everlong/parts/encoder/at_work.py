@@ -66,8 +66,8 @@ class TextMeaning:
     def take_up(self, gpu: int | None = None, gpu_bytes: int = 0) -> None:
         """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
         where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
-        sentences = {"sentence_dimension": self._width, "sentence_tokens": SENTENCE_TOKENS}
-        self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where, **sentences)
+        where |= {"sentence_dimension": self._width, "sentence_tokens": SENTENCE_TOKENS}
+        self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
         lacking = frozenset(self._missing.blocks())
         self._missing.older = lacking if len(lacking) > _MOST_WAITED else frozenset()
         if self._core.read_only:
