@@ -18,7 +18,7 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
 from everlong.models.pack import PackPart
-from everlong.parts.encoder.model import ENCODER, SENTENCE_TOKENS, Ids, TextEncoder, loaded_encoder
+from everlong.parts.encoder.model import ENCODER, SENTENCE_TOKENS, Ids, TextEncoder, WordPieces, loaded_encoder
 from everlong.parts.encoder.pooling import (
     WINDOW,
     characters_of_groups,
@@ -214,7 +214,9 @@ class MissingVectors:
             group_ends(info.end - info.begin, core.manifest().page_tokens, tokens)
             for tokens in (encoder.settings.group_tokens, SENTENCE_TOKENS)
         ]
-        return BlockText.of(block, self._tokenizer, ids.tolist(), info.begin - begin, groups, encoder)
+        return BlockText.of(
+            block, self._tokenizer, ids.tolist(), info.begin - begin, groups, encoder.pieces, encoder.settings.longest
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,12 +237,19 @@ class BlockText:
 
     @classmethod
     def of(
-        cls, block: int, tokenizer: Any, tokens: list[int], before: int, groups: list[list[int]], encoder: TextEncoder
+        cls,
+        block: int,
+        tokenizer: Any,
+        tokens: list[int],
+        before: int,
+        groups: Sequence[list[int]],
+        pieces: WordPieces,
+        longest: int,
     ) -> BlockText:
         """Cut tokens, of which the first `before` stand before the block; `groups` are the ends of the block's groups:
         those with a vector of tokens, and those with one of a sentence.
         """
-        text, pieces = decode_text(tokenizer, tokens), encoder.pieces
+        text = decode_text(tokenizer, tokens)
         said = characters_said(tokenizer, tokens, text)
         ids, piece_begins, piece_ends = kept_pieces(*pieces(text), pieces.unknown)
         (first, last), (_, last_of_sentence) = (
@@ -248,7 +257,7 @@ class BlockText:
         )
         if not last.any():
             return cls(block, ids[:0], [], first, last, last_of_sentence)
-        own = [(begin, end) for begin, end in pieces.sentences(ids, encoder.settings.longest) if end > int(first.min())]
+        own = [(begin, end) for begin, end in pieces.sentences(ids, longest) if end > int(first.min())]
         start = own[0][0]
         moved = [(begin - start, end - start) for begin, end in own]
         kept = np.searchsorted([end for _, end in own], last_of_sentence - 1, side="right")
