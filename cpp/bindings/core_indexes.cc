@@ -74,11 +74,14 @@ void AddPageVectors(const IndexesHandle& self, int64_t block, const ArrayOf<int3
 
 // None, or a pack without a name, sets none.
 void SetMeaning(const IndexesHandle& self, std::optional<std::string> pack, int32_t dimension, int32_t group_tokens,
-                std::optional<int32_t> device, int64_t device_bytes, const std::string& part) {
+                std::optional<int32_t> device, int64_t device_bytes, const std::string& part,
+                int32_t sentence_dimension, int32_t sentence_tokens) {
   const index::IndexPart kind = ParsePart("part", part);
   std::optional<os::MeaningOptions> options;
   if (pack && !pack->empty()) {
     options = {*std::move(pack), dimension, group_tokens};
+    options->sentence_dimension = sentence_dimension;
+    options->sentence_tokens = sentence_tokens;
     if (device.has_value()) {
       options->device = ValueOrRaise(MakeIndexDevice(*device));
       options->device_bytes = device_bytes;
@@ -136,10 +139,12 @@ Token ids of each [n] name them where they are searched by lists.)")
       .def(
           "set_meaning", &SetMeaning, py::arg("pack"), py::arg("dimension") = 0, py::arg("group_tokens") = 0,
           py::arg("device") = py::none(), py::arg("device_bytes") = 0, py::arg("part") = "meaning",
+          py::arg("sentence_dimension") = 0, py::arg("sentence_tokens") = 0,
           R"(Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
 `part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
 `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
 `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.)")
       .def(
           "blocks_without_meaning",

@@ -72,30 +72,32 @@ void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, 
 }
 
 // Check the same for [tokens, dimension].
-void CheckMeaningQuery(const MemoryHandle& self, const py::object& rows, index::IndexPart part) {
+void CheckMeaningQuery(const MemoryHandle& self, const py::object& rows, index::IndexPart part,
+                       const std::string& input, int32_t os::MeaningOptions::* dimension) {
   const std::optional<os::MeaningOptions> options =
       self.Call([part](os::Memory& memory) { return memory.index().meaning(part); });
   if (!options) return;  // the core reports it
   const py::ssize_t columns = py::reinterpret_borrow<py::array>(rows).shape(1);
-  if (columns == options->dimension) return;
-  throw py::value_error(std::string(index::KindOf(part).input) + ": rows of " + std::to_string(columns) +
-                        " numbers, expected " + std::to_string(options->dimension));
+  if (columns == *options.*dimension) return;
+  throw py::value_error(input + ": rows of " + std::to_string(columns) + " numbers, expected " +
+                        std::to_string(*options.*dimension));
 }
 
 // Give a part its rows of the question, if there are any.
-void TakeRows(const SearchHandle& self, const Query& given, index::IndexPart part, os::SearchRequest& request) {
+void TakeRows(const SearchHandle& self, const Query& given, index::IndexPart part, os::SearchRequest& request,
+              const std::string& input, int32_t os::MeaningOptions::* dimension = &os::MeaningOptions::dimension) {
   if (!given) return;
-  const std::string input(index::KindOf(part).input);
   const auto rows = View<float>(*given, input.c_str(), 2);
   request.inputs[input] = rows;
-  if (!rows.empty() && request.kinds.Has(part)) CheckMeaningQuery(self.memory(), *given, part);
+  if (!rows.empty() && request.kinds.Has(part)) CheckMeaningQuery(self.memory(), *given, part, input, dimension);
 }
 
 // The result refers to the arrays.
 os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries,
                             const Query& mean_query, const Query& page_query, const Query& meaning_query,
-                            const Query& encoder_query, const std::vector<std::string>& kinds, int32_t max_groups,
-                            int32_t neighbours, int64_t token_budget, float least_share,
+                            const Query& encoder_query, const Query& sentence_query,
+                            const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
+                            int64_t token_budget, float least_share,
                             const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
                             std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
                             const std::vector<std::string>& tags, std::optional<double> since,
@@ -109,8 +111,10 @@ os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& to
   if (mean_query) request.mean_query = View<float>(*mean_query, "mean_query");
   if (page_query) request.page_query = View<float>(*page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
-  TakeRows(self, meaning_query, index::IndexPart::kMeaning, request);
-  TakeRows(self, encoder_query, index::IndexPart::kEncoder, request);
+  TakeRows(self, meaning_query, index::IndexPart::kMeaning, request, "meaning_query");
+  TakeRows(self, encoder_query, index::IndexPart::kEncoder, request, "encoder_query");
+  TakeRows(self, sentence_query, index::IndexPart::kEncoder, request, std::string(index::kSentenceInput),
+           &os::MeaningOptions::sentence_dimension);
   if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
     CheckHeadQueries(self.memory(), *head_queries, request.token_ids.size());
   }
@@ -226,10 +230,11 @@ Thread-safe: searches run beside each other and beside changes.)");
     searcher.def(
         name, method, first..., py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
         py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(), py::arg("meaning_query") = py::none(),
-        py::arg("encoder_query") = py::none(), py::arg("kinds") = std::vector<std::string>{"heads", "lexical"},
-        py::arg("max_groups") = 4, py::arg("neighbours") = 1, py::arg("token_budget") = 1024,
-        py::arg("least_share") = index::kLeastShare, py::arg("added") = std::vector<std::pair<PageRef, float>>{},
-        py::arg("stream") = 0, py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
+        py::arg("encoder_query") = py::none(), py::arg("sentence_query") = py::none(),
+        py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
+        py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
+        py::arg("added") = std::vector<std::pair<PageRef, float>>{}, py::arg("stream") = 0,
+        py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
         py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
         py::arg("roles") = std::vector<std::string>{}, py::arg("walk") = nullptr, py::arg("narrow") = nullptr, doc);
   };
@@ -237,7 +242,7 @@ Thread-safe: searches run beside each other and beside changes.)");
       "find", FindBy(&RequestOf),
       R"(Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
+meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise
 ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
 roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
 discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each

@@ -27,8 +27,8 @@ struct Voices {
 };
 constexpr Voices kMeaningVoices{{Evidence{73.0, 0.3}, Voice::Grows::kAsShare},
                                 {Evidence{0.0, 25.9}, Voice::Grows::kAsShare}};
-constexpr Voices kEncoderVoices{{Evidence{51.3, 6.8}, Voice::Grows::kAsShare},
-                                {Evidence{0.0, 14.9}, Voice::Grows::kAsShare}};
+constexpr Voices kEncoderVoices{{Evidence{40.7, 3.5}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 17.6}, Voice::Grows::kAsShare}};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }
@@ -46,84 +46,152 @@ std::string NameOf(std::string_view dtype, std::span<const int64_t> shape) {
   return name.append(shape.empty() ? " []" : "]");
 }
 
-class MeaningPart final : public Part {
+// Vectors of one kind, of all pages: a tensor of each block, with one for every `group_tokens` tokens of a page.
+class Space {
  public:
-  MeaningPart(const PartContext& context, MeaningOptions options, IndexPart part)
-      : context_(context),
-        options_(std::move(options)),
-        kind_(KindOf(part)),
-        tensor_(MeaningTensor(options_.pack, part)),
-        vectors_(options_.dimension) {
-    if (options_.device != nullptr) {
-      mirror_ = std::make_unique<MeaningMirror>(options_.device, options_.device_bytes);
-    }
-  }
+  Space(std::string tensor, int32_t dimension, int32_t group_tokens)
+      : tensor_(std::move(tensor)), dimension_(dimension), group_tokens_(group_tokens), vectors_(dimension) {}
 
-  PartNeeds needs() const override { return {.tensors = true, .tensor_names = {tensor_}}; }
+  [[nodiscard]] const std::string& tensor() const { return tensor_; }
+  [[nodiscard]] int32_t dimension() const { return dimension_; }
+  [[nodiscard]] const MeaningVectors& vectors() const { return vectors_; }
+  MeaningVectors& vectors() { return vectors_; }
 
-  Status Check(const BlockInput& block) const override { return CheckTensors(block); }
-
-  Status CheckTensors(const BlockInput& block) const override {
+  [[nodiscard]] Status Check(const BlockInput& block) const {
     const BlockTensor* const tensor = Find(block);
     if (tensor == nullptr || Fits(block, *tensor)) return OkStatus();
     return InvalidArgumentError("tensor '" + tensor_ + "' is " + NameOf(tensor->dtype, tensor->shape) + ", expected " +
                                 NameOf(kDtype, ShapeOf(block)));
   }
-
-  // A stored tensor that does not fit was never checked, so the block waits for another.
-  Status Add(const BlockInput& block) override {
+  // A stored tensor that does not fit was never checked, so the block waits for another. Return whether it has one.
+  bool Add(const BlockInput& block) {
     vectors_.SkipTo(block.first_page);
     const BlockTensor* const tensor = Find(block);
-    if (tensor != nullptr && Fits(block, *tensor)) {
-      vectors_.Add(CountsOf(block), NumbersOf(*tensor));
-      Mirror(block);
-    } else {
-      vectors_.SkipTo(block.first_page + block.page_count());
+    const bool fits = tensor != nullptr && Fits(block, *tensor);
+    if (fits) vectors_.Add(CountsOf(block), NumbersOf(*tensor));
+    vectors_.SkipTo(block.first_page + block.page_count());
+    return fits;
+  }
+  // Take a tensor that fits, if it came. Return whether it did.
+  bool Put(const BlockInput& block) {
+    const BlockTensor* const tensor = Find(block);
+    if (tensor == nullptr) return false;
+    vectors_.Put(block.first_page, CountsOf(block), NumbersOf(*tensor));
+    return true;
+  }
+  [[nodiscard]] int64_t BytesFor(int64_t pages, int32_t page_tokens) const {
+    const int64_t tile_words = MeaningTileWords(MeaningQuadsOf(dimension_));
+    return GroupsOf(page_tokens, group_tokens_) * pages * tile_words * static_cast<int64_t>(sizeof(uint32_t)) /
+           kTileVectors;
+  }
+
+ private:
+  [[nodiscard]] const BlockTensor* Find(const BlockInput& block) const {
+    const auto found = std::ranges::find(block.tensors, tensor_, &BlockTensor::name);
+    return found == block.tensors.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] std::array<int64_t, 2> ShapeOf(const BlockInput& block) const {
+    return {MeaningVectorsOf(block.tokens, block.page_tokens, group_tokens_), dimension_};
+  }
+  [[nodiscard]] bool Fits(const BlockInput& block, const BlockTensor& tensor) const {
+    return tensor.dtype == kDtype && std::ranges::equal(tensor.shape, ShapeOf(block));
+  }
+  // Return how many vectors every page has.
+  [[nodiscard]] std::vector<int32_t> CountsOf(const BlockInput& block) const {
+    std::vector<int32_t> counts;
+    for (int32_t page = 0; page < block.page_count(); ++page) {
+      counts.push_back(static_cast<int32_t>(GroupsOf(block.PageTokens(page), group_tokens_)));
     }
+    return counts;
+  }
+  static std::span<const int8_t> NumbersOf(const BlockTensor& tensor) {
+    return {reinterpret_cast<const int8_t*>(tensor.bytes.data()), tensor.bytes.size()};
+  }
+
+  std::string tensor_;
+  int32_t dimension_;
+  int32_t group_tokens_;
+  MeaningVectors vectors_;
+};
+
+class MeaningPart final : public Part {
+ public:
+  MeaningPart(const PartContext& context, const MeaningOptions& options, IndexPart part)
+      : context_(context),
+        kind_(KindOf(part)),
+        tokens_(MeaningTensor(options.pack, part), options.dimension, options.group_tokens) {
+    if (options.sentence_dimension > 0) {
+      sentences_.emplace(SentenceTensor(options.pack), options.sentence_dimension, options.sentence_tokens);
+    }
+    if (options.device != nullptr) {
+      mirror_ = std::make_unique<MeaningMirror>(options.device, options.device_bytes);
+    }
+  }
+
+  PartNeeds needs() const override {
+    PartNeeds needs{.tensors = true, .tensor_names = {tokens_.tensor()}};
+    if (sentences_) needs.tensor_names.push_back(sentences_->tensor());
+    return needs;
+  }
+
+  Status Check(const BlockInput& block) const override { return CheckTensors(block); }
+
+  Status CheckTensors(const BlockInput& block) const override {
+    EVERLONG_RETURN_IF_ERROR(tokens_.Check(block));
+    return sentences_ ? sentences_->Check(block) : OkStatus();
+  }
+
+  Status Add(const BlockInput& block) override {
+    if (tokens_.Add(block)) Mirror(block);
+    if (sentences_) sentences_->Add(block);
     return OkStatus();
   }
 
   Status TensorsCame(const BlockInput& block) override {
-    const BlockTensor* const tensor = Find(block);
-    if (tensor == nullptr) return OkStatus();
     EVERLONG_RETURN_IF_ERROR(CheckTensors(block));
-    vectors_.Put(block.first_page, CountsOf(block), NumbersOf(*tensor));
-    Mirror(block);
+    if (tokens_.Put(block)) Mirror(block);
+    if (sentences_) sentences_->Put(block);
     return OkStatus();
   }
 
   Status Forget(const BlockInput& block) override {
-    vectors_.Forget(PagesOf(block));
+    tokens_.vectors().Forget(PagesOf(block));
     Mirror(block);
+    if (sentences_) sentences_->vectors().Forget(PagesOf(block));
     return OkStatus();
   }
 
-  bool Has(const BlockEntry& block) const override { return vectors_.Has(block.first_page); }
+  bool Has(const BlockEntry& block) const override {
+    return tokens_.vectors().Has(block.first_page) && (!sentences_ || sentences_->vectors().Has(block.first_page));
+  }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    const std::span<const float> rows = query.Input(kind_.input);
-    const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / options_.dimension);
-    EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, options_.dimension, std::string(kind_.input).c_str()));
-    const MeaningQuery question(rows, options_.dimension);
-    const MeaningPages pages = PagesOfMeaning(vectors_, context_.table, filter);
-    const std::vector<MeaningScore> scores = Scores(question, pages);
-    const auto whole = static_cast<float>(question.whole());
+    EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery question, Asked(query, kind_.input, tokens_));
+    const MeaningPages pages = PagesOfMeaning(tokens_.vectors(), context_.table, filter);
+    std::vector<MeaningScore> scores = Scores(question, pages);
+    auto whole = static_cast<float>(question.whole());
+    if (sentences_ && !query.Input(kSentenceInput).empty()) {
+      EVERLONG_ASSIGN_OR_RETURN(const MeaningQuery sentence, Asked(query, kSentenceInput, *sentences_));
+      AddSentences(sentence, filter, pages, scores);
+      whole += static_cast<float>(sentence.whole());
+    }
     const auto hits_by = [&](float MeaningScore::* score) {
       std::vector<Hit> hits;
       hits.reserve(scores.size());
       for (size_t at = 0; at < scores.size(); ++at) hits.push_back({pages.ordinals[at], scores[at].*score});
       return hits;
     };
-    return std::vector{
-        Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kind_.voice),
-        Ranked(hits_by(&MeaningScore::with_neighbours), k, whole, Granularity::kGroup, kind_.group_voice)};
+    return std::vector{Ranked(hits_by(&MeaningScore::alone), k, whole, Granularity::kPage, kind_.voice),
+                       Ranked(hits_by(&MeaningScore::with_neighbours), k, static_cast<float>(question.whole()),
+                              Granularity::kGroup, kind_.group_voice)};
   }
 
-  int64_t bytes() const override { return vectors_.bytes(); }
+  int64_t bytes() const override {
+    return tokens_.vectors().bytes() + (sentences_ ? sentences_->vectors().bytes() : 0);
+  }
   int64_t BytesFor(int32_t pages) const override {
-    const int64_t vectors = GroupsOf(context_.table.page_tokens(), options_.group_tokens) * pages;
-    const int64_t tile_words = MeaningTileWords(MeaningQuadsOf(options_.dimension));
-    return vectors * tile_words * static_cast<int64_t>(sizeof(uint32_t)) / kTileVectors;
+    const int32_t page_tokens = context_.table.page_tokens();
+    return tokens_.BytesFor(pages, page_tokens) + (sentences_ ? sentences_->BytesFor(pages, page_tokens) : 0);
   }
 
   DeviceUse device_use() const override { return mirror_ == nullptr ? DeviceUse{} : mirror_->use(); }
@@ -134,43 +202,39 @@ class MeaningPart final : public Part {
 
  private:
   static PageRun PagesOf(const BlockInput& block) { return {block.first_page, block.first_page + block.page_count()}; }
+  static Result<MeaningQuery> Asked(const Query& query, std::string_view input, const Space& space) {
+    const std::span<const float> rows = query.Input(input);
+    const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / space.dimension());
+    EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, space.dimension(), std::string(input).c_str()));
+    return MeaningQuery(rows, space.dimension());
+  }
   void Mirror(const BlockInput& block) {
-    if (mirror_ != nullptr) mirror_->Follow(vectors_, PagesOf(block));
+    if (mirror_ != nullptr) mirror_->Follow(tokens_.vectors(), PagesOf(block));
   }
   [[nodiscard]] std::vector<MeaningScore> Scores(const MeaningQuery& question, const MeaningPages& pages) const {
     if (mirror_ != nullptr) {
-      if (auto on_device = mirror_->Scores(vectors_, question, pages)) return *std::move(on_device);
+      if (auto on_device = mirror_->Scores(tokens_.vectors(), question, pages)) return *std::move(on_device);
     }
-    return ScoreMeaning(question, vectors_, pages);
+    return ScoreMeaning(question, tokens_.vectors(), pages);
   }
-  [[nodiscard]] const BlockTensor* Find(const BlockInput& block) const {
-    const auto found = std::ranges::find(block.tensors, tensor_, &BlockTensor::name);
-    return found == block.tensors.end() ? nullptr : &*found;
-  }
-  [[nodiscard]] std::array<int64_t, 2> ShapeOf(const BlockInput& block) const {
-    return {MeaningVectorsOf(block.tokens, block.page_tokens, options_.group_tokens), options_.dimension};
-  }
-  [[nodiscard]] bool Fits(const BlockInput& block, const BlockTensor& tensor) const {
-    return tensor.dtype == kDtype && std::ranges::equal(tensor.shape, ShapeOf(block));
-  }
-  // Return how many vectors every page has.
-  [[nodiscard]] std::vector<int32_t> CountsOf(const BlockInput& block) const {
-    std::vector<int32_t> counts;
-    for (int32_t page = 0; page < block.page_count(); ++page) {
-      counts.push_back(static_cast<int32_t>(GroupsOf(block.PageTokens(page), options_.group_tokens)));
+  // Add to each page alone what its sentences score, if it has their vectors.
+  void AddSentences(const MeaningQuery& sentence, const PageFilter& filter, const MeaningPages& pages,
+                    std::vector<MeaningScore>& scores) const {
+    const MeaningPages there = PagesOfMeaning(sentences_->vectors(), context_.table, filter);
+    const std::vector<MeaningScore> more = ScoreMeaning(sentence, sentences_->vectors(), there);
+    size_t at = 0;
+    for (size_t of = 0; of < more.size(); ++of) {
+      while (at < scores.size() && pages.ordinals[at] < there.ordinals[of]) ++at;
+      if (at == scores.size()) return;
+      if (pages.ordinals[at] == there.ordinals[of]) scores[at].alone += more[of].alone;
     }
-    return counts;
-  }
-  static std::span<const int8_t> NumbersOf(const BlockTensor& tensor) {
-    return {reinterpret_cast<const int8_t*>(tensor.bytes.data()), tensor.bytes.size()};
   }
 
   const PartContext& context_;
-  MeaningOptions options_;
   const PartKind& kind_;
-  std::string tensor_;
-  MeaningVectors vectors_;
-  std::unique_ptr<MeaningMirror> mirror_;  // none without a device
+  Space tokens_;
+  std::optional<Space> sentences_;
+  std::unique_ptr<MeaningMirror> mirror_;  // of tokens_; none without a device
 };
 
 PartKind KindBy(const Voices& voices) {
@@ -190,12 +254,17 @@ Status Validate(const MeaningOptions& options) {
                                 std::to_string(kMostPackBytes));
   }
   EVERLONG_RETURN_IF_ERROR(CheckOption("dimension", options.dimension, kMostMeaningDimension));
-  return CheckOption("group_tokens", options.group_tokens, kMostGroupTokens);
+  EVERLONG_RETURN_IF_ERROR(CheckOption("group_tokens", options.group_tokens, kMostGroupTokens));
+  if (options.sentence_dimension == 0 && options.sentence_tokens == 0) return OkStatus();
+  EVERLONG_RETURN_IF_ERROR(CheckOption("sentence_dimension", options.sentence_dimension, kMostMeaningDimension));
+  return CheckOption("sentence_tokens", options.sentence_tokens, kMostGroupTokens);
 }
 
 std::string MeaningTensor(const std::string& pack, IndexPart part) {
   return std::string(NameOf(part)).append(".").append(pack);
 }
+
+std::string SentenceTensor(const std::string& pack) { return "sentence." + pack; }
 
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens) {
   return tokens / page_tokens * GroupsOf(page_tokens, group_tokens) + GroupsOf(tokens % page_tokens, group_tokens);

@@ -561,6 +561,7 @@ class Searcher:
         page_query: npt.NDArray[np.float32] | None = None,
         meaning_query: npt.NDArray[np.float32] | None = None,
         encoder_query: npt.NDArray[np.float32] | None = None,
+        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -579,7 +580,7 @@ class Searcher:
     ) -> SearchResult:
         """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
 
-        meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. Other shapes raise
+        meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise
         ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
         roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
         discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
@@ -597,6 +598,7 @@ class Searcher:
         page_query: npt.NDArray[np.float32] | None = None,
         meaning_query: npt.NDArray[np.float32] | None = None,
         encoder_query: npt.NDArray[np.float32] | None = None,
+        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -701,11 +703,14 @@ class Indexes:
         device: int | None = None,
         device_bytes: int = 0,
         part: str = "meaning",
+        sentence_dimension: int = 0,
+        sentence_tokens: int = 0,
     ) -> None:
         """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
         `part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
         `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
         `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
 

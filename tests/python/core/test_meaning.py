@@ -155,3 +155,58 @@ def test_two_kinds_stand_side_by_side_with_vectors_of_their_own() -> None:
         memory.search.find(token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows[:, 1:].copy())
     with pytest.raises(ValueError, match="expected meaning or encoder"):
         memory.index.set_meaning(PACK, DIM, GROUP, part="lexical")
+
+
+def test_a_page_alone_also_scores_its_nearest_sentence() -> None:
+    rng = np.random.default_rng(11)
+    codes = [codes_for(tokens, rng) for tokens in LENGTHS]
+    width, every = 24, 2 * GROUP
+    counts = [sum(-(-min(PAGE, tokens - at) // every) for at in range(0, tokens, PAGE)) for tokens in LENGTHS]
+    sentences = [rng.integers(-127, 128, (count, width)).astype(np.int8) for count in counts]
+    memory = new_memory(None, [None] * len(LENGTHS))
+    memory.index.set_meaning("both", DIM, GROUP, part="encoder", sentence_dimension=width, sentence_tokens=every)
+    blocks = range(1, len(LENGTHS) + 1)
+    for block, of_block in zip(blocks, codes, strict=True):
+        memory.blocks.put_tensors(block, {"encoder.both": of_block})
+    assert memory.index.blocks_without_meaning("encoder") == list(blocks)  # what they have is searched already
+    rows = rng.standard_normal((5, DIM)).astype(np.float32)
+    asked = rng.standard_normal((1, width)).astype(np.float32)
+    asked *= 2 / np.linalg.norm(asked)
+
+    def scores(**more: Any) -> dict[str, dict[int, float]]:
+        rankings = memory.search.rankings(100, token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows, **more)
+        return {
+            one.granularity: {page.begin: score for page, score in zip(one.pages, one.scores, strict=True)}
+            for one in rankings
+        }
+
+    before = scores()
+    assert scores(sentence_query=asked) == before
+    for block, of_block in zip(blocks, sentences, strict=True):
+        if block != 4:
+            memory.blocks.put_tensors(block, {"sentence.both": of_block})
+    assert memory.index.blocks_without_meaning("encoder") == [4]
+    assert scores() == before
+    after = scores(sentence_query=asked)
+    assert after["group"] == before["group"]
+    begin = 0
+    for block, tokens, of_block in zip(blocks, LENGTHS, sentences, strict=True):
+        at = 0
+        for first in range(0, tokens, PAGE):
+            count = -(-min(PAGE, tokens - first) // every)
+            own = of_block[at : at + count].astype(np.float64)
+            cosines = own @ asked[0] / np.linalg.norm(own, axis=1)
+            gained = after["page"][begin + first] - before["page"][begin + first]
+            assert gained == pytest.approx(0 if block == 4 else cosines.max(), abs=0.03)  # the question is int8 there
+            at += count
+        begin += tokens
+    with pytest.raises(ValueError, match="sentence_query: rows of 16 numbers, expected 24"):
+        scores(sentence_query=rows[:1])
+    with pytest.raises(ValueError, match=r"sentence\.both"):
+        memory.blocks.put_tensors(4, {"sentence.both": sentences[3][1:]})
+    with pytest.raises(ValueError, match="sentence_tokens is 0"):
+        memory.index.set_meaning("both", DIM, GROUP, part="encoder", sentence_dimension=width)
+    memory.blocks.forget([5])
+    gone = sum(LENGTHS[:4])
+    assert not any(gone <= begin < gone + LENGTHS[4] for begin in scores(sentence_query=asked)["page"])
+    memory.close()

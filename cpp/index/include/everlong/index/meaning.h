@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "everlong/base/status.h"
 #include "everlong/index/index_device.h"
@@ -22,12 +23,15 @@ struct MeaningOptions {
   // scan there, with the same scores to the bit. The host scans once they do not fit, and whenever the device fails.
   std::shared_ptr<IndexDevice> device = nullptr;
   int64_t device_bytes = 0;
+  // Of vectors of whole sentences beside them, in the same way; 0: it has none.
+  int32_t sentence_dimension = 0;
+  int32_t sentence_tokens = 0;
   bool operator==(const MeaningOptions&) const = default;
 };
 // The largest values allowed; each value is at least 1. Dot products of so many numbers are exact in 32 bits.
 inline constexpr int32_t kMostMeaningDimension = 4096;
 inline constexpr int32_t kMostGroupTokens = 1 << 16;
-inline constexpr size_t kMostPackBytes = 120;
+inline constexpr size_t kMostPackBytes = 119;
 
 // Return kInvalidArgument that names an option out of range.
 Status Validate(const MeaningOptions& options);
@@ -37,6 +41,12 @@ Status Validate(const MeaningOptions& options);
 // cannot find a block before its tensor comes.
 // The tensor is named after the part: "meaning.PACK" or "encoder.PACK".
 std::string MeaningTensor(const std::string& pack, IndexPart part = IndexPart::kMeaning);
+// Return the name of the tensor with the vectors of sentences: I8 [vectors of the block by sentence_tokens,
+// sentence_dimension]. Each is of a sentence that its tokens are part of. The block is found without it, by less, and
+// is one of those that lack something.
+std::string SentenceTensor(const std::string& pack);
+// The Query::inputs of a question's vector as a sentence: [1, sentence_dimension] fp32, its length is its weight.
+inline constexpr std::string_view kSentenceInput = "sentence_query";
 // Return how many vectors a block of so many tokens has.
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens);
 
@@ -44,7 +54,9 @@ int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_toke
 // dimension] fp32. The length of a row is the token's weight w. Rows are rounded to int8, each by its own largest
 // number. A page scores the sum over the rows of w times the largest cosine with any of its vectors. A group scores the
 // same over its middle page, which has vectors, and the pages beside it that may be returned and have vectors. Both are
-// ranked. It is exact: every vector is looked at.
+// ranked. It is exact: every vector is looked at. With kSentenceInput a page, not a group, also scores its weight times
+// the largest cosine with the vector of a sentence: a statement is one, prose is more. Sentences are searched on the
+// host.
 //
 // The part is not saved to a file. The store has the same tensors, each with its checksum. Those of 2,000 blocks of 512
 // tokens (33 MB) are read and laid out in 0.1 to 0.2 s. So a second copy on disk, in which forgotten data could be
