@@ -169,7 +169,7 @@ def test_a_memory_that_is_unsure_says_so(saved_model: Path, tmp_path: Path) -> N
     memory, book = tmp_path / "m.everlong", tmp_path / "book.txt"
     book.write_text("The key is Zq7#Kx9. " + "once upon a time there was a fox. " * 40)
     assert everlong("read", book, "--memory", memory, "--model", saved_model).returncode == 0
-    ask = ["ask", "~~ ^^ || of a fox", "--memory", memory, "--max-new-tokens", "2", "--no-remember"]
+    ask = ["ask", "~~ ^^ || of quantum physics", "--memory", memory, "--max-new-tokens", "2", "--no-remember"]
     answer = json.loads(everlong(*ask, "--json").stdout)
     assert 0 < answer["confidence"] < 0.5
     said = f"[memory unsure: the answer is among these with {100 * answer['confidence']:.0f} % probability]"
@@ -177,7 +177,7 @@ def test_a_memory_that_is_unsure_says_so(saved_model: Path, tmp_path: Path) -> N
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout.splitlines().count(said) == 1
     assert "unsure" not in everlong(*ask, "--no-recall").stdout
-    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "2", typed="~~ ^^ || of a fox\n")
+    chat = everlong("chat", "--memory", memory, "--max-new-tokens", "2", typed="~~ ^^ || of quantum physics\n")
     assert chat.returncode == 0, chat.stderr
     assert "[memory unsure: " in chat.stderr
     assert "unsure" not in chat.stdout

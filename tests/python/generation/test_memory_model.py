@@ -250,7 +250,7 @@ def test_trace_tells_what_came_back_though_it_is_not_remembered() -> None:
 def test_trace_tells_what_was_decided_before_an_answer_failed(mm, monkeypatch: pytest.MonkeyPatch) -> None:
     mm.read(random_text(2000))
     before = len(mm.trace())
-    monkeypatch.setattr(mm.frame.zones.pages, "restore", None)
+    monkeypatch.setattr(mm.frame.zones.pages, "start", None)
     with pytest.raises(TypeError):
         mm.generate(random_text(30), max_new_tokens=3, remember=False)
     monkeypatch.undo()

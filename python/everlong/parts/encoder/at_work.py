@@ -18,13 +18,23 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
 from everlong.models.pack import PackPart
-from everlong.parts.encoder.model import ENCODER, SENTENCE_TOKENS, Ids, TextEncoder, WordPieces, loaded_encoder
+from everlong.parts.encoder.model import (
+    ENCODER,
+    SENTENCE_TOKENS,
+    EncoderSettings,
+    Ids,
+    TextEncoder,
+    WordPieces,
+    loaded_encoder,
+)
 from everlong.parts.encoder.pooling import (
     WINDOW,
     characters_of_groups,
     group_ends,
     kept_pieces,
+    kept_sentences,
     means_of_runs,
+    paragraphs_of,
     pieces_of_groups,
 )
 from everlong.parts.late import as_int8
@@ -210,13 +220,8 @@ class MissingVectors:
             ids = core.blocks.token_ids(info.stream, begin, info.end)
         except MemoryNotFoundError:  # what stood before it was forgotten
             begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)
-        groups = [
-            group_ends(info.end - info.begin, core.manifest().page_tokens, tokens)
-            for tokens in (encoder.settings.group_tokens, SENTENCE_TOKENS)
-        ]
-        return BlockText.of(
-            block, self._tokenizer, ids.tolist(), info.begin - begin, groups, encoder.pieces, encoder.settings.longest
-        )
+        before, page_tokens = info.begin - begin, core.manifest().page_tokens
+        return BlockText.of(block, self._tokenizer, ids.tolist(), before, page_tokens, encoder.settings, encoder.pieces)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +229,8 @@ class BlockText:
     """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
 
     The first sentence may begin before the block. A group of SENTENCE_TOKENS keeps the last sentence that it is part
-    of: the one before it, if that is as long, is kept by the group before.
+    of: the one before it, if that is as long, is kept by the group before. What lies mostly in another page is kept
+    there (`kept_sentences`).
     """
 
     block: int
@@ -242,25 +248,28 @@ class BlockText:
         tokenizer: Any,
         tokens: list[int],
         before: int,
-        groups: Sequence[list[int]],
+        page_tokens: int,
+        settings: EncoderSettings,
         pieces: WordPieces,
-        longest: int,
     ) -> BlockText:
-        """Cut tokens, of which the first `before` stand before the block; `groups` are the ends of the block's groups:
-        those with a vector of tokens, and those with one of a sentence.
-        """
+        """Cut tokens, of which the first `before` stand before the block."""
+        groups = [
+            group_ends(len(tokens) - before, page_tokens, each) for each in (settings.group_tokens, SENTENCE_TOKENS)
+        ]
         text = decode_text(tokenizer, tokens)
         said = characters_said(tokenizer, tokens, text)
         ids, piece_begins, piece_ends = kept_pieces(*pieces(text), pieces.unknown)
-        (first, last), (_, last_of_sentence) = (
+        (first, last), (whole_first, whole_last) = (
             pieces_of_groups(*characters_of_groups(said, before, ends), piece_begins, piece_ends) for ends in groups
         )
         if not last.any():
-            return cls(block, ids[:0], [], first, last, last_of_sentence)
-        own = [(begin, end) for begin, end in pieces.sentences(ids, longest) if end > int(first.min())]
+            return cls(block, ids[:0], [], first, last, np.zeros_like(whole_last))
+        cut = pieces.sentences(ids, settings.longest, paragraphs_of(text, piece_begins))
+        own = [(begin, end) for begin, end in cut if end > int(first.min())]
         start = own[0][0]
         moved = [(begin - start, end - start) for begin, end in own]
-        kept = np.searchsorted([end for _, end in own], last_of_sentence - 1, side="right")
+        pages = (np.asarray(groups[1]) - 1) // page_tokens
+        kept = kept_sentences(own, whole_first, whole_last, pages)
         return cls(block, ids[start:], moved, first - start, last - start, kept)
 
     def means(self, width: int) -> torch.Tensor:

@@ -106,9 +106,11 @@ class WordPieces:
         places = np.asarray(found.offsets, dtype=np.int64).reshape(-1, 2)
         return np.asarray(found.ids, dtype=np.int64), places[:, 0], places[:, 1]
 
-    def sentences(self, ids: Sequence[int] | Ids, longest: int) -> list[tuple[int, int]]:
-        """Return where what is encoded together begins and ends."""
-        return sentences(ids, self.stops, self.closers, longest)
+    def sentences(
+        self, ids: Sequence[int] | Ids, longest: int, paragraphs: frozenset[int] = frozenset()
+    ) -> list[tuple[int, int]]:
+        """Return where what is encoded together begins and ends. Pieces of `paragraphs` begin one."""
+        return sentences(ids, self.stops, self.closers, longest, paragraphs)
 
     def ids_of(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text."""

@@ -9,6 +9,7 @@ pools the states of the word pieces that overlap them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ import torch
 
 WINDOW = 256  # word pieces of a question that are encoded at once; MiniLM was trained on no more
 SHORTEST = 10  # word pieces of a sentence: a shorter one is encoded with the next
+
+_BLANK = re.compile(r"\n[^\S\n]*\n\s*")
 
 Places = npt.NDArray[np.int64]
 
@@ -58,6 +61,21 @@ def pieces_of_groups(begins: Places, ends: Places, piece_begins: Places, piece_e
     return first[nearest], last[nearest]
 
 
+def kept_sentences(sentences: Sequence[tuple[int, int]], first: Places, last: Places, page: Places) -> Places:
+    """Return the number of the sentence that each group keeps: the last that it is part of. `page` is each group's.
+
+    One that lies mostly in other pages is kept there: here the one before it is, where the page has some of that.
+    """
+    begins, ends = (np.asarray(at, dtype=np.int64) for at in zip(*sentences, strict=True))
+    kept = np.searchsorted(ends, last - 1, side="right")
+    page_first = first[np.searchsorted(page, page, side="left")]
+    page_last = last[np.searchsorted(page, page, side="right") - 1]
+    here = np.minimum(ends[kept], page_last) - np.maximum(begins[kept], page_first)
+    before = np.maximum(kept - 1, 0)
+    elsewhere = (2 * here < ends[kept] - begins[kept]) & (ends[before] > page_first)
+    return np.where(elsewhere, before, kept)
+
+
 def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tensor:
     """Return means [groups, width] fp32 of rows[first : last] of rows [n, width]; zeros of none."""
     counts = torch.from_numpy(last - first)
@@ -68,23 +86,35 @@ def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tens
 
 
 def sentences(
-    ids: Sequence[int] | Places, stops: frozenset[int], closers: frozenset[int], longest: int
+    ids: Sequence[int] | Places,
+    stops: frozenset[int],
+    closers: frozenset[int],
+    longest: int,
+    paragraphs: frozenset[int] = frozenset(),
 ) -> list[tuple[int, int]]:
     """Return where sentences of word pieces begin and end. All pieces are in one of them.
 
-    A sentence ends behind a piece of `stops`, and behind those of `closers` that follow it. One of more than `longest`
-    is cut.
+    A sentence ends behind a piece of `stops`, and behind those of `closers` that follow it, and before a place of
+    `paragraphs`. One of more than `longest` is cut.
     """
     found: list[tuple[int, int]] = []
     begin, stopped = 0, False
     for at, piece in enumerate(map(int, ids)):
-        if (stopped and piece not in closers and at - begin >= SHORTEST) or at - begin == longest:
+        ended = at in paragraphs or (stopped and piece not in closers)
+        if (ended and at - begin >= SHORTEST) or at - begin == longest:
             found.append((begin, at))
             begin = at
         stopped = piece in stops or (stopped and piece in closers)
     if begin < len(ids):
         found.append((begin, len(ids)))
     return found
+
+
+def paragraphs_of(text: str, begins: Places) -> frozenset[int]:
+    """Return the word pieces that stand behind a blank line; each begins at a character of the text."""
+    blank = [line.end() for line in _BLANK.finditer(text)]
+    behind = np.searchsorted(begins, blank, side="left")
+    return frozenset(int(at) for at in behind if 0 < at < len(begins))
 
 
 def kept_pieces(ids: Any, begins: Places, ends: Places, unknown: int) -> tuple[Any, Places, Places]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pathlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,23 @@ def pieces_of(there: list[tuple[int, int, int]], size: int, page: int, tokens: i
     return groups
 
 
+def sentences_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], size: int, page: int) -> Iterator[int]:
+    """Yield the sentence of each group of 16 tokens: its last, or the one before where that lies mostly elsewhere."""
+    number_of = [number for number, (begin, end) in enumerate(cut) for _ in range(begin, end)]
+    groups = pieces_of(there, size, page, 16)
+    pages = [place for place in range(0, size, page) for _ in range(place, min(place + page, size), 16)]
+    for own, place in zip(groups, pages, strict=True):
+        of_page = range(
+            min(some[0] for some, at in zip(groups, pages, strict=True) if at == place),
+            max(some[-1] for some, at in zip(groups, pages, strict=True) if at == place) + 1,
+        )
+        number = number_of[own[-1]]
+        begin, end = cut[number]
+        mostly = 2 * sum(at in of_page for at in range(begin, end)) >= end - begin
+        before = number > 0 and any(number_of[at] == number - 1 for at in of_page)
+        yield number - 1 if before and not mostly else number
+
+
 def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """Return unit vectors of each block's tokens and sentences, by loops: of its text and up to 80 bytes before."""
     found = {}
@@ -65,16 +83,17 @@ def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tup
         ids, begins, ends = encoder.pieces(data)
         first = next(at for at in range(len(ids)) if ends[at] > before)
         states: list[np.ndarray] = []
-        means: list[np.ndarray] = []  # for each piece, of its sentence
-        for begin, end in encoder.pieces.sentences(ids, 40):
+        cut = encoder.pieces.sentences(ids, 40)
+        means: list[np.ndarray] = []  # of each sentence
+        for begin, end in cut:
             own = encoder.states([ids[begin:end]])[0].numpy()
             states += list(own)
-            means += [own.mean(axis=0)] * len(own)
+            means.append(own.mean(axis=0))
 
         there = [(at, begins[at] - before, ends[at] - before) for at in range(first, len(ids))]
         size = info.end - info.begin
         tokens = np.stack([np.mean([states[at] for at in own], axis=0) for own in pieces_of(there, size, page, 4)])
-        sentences = np.stack([means[own[-1]] for own in pieces_of(there, size, page, 16)])
+        sentences = np.stack([means[number] for number in sentences_of(cut, there, size, page)])
         vectors = encoder.written(torch.from_numpy(tokens)).numpy()
         found[info.id] = (
             vectors / np.linalg.norm(vectors, axis=1, keepdims=True),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.parts.encoder.at_work import BlockText
-from everlong.parts.encoder.model import WordPieces
+from everlong.parts.encoder.model import EncoderSettings, WordPieces
 from everlong.parts.encoder.pooling import (
     SHORTEST,
     characters_of_groups,
@@ -107,10 +107,6 @@ def test_sentences_hold_every_piece_once_and_end_at_stops(ids: list[int]) -> Non
             assert ids[stopped] not in STOPS or ids[at] in CLOSERS
 
 
-def groups_of(tokens: int) -> list[list[int]]:
-    return [group_ends(tokens, 64, each) for each in (4, 16)]
-
-
 def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     words = (
@@ -119,7 +115,7 @@ def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces)
     )
     ids = encode(tokenizer, words).tolist()
     before = words.index("would")
-    block = BlockText.of(1, tokenizer, ids, before, groups_of(len(ids) - before), pieces, 40)
+    block = BlockText.of(1, tokenizer, ids, before, 64, EncoderSettings(), pieces)
     told = pieces.ids_of([words[words.index("The old") :]])[0]
     assert block.ids.tolist() == told
     assert block.sentences[0] == (0, told.index(pieces.ids_of(["raining."])[0][-1]) + 1)
@@ -130,6 +126,29 @@ def test_a_sentence_that_begins_before_a_block_is_read_whole(pieces: WordPieces)
     centres = [(begin + end - 1) / 2 for begin, end in block.sentences]
     assert len(centres) == 2
     assert kept == [centres[0]] * 2 + [centres[1]] * (len(kept) - 2)  # "She went." begins within the third group
+
+
+def test_a_blank_line_ends_a_sentence(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    first, second = (
+        "a heading of ten or more words that ends without any stop at all",
+        "What follows it is another sentence",
+    )
+    for between, parts in (("\n\n", 2), (" \n \t\n\n", 2), ("\n", 1), (" ", 1)):
+        ids = encode(tokenizer, first + between + second).tolist()
+        block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
+        assert len(block.sentences) == parts
+    assert block.sentences == [(0, len(pieces.ids_of([first + " " + second])[0]))]
+
+
+def test_a_sentence_is_kept_in_the_page_that_has_most_of_it(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    begin = "Nobody in the house had slept for a single hour that long night. The"
+    words = f"{begin} pass key of the old garden shed is four eight two one three."
+    block = BlockText.of(1, tokenizer, encode(tokenizer, words).tolist(), 0, len(begin), EncoderSettings(), pieces)
+    assert len(block.sentences) == 2
+    groups = -(-len(begin) // 16)
+    assert block.said.tolist() == [0] * groups + [1] * (len(block.said) - groups)
 
 
 @given(data=st.data())
@@ -147,11 +166,11 @@ def test_means_of_runs_are_numpys(data: st.DataObject) -> None:
 def test_pieces_that_the_encoder_does_not_know_are_left_out(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     ids = encode(tokenizer, "a cat 🙂🙂🙂🙂 sat").tolist()
-    block = BlockText.of(1, tokenizer, ids, 0, groups_of(len(ids)), pieces, 40)
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
     assert pieces.unknown not in block.ids
     assert len(block.ids) == 3
     unknown = encode(tokenizer, "🙂🙂🙂🙂").tolist()
-    nothing = BlockText.of(1, tokenizer, unknown, 0, groups_of(len(unknown)), pieces, 40)
+    nothing = BlockText.of(1, tokenizer, unknown, 0, 64, EncoderSettings(), pieces)
     assert nothing.sentences == []
     assert (nothing.means(5) == 0).all()
     assert nothing.means(5).shape == (4, 5)
