@@ -65,7 +65,7 @@ def measured(mm: everlong.MemoryModel, count: int, tokens: int) -> list[int]:
     gc.collect()
     before, held = bytes_held(), []
     with forks_of(mm, count) as forks:
-        works: list[Callable[[KvFrame], None]] = [
+        works: list[Callable[[KvFrame], object]] = [
             lambda fork: fork.cache.k.sum(),
             lambda fork: decode(fork, tokens),
             lambda fork: ask(mm, fork),
