@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
 
 FEWEST_PAGES = 256  # a profile found among fewer serves the memory it was found on, and no other
+# Neither does one by which quotes are found worse: text that repeats itself tells nothing of a model's heads.
+LEAST_RANK = 0.1
 
 _ATTRIBUTE = "index_profile"
 
@@ -38,6 +40,11 @@ class IndexProfile:
             0 <= layer < layers and 0 <= head < query_heads and head * kv_heads // query_heads == kv_head
             for layer, head, kv_head in self.heads
         )
+
+    @property
+    def serves_others(self) -> bool:
+        """Whether it was found well enough for other memories of the model."""
+        return self.pages >= FEWEST_PAGES and self.reciprocal_rank >= LEAST_RANK
 
     def to_json(self) -> str:
         """Return it as JSON text."""
@@ -69,7 +76,7 @@ def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) 
     profile = None if text is None else _read(text)
     if profile is None or len(profile.heads) != heads or profile.query_distance != query_distance:
         return None
-    return profile
+    return profile if profile.serves_others else None
 
 
 def _read(text: str) -> IndexProfile | None:
@@ -80,10 +87,9 @@ def _read(text: str) -> IndexProfile | None:
 
 
 def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
-    """Keep a profile for the model's later memories, if it was found among enough pages."""
-    if profile.pages < FEWEST_PAGES:
-        return
-    keep(_name(prints), profile.to_json() + "\n")
+    """Keep a profile for the model's later memories, if it serves others."""
+    if profile.serves_others:
+        keep(_name(prints), profile.to_json() + "\n")
 
 
 def _name(prints: Fingerprint) -> str:

@@ -54,6 +54,7 @@ def require_figures(report: BenchReport) -> None:
 def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_CACHE", str(temporary.parent / "cache"))
     monkeypatch.setattr(everlong.retrieval.profile, "FEWEST_PAGES", 1)
+    monkeypatch.setattr(everlong.retrieval.profile, "LEAST_RANK", 0)
     model = tiny_model()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     unhooked, attention = hooks(model), model.config._attn_implementation
@@ -77,6 +78,7 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
 def test_a_cold_report_says_where_a_first_token_waits(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own parts are the whole, and what came back did so in order of layers, each part once."""
     monkeypatch.setattr(everlong.retrieval.profile, "FEWEST_PAGES", 1)
+    monkeypatch.setattr(everlong.retrieval.profile, "LEAST_RANK", 0)
     monkeypatch.setattr("everlong.frame.pages._PART_BYTES", 1)
     report = run_cold(tiny_model(), byte_tokenizer(), name="tiny", sizes=(12_000, 10_000), rounds=1)
     for asked, size in zip(report.asking, (10_000, 12_000), strict=True):

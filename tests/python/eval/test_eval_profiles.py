@@ -28,7 +28,7 @@ NIAH = NiahConfig(tokens=6_000, lengths=(6_000,), facts_per_kind=1, kinds=("name
 
 @pytest.fixture(name="prints")
 def a_machine_that_knows_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fingerprint]:
-    """It keeps what is found among as few pages as a tiny memory has; its profile is to be the same afterwards."""
+    """It keeps what an untrained model finds in a tiny memory. Its profile is to be the same afterwards."""
     monkeypatch.setenv("EVERLONG_CACHE", str(tmp_path / "cache"))
     with MemoryModel(*MODEL, None, MEMORY) as mm:
         prints = mm.searcher.prints
@@ -36,6 +36,7 @@ def a_machine_that_knows_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with MemoryModel(*MODEL, None, MEMORY) as mm:
         assert mm.profile == OF_THE_MACHINE, "what is not evaluated begins with it"
     monkeypatch.setattr(profiles, "FEWEST_PAGES", 1)
+    monkeypatch.setattr(profiles, "LEAST_RANK", 0)  # a model that nobody trained finds little
     (file,) = (tmp_path / "cache" / "profiles").iterdir()
     before = file.read_bytes()
     yield prints

@@ -52,6 +52,7 @@ def test_profile_of_a_model_comes_back_to_the_same_settings() -> None:
 
 def test_few_pages_and_unwritable_folders_leave_nothing(cache: Path) -> None:
     profiles.save_model_profile(PRINTS, dataclasses.replace(PROFILE, pages=profiles.FEWEST_PAGES - 1))
+    profiles.save_model_profile(PRINTS, dataclasses.replace(PROFILE, reciprocal_rank=profiles.LEAST_RANK / 2))
     assert not cache.exists()
     cache.write_text("a file where the folder would be")
     profiles.save_model_profile(PRINTS, PROFILE)
@@ -143,3 +144,12 @@ def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Path, "home", homeless)
     profiles.save_model_profile(PRINTS, PROFILE)
     assert load() is None
+
+
+def test_heads_of_a_text_that_repeats_itself_serve_no_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    poor = dataclasses.replace(PROFILE, reciprocal_rank=profiles.LEAST_RANK / 2)
+    with monkeypatch.context() as before:  # as an earlier release kept them
+        before.setattr(profiles, "LEAST_RANK", 0)
+        profiles.save_model_profile(PRINTS, poor)
+        assert profiles.load_model_profile(PRINTS, heads=len(poor.heads), query_distance=poor.query_distance) == poor
+    assert profiles.load_model_profile(PRINTS, heads=len(poor.heads), query_distance=poor.query_distance) is None
