@@ -71,12 +71,12 @@ def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
 
 
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
-    """Return the profile of an earlier memory of this model, where it was found for as many heads and that distance."""
+    """Return the profile of an earlier memory of this model that serves others, for as many heads and that distance."""
     text = kept(_name(prints))
     profile = None if text is None else _read(text)
-    if profile is None or len(profile.heads) != heads or profile.query_distance != query_distance:
+    if profile is None or not profile.serves_others:
         return None
-    return profile if profile.serves_others else None
+    return profile if len(profile.heads) == heads and profile.query_distance == query_distance else None
 
 
 def _read(text: str) -> IndexProfile | None:
