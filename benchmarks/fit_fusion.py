@@ -3,9 +3,9 @@
     everlong eval towers --fitting --keep WORK --lengths 128K
     everlong eval towers --fitting --keep WORK --lengths 128K --no-stories
         --set search.index=heads,lexical,meaning,encoder,embedding
-    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5] [--only encoder]
+    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5] --keep embedding
 
---only fits the voices of these parts. All others keep theirs, and so does the chance of a statement.
+--keep leaves the voices of these parts as they are: without rankings of theirs, nothing can be fitted.
 
 The model is a mixture of two conditional logits. An answer is a statement, which single pages show, or prose, which
 pages with their neighbours show. In each, a ranking's evidence for a page is linear in its share or in the root of it,
@@ -38,13 +38,16 @@ VOICES = (
     *((part, unit) for part in ("heads", "lexical", "meaning", "encoder") for unit in ("page", "group")),
     ("embedding", "page"),
 )
-AS_SHARE = ("meaning", "encoder")  # evidence is linear in the share; that of other parts in its root
+# Evidence grows with the root of the share; that of all others with the share itself.
+AS_ROOT = (("heads", "group"), ("lexical", "group"), ("embedding", "page"))
 SETS = (
+    ("lexical",),
     ("heads", "lexical"),
     ("heads", "lexical", "meaning"),
-    ("lexical", "meaning"),
     ("lexical", "encoder"),
     ("heads", "lexical", "encoder"),
+    ("heads", "encoder"),
+    ("encoder",),
     ("heads", "lexical", "meaning", "encoder"),
     ("heads", "lexical", "embedding"),
     ("heads", "lexical", "meaning", "embedding"),
@@ -74,9 +77,9 @@ class Question:
             column: dict[int, float] = {}
             ranking = told.get(voice)
             if ranking is not None and ranking["whole"] > 0:
-                unnamed = grown(voice[0], ranking["unnamed"] / ranking["whole"])
+                unnamed = grown(voice, ranking["unnamed"] / ranking["whole"])
                 for begin, score in zip(ranking["pages"], ranking["scores"], strict=True):
-                    column[ordinals[begin]] = max(0.0, grown(voice[0], score / ranking["whole"]) - unnamed)
+                    column[ordinals[begin]] = max(0.0, grown(voice, score / ranking["whole"]) - unnamed)
             columns.append(column)
         self.pages = sorted(set().union(*columns))
         self.evidence: Array = np.array([[column.get(page, 0.0) for column in columns] for page in self.pages])
@@ -100,9 +103,9 @@ class Question:
         return 0
 
 
-def grown(part: str, share: float) -> float:
+def grown(voice: tuple[str, str], share: float) -> float:
     share = max(0.0, share)
-    return share if part in AS_SHARE else share**0.5
+    return share**0.5 if voice in AS_ROOT else share
 
 
 class Fit:
@@ -134,7 +137,7 @@ def in_force() -> Fit:
     return Fit(np.array(told, dtype=np.float64).T, float(chance[1]))
 
 
-def fit(questions: Sequence[Question], statements: float, only: Sequence[str] = ()) -> Fit:
+def fit(questions: Sequence[Question], statements: float, keep: Sequence[str] = ()) -> Fit:
     cases = [
         (question, parts)
         for question in questions
@@ -163,7 +166,7 @@ def fit(questions: Sequence[Question], statements: float, only: Sequence[str] = 
     free = torch.stack([2 * alone - 1, 1 - 4 * alone]).requires_grad_()
     odds = torch.zeros((), dtype=torch.float64, requires_grad=True)
     now = in_force()
-    stays = torch.tensor([bool(only) and part not in only for part, _ in VOICES])
+    stays = torch.tensor([part in keep for part, _ in VOICES])
     given = torch.from_numpy(now.weights * scale)
 
     def sums(values: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
@@ -173,9 +176,8 @@ def fit(questions: Sequence[Question], statements: float, only: Sequence[str] = 
 
     def loss() -> torch.Tensor:
         positive = torch.where(stays, given, torch.nn.functional.softplus(free) * spoken)
-        prior_odds = torch.tensor(now.chance, dtype=torch.float64).logit() if only else odds
         ways = []
-        for way, prior in enumerate((prior_odds, -prior_odds)):
+        for way, prior in enumerate((odds, -odds)):
             told = evidence @ positive[way]
             ways.append(torch.nn.functional.logsigmoid(prior) + told - sums(told, unnamed)[case])
         chance = torch.logaddexp(ways[0], ways[1])
@@ -192,7 +194,7 @@ def fit(questions: Sequence[Question], statements: float, only: Sequence[str] = 
 
     optimizer.step(step)  # type: ignore[no-untyped-call]  # torch's own
     fitted = torch.where(stays, given, torch.nn.functional.softplus(free) * spoken)
-    return Fit(fitted.detach().numpy() / scale, now.chance if only else float(torch.sigmoid(odds.detach())))
+    return Fit(fitted.detach().numpy() / scale, float(torch.sigmoid(odds.detach())))
 
 
 class _Page:
@@ -212,18 +214,18 @@ def main() -> None:
     parser.add_argument(
         "reports", type=pathlib.Path, nargs="+", help="reports of everlong eval towers --fitting --keep"
     )
-    parser.add_argument("--only", nargs="*", default=[], help="parts whose voices are fitted; the others keep theirs")
+    parser.add_argument("--keep", nargs="*", default=[], help="parts that keep their voices")
     parser.add_argument("--statements", type=float, default=0.5, help="weight of questions about planted facts")
     options = parser.parse_args()
     questions = [question for report in options.reports for question in asked_in(report)]
-    fitted = fit(questions, options.statements, options.only)
+    fitted = fit(questions, options.statements, options.keep)
     print(f"a statement: {fitted.chance:.2f}")
     for (part, unit), statement, prose in zip(VOICES, *fitted.weights, strict=True):
         print(f"{part}, {unit}: statement {statement:.3g}, prose {prose:.3g}")
     words = sorted({question.words for question in questions})
     folds = dict(zip(words, np.random.default_rng(0).permutation(len(words)) % FOLDS, strict=True))
     of_fold = [
-        fit([q for q in questions if folds[q.words] != out], options.statements, options.only) for out in range(FOLDS)
+        fit([q for q in questions if folds[q.words] != out], options.statements, options.keep) for out in range(FOLDS)
     ]
     for parts in SETS:
         print(" + ".join(parts), end=": ")

@@ -15,10 +15,9 @@
 namespace everlong::index {
 namespace {
 
-// Voices for the mass of a page alone, and summed over the page and its neighbours. The statement weights split the
-// 27.3 that the page alone had before.
-constexpr Voice kPageVoice{Evidence{46.0, 7.4}};
-constexpr Voice kGroupVoice{Evidence{0.0, 1.5}};
+// Voices for the mass of a page alone, and summed over the page and its neighbours.
+constexpr Voice kPageVoice{Evidence{60.0, 2.0}, Voice::Grows::kAsShare};
+constexpr Voice kGroupVoice{Evidence{0.0, 6.0}, Voice::Grows::kAsRoot};
 
 class HeadsPart final : public Part {
  public:

@@ -9,11 +9,10 @@
 namespace everlong::index {
 namespace {
 
-// Voices for the words of a page alone, and of the page with its neighbours. Take a page that has all that is asked
-// for, with neighbours that have nothing of it. Both statement weights together say about as much of it as the page's
-// 6.74 said alone before.
-constexpr Voice kPageVoice{Evidence{1.5, 0.31}};
-constexpr Voice kGroupVoice{Evidence{0.0, 14.7}};
+// Voices for the words of a page alone, and of the page with its neighbours. Beside an encoder the fit does not hear
+// the group at all. Words that search alone need it for prose, so its weight lies between both.
+constexpr Voice kPageVoice{Evidence{9.2, 0.3}, Voice::Grows::kAsShare};
+constexpr Voice kGroupVoice{Evidence{0.0, 10.0}, Voice::Grows::kAsRoot};
 
 class LexicalPart final : public Part {
  public:

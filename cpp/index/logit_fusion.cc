@@ -10,7 +10,7 @@ namespace everlong::index {
 namespace {
 
 // The prior probability that the answer to a question is a statement. Fitted with the weights.
-constexpr double kStatements = 0.58;
+constexpr double kStatements = 0.7;
 
 // The constant of reciprocal-rank fusion, for a part with scores that do not tell right from wrong.
 constexpr double kRankConstant = 60;

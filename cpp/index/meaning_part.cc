@@ -25,10 +25,10 @@ struct Voices {
   Voice page;
   Voice group;
 };
-constexpr Voices kMeaningVoices{{Evidence{73.0, 0.3}, Voice::Grows::kAsShare},
-                                {Evidence{0.0, 25.9}, Voice::Grows::kAsShare}};
-constexpr Voices kEncoderVoices{{Evidence{40.7, 3.5}, Voice::Grows::kAsShare},
-                                {Evidence{0.0, 17.6}, Voice::Grows::kAsShare}};
+constexpr Voices kMeaningVoices{{Evidence{55.0, 3.2}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 18.0}, Voice::Grows::kAsShare}};
+constexpr Voices kEncoderVoices{{Evidence{39.5, 3.8}, Voice::Grows::kAsShare},
+                                {Evidence{0.0, 27.0}, Voice::Grows::kAsShare}};
 constexpr std::string_view kDtype = "I8";
 
 int64_t GroupsOf(int64_t tokens, int32_t group_tokens) { return (tokens + group_tokens - 1) / group_tokens; }

@@ -63,9 +63,9 @@ TEST(LogitFusion, PartsWithoutScoresAddTheirReciprocalRanks) {
 TEST(LogitFusion, IsTheLogOddsOfAMixtureOfTwoLogits) {
   constexpr int32_t kSearched = 50;
   Ranking pages{IndexPart::kHeads, {{1, 9.0F}, {2, 4.0F}}, 100.0F, 1.0F};
-  pages.voice.weights = Evidence{10.0, 3.0};
+  pages.voice = {Evidence{10.0, 3.0}, Voice::Grows::kAsRoot};
   Ranking groups{IndexPart::kLexical, {{3, 16.0F}, {1, 4.0F}}, 25.0F};
-  groups.voice.weights = Evidence{0.0, 5.0};
+  groups.voice = {Evidence{0.0, 5.0}, Voice::Grows::kAsRoot};
   Ranking cosines{IndexPart::kMeaning, {{4, 0.49F}, {1, 0.25F}}, 1.0F, 0.25F};
   cosines.voice = {Evidence{8.0, 2.0}, Voice::Grows::kAsShare};
   const std::vector<Ranking> rankings{pages, groups, cosines};
@@ -78,7 +78,7 @@ TEST(LogitFusion, IsTheLogOddsOfAMixtureOfTwoLogits) {
     all.statement += std::exp(of.statement);
     all.prose += std::exp(of.prose);
   }
-  constexpr double kStatements = 0.58;
+  constexpr double kStatements = 0.7;
   const auto chance = [&all](const Evidence& of) {
     return kStatements * std::exp(of.statement) / all.statement + (1 - kStatements) * std::exp(of.prose) / all.prose;
   };
@@ -116,17 +116,14 @@ TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
   }
 }
 
-// "What is the best thing to do in Dallas?" over books: heads see the page (7), words see pages that speak of the best
-// thing to do elsewhere; scores as they were measured.
-TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
+// A question in other words than the text: the encoder sees the page (5), and the heads look at another (7) by chance.
+TEST(LogitFusion, AChanceShareOfOnePageDoesNotCrowdOutWhatTheEncoderSees) {
   const std::vector<Ranking> rankings{
       {IndexPart::kHeads, {{7, 4.12F}, {20, 1.59F}, {21, 1.28F}, {22, 1.2F}, {1, 0.92F}}, 149.6F},
-      {IndexPart::kLexical,
-       {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
-       25.9F}};
+      {IndexPart::kEncoder, {{5, 1.3F}, {6, 1.1F}, {7, 1.0F}}, 2.0F, 1.0F}};
   const auto fused = Fused(rankings, kPages, 4);
-  EXPECT_EQ(fused[0].page, 7);
-  EXPECT_EQ(fused[1].page, 1);
+  EXPECT_EQ(fused[0].page, 5);
+  EXPECT_EQ(fused[1].page, 6);
 }
 
 // Two parts without an idea rank 64 pages of their own, flatly; the third sees its pages well.

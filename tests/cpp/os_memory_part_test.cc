@@ -148,7 +148,7 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
       const auto others = scores.find({page.block, page.page});
       const double evidence = 10 * std::max(0.0F, std::sqrt(score_of(page)) - std::sqrt(unnamed));
       const double expected = evidence + (others == scores.end() ? 0 : others->second);
-      EXPECT_NEAR(group.page_scores[i], expected, 2e-3);
+      EXPECT_NEAR(group.page_scores[i], expected, 5e-2);
       ++compared;
     }
   }

@@ -38,8 +38,8 @@ struct FusedHit {
 //
 // The kind in which one page stands out far decides. Where neither does, both count. q and w have maximum likelihood on
 // questions of both kinds (benchmarks/fit_fusion.py). Bruch, Gai and Ingber (TOIS 2023) compare weighted sums of
-// normalised scores with fusion by ranks. The root lies between the share and its logarithm: the share alone is small
-// for what the heads give one page among many. The scores of mean_pool and hnsw do not tell right from wrong. Their
+// normalised scores with fusion by ranks. The root lies between the share and its logarithm: where prose answers, a
+// group's share of words and attention is small. The scores of mean_pool and hnsw do not tell right from wrong. Their
 // evidence is 1 / (60 + rank) in both kinds: reciprocal-rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009).
 //
 // `pages` is how many pages were searched, named or not.
