@@ -2,7 +2,8 @@
 
     python benchmarks/answers_by_model.py PICTURE.svg NAME=FOLDER [NAME=FOLDER ...] [--replies replies]
 
-NAME stands below the model's place, smallest model first; FOLDER is that of `questions.py`.
+NAME stands below the model's place, smallest model first; FOLDER is that of `questions.py`. Questions that one of the
+models was not asked count for none.
 """
 
 from __future__ import annotations
@@ -35,10 +36,9 @@ LINES = (
 
 def draw(replies: dict[str, list[dict[str, Any]]], picture: pathlib.Path) -> None:
     """Draw the share of each line by model, with its 95 % interval (Wilson)."""
-    counts = sorted({len(rows) for rows in replies.values()})
-    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    asked = len(next(iter(replies.values())))
     wide, _ = room_for_legend([label for _, label, _ in LINES])
-    figure, axes = open_figure(3.6 + wide, 3.0, f"The same memory, {asked} questions, read by larger models")
+    figure, axes = open_figure(3.6 + wide, 3.0, f"The same texts, and the same {asked} questions, by model")
     for number, (field, label, colour) in enumerate(LINES):
         right = [sum(row[field] for row in rows) for rows in replies.values()]
         share = np.array([100 * n / len(rows) for n, rows in zip(right, replies.values(), strict=True)])
@@ -61,11 +61,12 @@ def main() -> None:
     parser.add_argument("--replies", default="replies", help="name of the file of replies in each folder")
     given = parser.parse_args()
     require_matplotlib()
-    replies = {}
+    kept: dict[str, dict[str, dict[str, Any]]] = {}  # by model, by question
     for one in given.models:
         name, _, folder = one.partition("=")
-        kept = json.loads((pathlib.Path(folder) / f"{given.replies}.json").read_text("utf-8"))
-        replies[name] = list(kept.values())
+        kept[name] = json.loads((pathlib.Path(folder) / f"{given.replies}.json").read_text("utf-8"))
+    common = set.intersection(*map(set, kept.values()))
+    replies = {name: [row for words, row in rows.items() if words in common] for name, rows in kept.items()}
     draw(replies, given.picture)
     for name, rows in replies.items():
         print(name, len(rows), *(f"{field} {sum(row[field] for row in rows)}" for field, _, _ in LINES), sep=" | ")

@@ -9,10 +9,10 @@
 namespace everlong::index {
 namespace {
 
-// Voices for the words of a page alone, and of the page with its neighbours. Beside an encoder the fit does not hear
-// the group at all. Words that search alone need it for prose, so its weight lies between both.
-constexpr Voice kPageVoice{Evidence{9.2, 0.3}, Voice::Grows::kAsShare};
-constexpr Voice kGroupVoice{Evidence{0.0, 10.0}, Voice::Grows::kAsRoot};
+// Voices for the words of a page alone, and of the page with its neighbours. Beside an encoder the fit hears words as
+// little as it can. Where words search alone they need both, so these stay as they were fitted without an encoder.
+constexpr Voice kPageVoice{Evidence{1.5, 0.31}, Voice::Grows::kAsRoot};
+constexpr Voice kGroupVoice{Evidence{0.0, 14.7}, Voice::Grows::kAsRoot};
 
 class LexicalPart final : public Part {
  public:

@@ -320,8 +320,8 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
         whole["lexical"] += max(math.log((count - holding + 0.5) / (holding + 0.5)), 1e-6)
 
     weights = {  # of a statement, and of prose
-        ("heads", "page"): (46.0, 7.4),
-        ("heads", "group"): (0.0, 1.5),
+        ("heads", "page"): (60.0, 2.0),
+        ("heads", "group"): (0.0, 6.0),
         ("lexical", "page"): (1.5, 0.31),
         ("lexical", "group"): (0.0, 14.7),
     }
@@ -334,11 +334,16 @@ def test_a_fused_score_is_of_a_mixture_of_what_the_parts_see(
         assert ranking.unnamed == (ranking.scores[-1] if len(ranking.scores) == 256 else 0)
         assert ranking.whole == pytest.approx(whole[ranking.part], rel=1e-5)
         for hit, score in zip(ranking.pages, ranking.scores, strict=True):
-            above = math.sqrt(score / ranking.whole) - math.sqrt(ranking.unnamed / ranking.whole)
+            share, of_unnamed = score / ranking.whole, ranking.unnamed / ranking.whole
+            above = (
+                share - of_unnamed
+                if (ranking.part, ranking.granularity) == ("heads", "page")
+                else math.sqrt(share) - math.sqrt(of_unnamed)
+            )
             evidence[hit.begin // PAGE] += above * np.array(weights[ranking.part, ranking.granularity])
             named.add(hit.begin // PAGE)
-    chances = np.array([0.58, 0.42]) * np.exp(evidence - np.logaddexp.reduce(evidence, axis=0))
-    of_none = np.array([0.58, 0.42]) * np.exp(-np.logaddexp.reduce(evidence, axis=0))
+    chances = np.array([0.7, 0.3]) * np.exp(evidence - np.logaddexp.reduce(evidence, axis=0))
+    of_none = np.array([0.7, 0.3]) * np.exp(-np.logaddexp.reduce(evidence, axis=0))
     expected = np.log(chances.sum(axis=1)) - np.log(of_none.sum())
     found = memory.search.find(
         token_ids=ids, head_queries=queries, max_groups=256, neighbours=1, token_budget=10_000, least_share=0

@@ -335,6 +335,14 @@ def test_questions_to_own_texts_are_scored_and_a_run_goes_on(
     questions.main()
     assert "| one | 1 | 1 | 1 | 0 | 1 | 0 |" in capsys.readouterr().out  # it was not asked again
 
+    import answers_by_model
+
+    picture = tmp_path / "models.svg"
+    monkeypatch.setattr(sys, "argv", ["answers_by_model.py", str(picture), f"tiny={tmp_path / 'm'}"])
+    answers_by_model.main()
+    assert capsys.readouterr().out == "tiny | 2 | gold right 0 | found 1 | right 1\n"
+    assert "<svg" in picture.read_text("utf-8")
+
 
 def test_a_question_needs_all_its_sources_and_all_their_evidence(folder: Path) -> None:
     import questions

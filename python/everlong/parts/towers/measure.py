@@ -436,9 +436,9 @@ def _report_file(keep: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def _fusions(kinds: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return every part alone, both parts of words, these with each part of meaning, and all."""
+    """Return every part alone, both parts of words, these with each part of meaning, what text alone has, and all."""
     wanted: list[tuple[str, ...]] = [(kind,) for kind in kinds]
-    with_words = (_WORDS, (*_WORDS, "meaning"), (*_WORDS, "encoder"), tuple(kinds))
+    with_words = (_WORDS, (*_WORDS, "meaning"), (*_WORDS, "encoder"), ("lexical", "encoder"), tuple(kinds))
     wanted += [tuple(kind for kind in kinds if kind in some) for some in with_words]
     return list(dict.fromkeys(some for some in wanted if some))
 
