@@ -3,7 +3,7 @@
     everlong eval towers --fitting --keep WORK --lengths 128K
     everlong eval towers --fitting --keep WORK --lengths 128K --no-stories
         --set search.index=heads,lexical,meaning,encoder,embedding
-    python benchmarks/fit_fusion.py WORK/stories.json WORK/planted-131099.json [--statements 0.5] --keep lexical embedding
+    python benchmarks/fit_fusion.py WORK/*.json [--statements 0.5] --keep lexical embedding
 
 --keep leaves the voices of these parts as they are: without rankings of theirs nothing can be fitted, and beside an
 encoder the fit hardly hears words.

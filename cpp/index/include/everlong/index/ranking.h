@@ -21,14 +21,14 @@ struct Evidence {
 // How a ranking's scores count in the fusion (LogitFusion), as fitted to the part and granularity.
 struct Voice {
   // How evidence grows with the share score / whole. kAsRoot is for words, and for attention to a whole group: prose
-  // answers with small shares. A single page's small share of attention is mostly chance, and by its root it would drown
-  // what other parts found.
+  // answers with small shares. A single page's small share of attention is mostly chance, and by its root it would
+  // drown what other parts found.
   enum class Grows : uint8_t { kAsRoot, kAsShare };
   // Evidence of a share of 1. These weights are those of maximum likelihood by benchmarks/fit_fusion.py, rounded. The
   // fit used 260 questions to 48,349 tokens of stories and 190 about facts planted in 131,130 tokens of books, by
-  // SmolLM2-135M. The weights of the heads lie between the fit to all parts and the fit to words without meaning, those of
-  // words are of an earlier fit without an encoder. None for a part whose scores do not tell right from wrong: its ranks
-  // count then.
+  // SmolLM2-135M. The weights of the heads lie between the fit to all parts and the fit to words without meaning, those
+  // of words are of an earlier fit without an encoder. None for a part whose scores do not tell right from wrong: its
+  // ranks count then.
   std::optional<Evidence> weights = std::nullopt;
   Grows grows = Grows::kAsRoot;
 
