@@ -116,6 +116,19 @@ TEST(LogitFusion, APartThatSeesTheSameInManyPagesSaysLittle) {
   }
 }
 
+// "What is the best thing to do in Dallas?" over books: heads see the page (7), words see pages that speak of the best
+// thing to do elsewhere; scores as they were measured.
+TEST(LogitFusion, WordsOfTheFormDoNotCrowdOutTheHeadsPage) {
+  const std::vector<Ranking> rankings{
+      {IndexPart::kHeads, {{7, 4.12F}, {20, 1.59F}, {21, 1.28F}, {22, 1.2F}, {1, 0.92F}}, 149.6F},
+      {IndexPart::kLexical,
+       {{1, 19.02F}, {2, 14.03F}, {3, 14.0F}, {4, 13.55F}, {5, 11.1F}, {6, 11.09F}, {7, 8.75F}},
+       25.9F}};
+  const auto fused = Fused(rankings, kPages, 4);
+  EXPECT_EQ(fused[0].page, 7);
+  EXPECT_EQ(fused[1].page, 1);
+}
+
 // A question in other words than the text: the encoder sees the page (5), and the heads look at another (7) by chance.
 TEST(LogitFusion, AChanceShareOfOnePageDoesNotCrowdOutWhatTheEncoderSees) {
   const std::vector<Ranking> rankings{
