@@ -127,11 +127,21 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   EXPECT_EQ(with.top_mass, without.top_mass);
   EXPECT_EQ(with.decisiveness, without.decisiveness);
   // By its own evidence: w * (sqrt(score) - sqrt(unnamed)), alike for statements and prose, added to what the others
-  // say where they are heard; how likely each of the two is by all pages moves a little with it.
-  std::map<std::pair<int64_t, int32_t>, float> scores;
-  for (const FoundGroup& group : without.groups) {
-    for (size_t i = 0; i < group.pages.size(); ++i) {
-      scores[{group.pages[i].block, group.pages[i].page}] = group.page_scores[i];
+  // say of each.
+  request.kinds = {IndexPart::kHeads, IndexPart::kLexical};
+  std::map<std::pair<int64_t, int32_t>, index::Evidence> others;
+  const std::vector<PageRanking> rankings = filled.memory->search().Rankings(request, 256).value();
+  for (const PageRanking& ranking : rankings) {
+    if (ranking.granularity != index::Granularity::kPage) continue;  // without neighbours a group says nothing
+    const bool heads = ranking.part == IndexPart::kHeads;
+    const index::Evidence weights = heads ? index::Evidence{60.0, 2.0} : index::Evidence{1.5, 0.31};
+    for (size_t i = 0; i < ranking.pages.size(); ++i) {
+      const double share = ranking.scores[i] / ranking.whole;
+      const double of_unnamed = ranking.unnamed / ranking.whole;
+      const double above = heads ? share - of_unnamed : std::sqrt(share) - std::sqrt(of_unnamed);
+      index::Evidence& of = others[{ranking.pages[i].block, ranking.pages[i].page}];
+      of.statement += weights.statement * above;
+      of.prose += weights.prose * above;
     }
   }
   const std::vector<PageRef> by_mean = Expected(filled.blocks, wanted);
@@ -140,15 +150,27 @@ TEST(OsMemoryPartTest, IsHeardInTheFusion) {
   };
   constexpr size_t kCandidates = 101;
   const float unnamed = by_mean.size() < kCandidates ? 0 : score_of(by_mean[kCandidates - 1]);
+  const auto evidence_of = [&](const PageRef& page) {
+    const double own = 10 * std::max(0.0F, std::sqrt(score_of(page)) - std::sqrt(unnamed));
+    const auto also = others.find({page.block, page.page});
+    return also == others.end() ? index::Evidence{own, own}
+                                : index::Evidence{own + also->second.statement, own + also->second.prose};
+  };
+  index::Evidence all;  // every page has a score by its mean id
+  for (const PageRef& page : by_mean) {
+    all.statement += std::exp(evidence_of(page).statement);
+    all.prose += std::exp(evidence_of(page).prose);
+  }
+  constexpr double kStatements = 0.7;
+  const auto chance = [&](const index::Evidence& of) {
+    return kStatements * std::exp(of.statement) / all.statement + (1 - kStatements) * std::exp(of.prose) / all.prose;
+  };
   int compared = 0;
   for (const FoundGroup& group : with.groups) {
     EXPECT_TRUE(group.found_by.Has(kMeanIds));
     for (size_t i = 0; i < group.pages.size(); ++i) {
-      const PageRef& page = group.pages[i];
-      const auto others = scores.find({page.block, page.page});
-      const double evidence = 10 * std::max(0.0F, std::sqrt(score_of(page)) - std::sqrt(unnamed));
-      const double expected = evidence + (others == scores.end() ? 0 : others->second);
-      EXPECT_NEAR(group.page_scores[i], expected, 5e-2);
+      const double expected = std::log(chance(evidence_of(group.pages[i])) / chance({0, 0}));
+      EXPECT_NEAR(group.page_scores[i], expected, 2e-3);
       ++compared;
     }
   }
