@@ -228,9 +228,8 @@ class MissingVectors:
 class BlockText:
     """A block's word pieces, cut into sentences, and which of them each group of its tokens pools.
 
-    The first sentence may begin before the block. A group of SENTENCE_TOKENS keeps the last sentence that it is part
-    of: the one before it, if that is as long, is kept by the group before. What lies mostly in another page is kept
-    there (`kept_sentences`).
+    The first sentence may begin before the block. The groups of SENTENCE_TOKENS of a page share its sentences out among
+    them (`kept_sentences`).
     """
 
     block: int

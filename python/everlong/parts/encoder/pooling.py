@@ -62,18 +62,20 @@ def pieces_of_groups(begins: Places, ends: Places, piece_begins: Places, piece_e
 
 
 def kept_sentences(sentences: Sequence[tuple[int, int]], first: Places, last: Places, page: Places) -> Places:
-    """Return the number of the sentence that each group keeps: the last that it is part of. `page` is each group's.
+    """Return the number of the sentence that each group keeps. `page` is each group's.
 
-    One that lies mostly in other pages is kept there: here the one before it is, where the page has some of that.
+    A page keeps the sentences that lie in it by half or more, or else the one that does most. Where it has fewer groups
+    than sentences, those that lie in it least are left out; where it has more, some groups keep the same one.
     """
     begins, ends = (np.asarray(at, dtype=np.int64) for at in zip(*sentences, strict=True))
-    kept = np.searchsorted(ends, last - 1, side="right")
-    page_first = first[np.searchsorted(page, page, side="left")]
-    page_last = last[np.searchsorted(page, page, side="right") - 1]
-    here = np.minimum(ends[kept], page_last) - np.maximum(begins[kept], page_first)
-    before = np.maximum(kept - 1, 0)
-    elsewhere = (2 * here < ends[kept] - begins[kept]) & (ends[before] > page_first)
-    return np.where(elsewhere, before, kept)
+    kept = np.empty_like(first)
+    for groups in np.split(np.arange(len(page)), np.flatnonzero(np.diff(page)) + 1):
+        inside = np.minimum(ends, last[groups].max()) - np.maximum(begins, first[groups].min())
+        share = inside / (ends - begins)
+        count = min(len(groups), max(1, int((share >= 0.5).sum())))
+        of_page = np.sort(np.argsort(-share, kind="stable")[:count])
+        kept[groups] = of_page[np.arange(len(groups)) * count // len(groups)]
+    return kept
 
 
 def means_of_runs(rows: torch.Tensor, first: Places, last: Places) -> torch.Tensor:

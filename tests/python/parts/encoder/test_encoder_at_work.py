@@ -55,20 +55,17 @@ def pieces_of(there: list[tuple[int, int, int]], size: int, page: int, tokens: i
 
 
 def sentences_of(cut: list[tuple[int, int]], there: list[tuple[int, int, int]], size: int, page: int) -> Iterator[int]:
-    """Yield the sentence of each group of 16 tokens: its last, or the one before where that lies mostly elsewhere."""
-    number_of = [number for number, (begin, end) in enumerate(cut) for _ in range(begin, end)]
+    """Yield the sentence of each group of 16 tokens: those that lie in its page by half or more, in turn."""
     groups = pieces_of(there, size, page, 16)
-    pages = [place for place in range(0, size, page) for _ in range(place, min(place + page, size), 16)]
-    for own, place in zip(groups, pages, strict=True):
-        of_page = range(
-            min(some[0] for some, at in zip(groups, pages, strict=True) if at == place),
-            max(some[-1] for some, at in zip(groups, pages, strict=True) if at == place) + 1,
-        )
-        number = number_of[own[-1]]
-        begin, end = cut[number]
-        mostly = 2 * sum(at in of_page for at in range(begin, end)) >= end - begin
-        before = number > 0 and any(number_of[at] == number - 1 for at in of_page)
-        yield number - 1 if before and not mostly else number
+    starts = [place for place in range(0, size, page) for _ in range(place, min(place + page, size), 16)]
+    for start in dict.fromkeys(starts):
+        own = [group for group, place in zip(groups, starts, strict=True) if place == start]
+        of_page = set(range(own[0][0], own[-1][-1] + 1))
+        share = {number: len(of_page & set(range(*place))) / len(range(*place)) for number, place in enumerate(cut)}
+        best = sorted(share, key=lambda number: (-share[number], number))
+        kept = sorted(number for number in best[: len(own)] if share[number] >= 0.5 or number == best[0])
+        for at in range(len(own)):
+            yield kept[at * len(kept) // len(own)]
 
 
 def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tuple[np.ndarray, np.ndarray]]:

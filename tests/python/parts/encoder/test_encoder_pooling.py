@@ -16,6 +16,7 @@ from everlong.parts.encoder.pooling import (
     SHORTEST,
     characters_of_groups,
     group_ends,
+    kept_sentences,
     means_of_runs,
     pieces_of_groups,
     sentences,
@@ -149,6 +150,37 @@ def test_a_sentence_is_kept_in_the_page_that_has_most_of_it(pieces: WordPieces) 
     assert len(block.sentences) == 2
     groups = -(-len(begin) // 16)
     assert block.said.tolist() == [0] * groups + [1] * (len(block.said) - groups)
+
+
+def test_short_sentences_that_share_a_group_are_all_kept(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    words = "a b c d e f g h i j. k l m n o p q r s t. " + "the old house stood on the hill by the sea. " * 2
+    ids = encode(tokenizer, words).tolist()
+    block = BlockText.of(1, tokenizer, ids, 0, len(ids), EncoderSettings(), pieces)
+    assert len(block.sentences) == 4
+    assert sorted(set(block.said.tolist())) == [0, 1, 2, 3]
+
+
+@given(data=st.data())
+def test_a_page_keeps_the_sentences_that_lie_in_it_by_half(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=12))
+    places = [(sum(sizes[:at]), sum(sizes[: at + 1])) for at in range(len(sizes))]
+    groups = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=sum(sizes)))
+    ends = np.minimum(np.cumsum(groups), sum(sizes))
+    first, last = np.r_[0, ends[:-1]], ends
+    first, last = first[last > first], last[last > first]
+    page = np.sort(np.asarray(data.draw(st.lists(st.integers(0, 3), min_size=len(first), max_size=len(first)))))
+    found = kept_sentences(places, first, last, page)
+    for one in set(page.tolist()):
+        own = np.flatnonzero(page == one)
+        inside = range(first[own[0]], last[own[-1]])
+        share = [len(set(inside) & set(range(*place))) / len(range(*place)) for place in places]
+        kept = found[own].tolist()
+        assert kept == sorted(kept)
+        assert all(share[number] >= 0.5 or share[number] == max(share) for number in kept)
+        left_out = [number for number, of in enumerate(share) if of >= 0.5 and number not in kept]
+        assert not left_out or len(set(kept)) == len(own)
+        assert all(share[number] <= min(share[at] for at in kept) for number in left_out)
 
 
 @given(data=st.data())
