@@ -34,6 +34,7 @@ def drawn_part(seed: int = 0) -> PackPart:
         for up in maps.up:
             up.normal_(std=0.05)
         heads.importance.weight.normal_()
+        heads.sentence.normal_()
     return encoder_part(maps, heads, SETTINGS, {})
 
 

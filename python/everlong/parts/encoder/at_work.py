@@ -21,6 +21,7 @@ from everlong.models.pack import PackPart
 from everlong.parts.encoder.model import (
     ENCODER,
     SENTENCE_TOKENS,
+    SENTENCE_WEIGHT,
     EncoderSettings,
     Ids,
     TextEncoder,
@@ -107,7 +108,7 @@ class TextMeaning:
         )
 
     def query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
-        """Return [T, dimension] of a question's word pieces, and [1, width] of it as a sentence, of unit length.
+        """Return [T, dimension] of a question's word pieces, and [1, width] of it as a sentence, as long as it weighs.
 
         None where the encoder knows too little of it.
         """
@@ -118,7 +119,7 @@ class TextMeaning:
             return None
         rows = [known[first : first + WINDOW] for first in range(0, len(known), WINDOW)]
         states = torch.cat([encoder.states([row])[0] for row in rows])
-        sentence = torch.nn.functional.normalize(states.mean(dim=0, keepdim=True), dim=-1)
+        sentence = SENTENCE_WEIGHT * encoder.said(states.mean(dim=0, keepdim=True))
         return encoder.asked(states), sentence.numpy()
 
     def _wait(self) -> None:
@@ -200,7 +201,7 @@ class MissingVectors:
                 texts[at].states[begin] = found
         for text in texts:
             tokens = encoder.written(text.means(encoder.width))
-            sentences = text.sentence_means(encoder.width)
+            sentences = encoder.said(text.sentence_means(encoder.width))
             yield (
                 text.block,
                 {

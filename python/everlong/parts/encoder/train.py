@@ -2,6 +2,9 @@
 
 The loss is InfoNCE over a batch and its wrong passages (van den Oord et al., 2018), and half as much the other way
 round. MiniLM's own weights stay as they are. No served model is needed: the encoder is the same for all of them.
+
+At the end a linear map is fitted, by ridge regression, from the means of a sentence's trained states to those of
+MiniLM's own, which were learned from far more paraphrases than there are here.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from everlong.training.run import Run
 _BACK = 0.5  # weight of the loss of passages that look for their questions
 _LARGEST_SCALE = 100.0  # of cosines
 _SENTENCES_AT_ONCE, _QUESTIONS_AT_ONCE = 128, 64
+_SENTENCES = 20_000  # of what is trained on and of foreign text: the map of sentences is fitted to them
+_RIDGE = 0.01  # of the mean eigenvalue
 _BOOK = slice(50_000, 130_000)  # characters of each book that serve as foreign text
 
 
@@ -83,7 +88,8 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
         checkpoints=run.work / "checkpoint",
         progress=run.check,
     )
-    figures = {split: trainer.found(split) for split in ("fit", "test")}
+    explained = trainer.fit_sentences(training.seed)
+    figures: dict[str, Any] = {split: trainer.found(split) for split in ("fit", "test")} | {"sentences": explained}
     made = run.made(training, learned, figures, data=corpus.pairs.origins(), books=len(corpus.foreign))
     return {ENCODER: encoder_part(trainer.learner.maps, trainer.learner.heads, trainer.settings, made)}
 
@@ -171,6 +177,46 @@ class EncoderTrainer:
     def _states(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         with self._attached.at_work(), _in_16_bits():
             return states_of(self._bert, rows, self._pieces)
+
+    # --- behind all steps
+
+    @torch.no_grad()
+    def fit_sentences(self, seed: int) -> dict[str, float]:
+        """Fit the map of sentences. Return to how many, and the share of others' variance that it explains."""
+        pairs, passages = self._corpus.pairs, self._corpus.passages
+        trained = [
+            row for text, rows in zip(pairs.texts, passages, strict=True) if text.split == "train" for row in rows
+        ]
+        every = [
+            row[begin:end]
+            for row in (*trained, *self._corpus.foreign)
+            for begin, end in self._pieces.sentences(row, self.settings.longest)
+        ]
+        chosen = np.random.default_rng(seed).permutation(len(every))[:_SENTENCES]
+        rows = [every[at] for at in chosen]
+        with _in_16_bits(), self._attached.at_work():
+            trained_means = self._means_of(rows)
+        with _in_16_bits():
+            own_means = self._means_of(rows)
+        held_out = max(2, len(rows) // 10)
+        x, y = trained_means[held_out:], own_means[held_out:]
+        gram = x.T @ x
+        ridge = _RIDGE * gram.diagonal().mean() * torch.eye(len(gram))
+        self.learner.heads.sentence.copy_(torch.linalg.solve(gram + ridge, x.T @ y))
+        expected = own_means[:held_out]
+        missed = (trained_means[:held_out] @ self.learner.heads.sentence - expected).square().sum()
+        spread = (expected - expected.mean(dim=0)).square().sum()
+        return {"fitted to": len(x), "explained": float(1 - missed / spread)}
+
+    def _means_of(self, rows: Sequence[list[int]]) -> torch.Tensor:
+        """Return the means [rows, hidden size] of each row's states, of unit length."""
+
+        def means(some: list[int]) -> list[torch.Tensor]:
+            states, there = states_of(self._bert, [rows[at] for at in some], self._pieces)
+            found = (states * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
+            return list(torch.nn.functional.normalize(found, dim=-1))
+
+        return torch.stack(_by_length(rows, _SENTENCES_AT_ONCE, means))
 
     # --- between steps
 

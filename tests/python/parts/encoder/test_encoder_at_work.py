@@ -92,6 +92,7 @@ def expected_of(mm: everlong.MemoryModel, encoder: TextEncoder) -> dict[int, tup
         tokens = np.stack([np.mean([states[at] for at in own], axis=0) for own in pieces_of(there, size, page, 4)])
         sentences = np.stack([means[number] for number in sentences_of(cut, there, size, page)])
         vectors = encoder.written(torch.from_numpy(tokens)).numpy()
+        sentences = sentences @ encoder.heads.sentence.numpy()
         found[info.id] = (
             vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
             sentences / np.linalg.norm(sentences, axis=1, keepdims=True),
@@ -128,7 +129,8 @@ def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
         assert inputs["kinds"] == ["encoder"]
         states = encoder.states([encoder.pieces(words)[0]])[0]
         query, mean = encoder.asked(states).astype(np.float64), states.numpy().mean(axis=0)
-        mean /= np.linalg.norm(mean)
+        mean = mean @ encoder.heads.sentence.numpy()
+        mean *= 2 / np.linalg.norm(mean)
         np.testing.assert_allclose(inputs["encoder_query"], query, atol=1e-5)
         np.testing.assert_allclose(inputs["sentence_query"], [mean], atol=1e-5)
         scores = {}

@@ -48,7 +48,11 @@ def test_heads_are_what_numpy_computes() -> None:
     written = rows @ weight["writer.weight"].T
     written /= np.linalg.norm(written, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.written(states).numpy(), written, atol=1e-5)
-    assert (encoder.written(torch.zeros(2, encoder.width)) == 0).all()
+    said = rows @ weight["sentence"]
+    said /= np.linalg.norm(said, axis=1, keepdims=True)
+    np.testing.assert_allclose(encoder.said(states).numpy(), said, atol=1e-5)
+    for made in (encoder.written, encoder.said):
+        assert (made(torch.zeros(2, encoder.width)) == 0).all()
 
 
 def test_a_pack_that_does_not_fit_is_refused() -> None:

@@ -14,10 +14,10 @@ import torch
 from everlong.corpora.pairs import Pairs, Question, Text
 from everlong.parts.encoder import train
 from everlong.parts.encoder.lessons import LONGEST, Batch, Corpus, Lessons, Words
-from everlong.parts.encoder.model import ENCODER, TextEncoder, WordPieces
+from everlong.parts.encoder.model import ENCODER, TextEncoder, WordPieces, learned_of, states_of
 from everlong.parts.encoder.train import EncoderTrainer, Training
 from everlong.training.run import Run
-from support.parts.encoder import SETTINGS, tiny_bert
+from support.parts.encoder import SETTINGS, drawn_part, tiny_bert
 from support.texts import random_words
 
 
@@ -126,6 +126,27 @@ def test_scores_are_sums_of_each_piece_s_best_product() -> None:
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)  # padding moves 16 bits a little
 
 
+def test_sentences_are_mapped_to_where_they_were_before_training() -> None:
+    of, bert, part = corpus(), tiny_bert(), drawn_part()
+    trainer = EncoderTrainer(bert, of, SETTINGS, Training())
+    trainer.learner.maps.load_state_dict(learned_of(part, 32)[0].state_dict())
+    with torch.no_grad():
+        for up in trainer.learner.maps.up:
+            up *= 5
+    found = trainer.fit_sentences(seed=0)
+    assert found["fitted to"] > 100
+    assert 0.2 < found["explained"] < 1
+    texts = [row for rows in of.passages[:2] for row in rows]  # of those that are trained on
+    unit = torch.nn.functional.normalize
+    with torch.no_grad():
+        with trainer._attached.at_work():
+            trained = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
+        own = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
+        said = trainer.learner.heads.said(unit(trained, dim=-1))
+    before, after = ((unit(one, dim=-1) * unit(own, dim=-1)).sum(dim=-1).mean() for one in (trained, said))
+    assert after > before
+
+
 @pytest.mark.slow
 def test_it_learns_and_goes_on_where_it_stopped(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "_corpus", lambda training, pieces: corpus())
@@ -146,7 +167,7 @@ def test_it_learns_and_goes_on_where_it_stopped(tmp_path: pathlib.Path, monkeypa
     assert again.id == whole.id
     log = whole.made["log"]
     assert log[-1]["loss"] < log[1]["loss"]
-    assert set(whole.made["figures"]) == {"fit", "test"}
+    assert set(whole.made["figures"]) == {"fit", "test", "sentences"}
     assert whole.made["training"]["seed"] == 0
     encoder = TextEncoder.of_part(whole, tiny_bert())
     assert encoder.states([np.asarray([2000, 2001])])[0].shape == (2, 32)
