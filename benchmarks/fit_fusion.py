@@ -23,6 +23,7 @@ cross-validation with five folds of questions.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import pathlib
 import re
@@ -39,8 +40,6 @@ VOICES = (
     *((part, unit) for part in ("heads", "lexical", "meaning", "encoder") for unit in ("page", "group")),
     ("embedding", "page"),
 )
-# Evidence grows with the root of the share; that of all others with the share itself.
-AS_ROOT = (("heads", "group"), ("lexical", "page"), ("lexical", "group"), ("embedding", "page"))
 SETS = (
     ("lexical",),
     ("heads", "lexical"),
@@ -54,9 +53,10 @@ SETS = (
     ("heads", "lexical", "meaning", "embedding"),
 )
 DEFAULT = ("heads", "lexical", "meaning", "encoder")  # counts as much as the other sets together
-# Where the voices stand in the core, in the order of VOICES.
+# Where the voices stand in the core, in the order of VOICES: weights, and that evidence grows with the share itself.
 _INDEX = pathlib.Path(__file__).parent.parent / "cpp/index"
 _SOURCES = ("heads_part.cc", "lexical_part.cc", "meaning_part.cc", "embedding_part.cc")
+_TOLD = re.compile(r"Evidence\{([\d.]+), ([\d.]+)\}(, Voice::Grows::kAsShare)?")
 FOLDS = 5
 RIDGE = 0.001
 LEAST_OVERLAP = 8  # tokens of a fact in a page that make it a right one; for a section it is half a page
@@ -104,9 +104,21 @@ class Question:
         return 0
 
 
+@functools.cache
+def in_core() -> dict[tuple[str, str], tuple[float, float, bool]]:
+    """Return each voice's weights, of statements and of prose, and whether its evidence grows with the share itself."""
+    told = [found for file in _SOURCES for found in _TOLD.findall((_INDEX / file).read_text("utf-8"))]
+    return {
+        voice: (float(statement), float(prose), share != "")
+        for voice, (statement, prose, share) in zip(VOICES, told, strict=True)
+    }
+
+
 def grown(voice: tuple[str, str], share: float) -> float:
+    """Return what the voice's evidence is linear in: the share, or its root."""
+    *_, as_share = in_core()[voice]
     share = max(0.0, share)
-    return share**0.5 if voice in AS_ROOT else share
+    return share if as_share else share**0.5
 
 
 class Fit:
@@ -130,12 +142,9 @@ class Fit:
 
 def in_force() -> Fit:
     """Return the weights that the core has now, as its sources say them."""
-    evidence = re.compile(r"Evidence\{([\d.]+), ([\d.]+)\}")
-    told = [found for file in _SOURCES for found in evidence.findall((_INDEX / file).read_text("utf-8"))]
     chance = re.search(r"kStatements = ([\d.]+)", (_INDEX / "logit_fusion.cc").read_text("utf-8"))
-    assert len(told) == len(VOICES)
     assert chance is not None
-    return Fit(np.array(told, dtype=np.float64).T, float(chance[1]))
+    return Fit(np.array([weights for *weights, _ in in_core().values()]).T, float(chance[1]))
 
 
 def fit(questions: Sequence[Question], statements: float, keep: Sequence[str] = ()) -> Fit:
