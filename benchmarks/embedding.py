@@ -1,10 +1,11 @@
-"""What the encoder of the index part "embedding" costs a reading: with it and without it, in one run.
+"""What encoding text costs a reading: with a part that does and without it, in one run.
 
-    python benchmarks/embedding.py [--model smollm2] [--tokens 8192] [--rounds 3] [--threads N] [--json]
+    python benchmarks/embedding.py [--part encoder] [--tokens 8192] [--rounds 3] [--threads N] [--json]
 
-Two memories read the same tokens in alternating rounds. MiniLM encodes the pages of one of them meanwhile, in its own
-thread. There are two ratios of median tokens a second: until the reading is over, and until every page has its vectors.
---threads is the number of threads for torch. With fewer than the machine has cores, one is left for the encoder.
+Two memories read the same tokens in alternating rounds. One of them has the part encoder, or embedding, too. MiniLM
+encodes its text meanwhile, in a thread of its own. There are two ratios of median tokens a second: until the reading is
+over, and until every page has its vectors. --threads is the number of threads for torch. With fewer than the machine
+has cores, one is left for the encoder.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 
+ENCODING = ("encoder", "embedding")
+
 
 def seconds_to_read(mm: everlong.MemoryModel, ids: torch.Tensor) -> tuple[float, float]:
     """Return the seconds until ids [n] are read, and until their pages have vectors."""
     started = time.perf_counter()
     mm.frame.extend(ids, "read")
     read = time.perf_counter() - started
-    if mm.searcher.embedder is not None:
-        mm.searcher.embedder.settle()
+    mm.searcher.settle()
     return read, time.perf_counter() - started
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=ENCODING, default=ENCODING[0])
     parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument("--tokens", type=int, default=8192, help="tokens a round")
     parser.add_argument("--rounds", type=int, default=3)
@@ -46,8 +49,9 @@ def main() -> None:
 
     torch.set_num_threads(options.threads)
     model, tokenizer = load(options.model)
-    plain = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
-    encoding = plain.changed(search={"index": (*plain.search.index, "embedding")})
+    default = everlong.MemoryConfig.fitting(model.config.get_text_config().max_position_embeddings)
+    parts = tuple(part for part in default.search.index if part not in ENCODING)
+    plain, encoding = (default.changed(search={"index": index}) for index in (parts, (*parts, options.part)))
     warm_up = plain.frame.sink_tokens + plain.frame.rolling_tokens + plain.frame.evict_tokens
     ids = torch.tensor(tokenizer(shipped_books()[0].text, add_special_tokens=False, verbose=False)["input_ids"])
     if len(ids) < warm_up + options.rounds * options.tokens:

@@ -657,7 +657,7 @@ class Indexes:
     def set_retrieval_heads(
         self,
         heads: Sequence[tuple[int, int, int]],
-        coarse_from: int = 131072,
+        coarse_from: int = 8192,
         keys: str = "bf16",
         device: int | None = None,
         device_bytes: int = 0,
