@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger("everlong")
 
 ENCODER = "encoder"
 MINILM = "all-MiniLM-L6-v2"
-SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept; a longer sentence is kept more than once
+SENTENCE_TOKENS = 16  # tokens of the memory for which one sentence is kept
 SENTENCE_WEIGHT = 2.0  # of the cosine of sentences, where all word pieces of a question together have 1
 _STOPS, _CLOSERS = ".!?。！？", "\"'”’)]"  # what ends a sentence, and what may follow that
 _MAPS = "maps."  # begins the names of the maps' tensors in the pack
