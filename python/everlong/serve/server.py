@@ -31,6 +31,7 @@ def serve(service: Service, host: str, port: int, hosts: tuple[str, ...] = ()) -
         ws="none",
     )
     listening = config.bind_socket()
+    listening.listen(config.backlog)  # who reads the line below may connect at once, and waits until it is served
     name = f"[{host}]" if ":" in host else host
     _LOGGER.info("listens at http://%s:%d", name, listening.getsockname()[1])
     uvicorn.Server(config).run([listening])
