@@ -194,10 +194,9 @@ class EncoderTrainer:
         ]
         chosen = np.random.default_rng(seed).permutation(len(every))[:_SENTENCES]
         rows = [every[at] for at in chosen]
-        with _in_16_bits(), self._attached.at_work():
+        with self._attached.at_work():
             trained_means = self._means_of(rows)
-        with _in_16_bits():
-            own_means = self._means_of(rows)
+        own_means = self._means_of(rows)
         held_out = max(2, len(rows) // 10)
         x, y = trained_means[held_out:], own_means[held_out:]
         gram = x.T @ x
@@ -212,7 +211,8 @@ class EncoderTrainer:
         """Return the means [rows, hidden size] of each row's states, of unit length."""
 
         def means(some: list[int]) -> list[torch.Tensor]:
-            states, there = states_of(self._bert, [rows[at] for at in some], self._pieces)
+            with _in_16_bits():
+                states, there = states_of(self._bert, [rows[at] for at in some], self._pieces)
             found = (states * there[..., None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
             return list(torch.nn.functional.normalize(found, dim=-1))
 
