@@ -8,6 +8,7 @@ default the answers. A file in SQuAD's format will do, too: of XQuAD, in eleven 
 
 *Found*: all evidence came back from the sources. *Gold*: the same model with the sources in its prompt, cut to
 --passage characters around the evidence. Confidence is asked for twice: from all texts, and from all but the sources.
+With --survey, the memory is asked by `survey`, which is not sure of anything, and never without the sources.
 FOLDER keeps the memory and every reply, and a run that was cut short goes on.
 """
 
@@ -17,6 +18,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -40,7 +42,8 @@ class Question:
     evidence: tuple[str, ...]
 
     def right(self, reply: str) -> bool:
-        return all(folded(answer) in folded(reply) for answer in self.answers)
+        """Return whether all answers stand in a reply, numbers as a whole."""
+        return all(re.search(rf"(?<!\d){re.escape(folded(it))}(?!\d)", folded(reply)) for it in self.answers)
 
     def found(self, recalled: Sequence[Recall]) -> bool:
         """Return whether all evidence came back, and something of every source."""
@@ -106,12 +109,16 @@ def drawn(questions: Sequence[Question], count: int) -> list[Question]:
 
 
 def asked(
-    mm: everlong.MemoryModel, texts: Mapping[str, str], question: Question, tokens: int, characters: int
+    mm: everlong.MemoryModel, texts: Mapping[str, str], question: Question, tokens: int, characters: int, survey: bool
 ) -> dict[str, Any]:
     """Ask one question with memory, of the gold passage alone, and of all texts but those that answer it."""
-    answer = mm.generate(question.words, max_new_tokens=tokens, remember=False, **AS_MEASURED)
-    others = everlong.Where(source=[name for name in texts if name not in question.sources])
-    wrong = [one.confidence for one in mm.recall(question.words, where=others)]
+    wrong: list[float | None] = [None]
+    if survey:
+        answer = mm.survey(question.words, max_new_tokens=tokens, **AS_MEASURED)
+    else:
+        answer = mm.generate(question.words, max_new_tokens=tokens, remember=False, **AS_MEASURED)
+        others = everlong.Where(source=[name for name in texts if name not in question.sources])
+        wrong = [one.confidence for one in mm.recall(question.words, where=others)]
     passage = question.passage(texts, characters)
     gold = answer_from_passage(mm.model, mm.tokenizer, passage, question.words, tokens)
     return {
@@ -159,6 +166,7 @@ def main() -> None:
     parser.add_argument("--passage", type=int, default=2000, help="characters of a source in the gold prompt")
     parser.add_argument("--minutes", type=float, default=600, help="no question is begun after so many")
     parser.add_argument("--name", default="replies", help="of the file of replies: another one for other settings")
+    parser.add_argument("--survey", action="store_true", help="ask by survey: questions over everything")
     parser.add_argument("--set", action="append", default=[], help="setting of MemoryConfig, group.name=value")
     given = parser.parse_args()
     started = time.monotonic()
@@ -173,7 +181,7 @@ def main() -> None:
         print(f"{mm.stream_tokens} tokens of {len(texts)} texts, {time.monotonic() - started:.0f} s", file=sys.stderr)
         for question in drawn(questions, given.count):
             if question.words not in rows and time.monotonic() - started < 60 * given.minutes:
-                row = rows[question.words] = asked(mm, texts, question, given.tokens, given.passage)
+                row = rows[question.words] = asked(mm, texts, question, given.tokens, given.passage, given.survey)
                 kept.write_text(json.dumps(rows, indent=1, ensure_ascii=False), "utf-8")
                 told = " ".join(str(row[name]) for name in ("found", "right", "gold right"))
                 print(told, question.words, "|", row["reply"], file=sys.stderr)

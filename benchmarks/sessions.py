@@ -1,11 +1,12 @@
 """Write conversations of many sessions, and questions to them, for questions.py: facts that change, who said what and
 when, and questions that two to four sessions answer together.
 
-    python benchmarks/sessions.py QUESTIONS.json [--sessions 40] [--seed 1]
+    python benchmarks/sessions.py QUESTIONS.json [--sessions 40] [--seed 1] [--lists]
 
 Eight friends talk with each other. In a session somebody states a fact, and all around it is small talk of TIAGE's
 dialogues, without lines that say where somebody lives, what they do, or what their animals are called. Where somebody
-moves or takes another job, the last session counts.
+moves or takes another job, the last session counts. With --lists, each of eight topics comes up in some sessions, and
+the questions are: in which?
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ TOLD = (
     ("I learned to juggle with four oranges", "juggling was learned"),
     ("I slept in a lighthouse by the sea", "somebody slept in a lighthouse"),
 )
+TOPICS = ("regatta", "landslide", "windmill", "eclipse", "tortoise", "cathedral", "glacier", "accordion")
+_MOST_LISTED = 6  # sessions that one topic comes up in
 
 _PERSONAL = re.compile(
     r"\b(live[sd]?|living|mov(e|ed|ing)|from|born|grew|city|town|state|country|work(s|ed|ing)?|jobs?|career|employed"
@@ -99,6 +102,22 @@ def drawn(sessions: int, draw: random.Random) -> tuple[dict[str, str], list[dict
     return texts, questions
 
 
+def listed(texts: dict[str, str], draw: random.Random) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Return sessions in which topics come up, and what each question for such a topic has to list."""
+    lines = {name: text.split("\n") for name, text in texts.items()}
+    questions = []
+    for number, topic in enumerate(TOPICS):
+        names = draw.sample(list(texts), 2 + number % (_MOST_LISTED - 1))
+        for name in names:
+            who = draw.choice(FRIENDS)
+            lines[name].insert(draw.randrange(3, len(lines[name])), f"{who}: And then there is the {topic}, of course.")
+        names.sort(key=list(texts).index)
+        words = f"In which sessions does the {topic} come up?"
+        rows = {"sources": names, "answers": names, "evidence": [f"the {topic}, of course"]}
+        questions.append({"kind": "list", "question": words, **rows})
+    return {name: "\n".join(turns) for name, turns in lines.items()}, questions
+
+
 def interleaved(some: list[Any], others: list[Any], draw: random.Random) -> list[Any]:
     mixed = [*some, *others]
     draw.shuffle(mixed)
@@ -120,8 +139,12 @@ def main() -> None:
     parser.add_argument("questions", type=pathlib.Path)
     parser.add_argument("--sessions", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lists", action="store_true", help="ask in which sessions topics come up")
     given = parser.parse_args()
-    texts, questions = drawn(given.sessions, random.Random(given.seed))
+    draw = random.Random(given.seed)
+    texts, questions = drawn(given.sessions, draw)
+    if given.lists:
+        texts, questions = listed(texts, draw)
     given.questions.write_text(json.dumps({"texts": texts, "questions": questions}, indent=1), "utf-8")
     print(f"{len(texts)} sessions, {sum(map(len, texts.values()))} characters, {len(questions)} questions")
 

@@ -20,16 +20,21 @@ from typing import Any
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.where import Where
-from everlong.text.encoding import characters_said, decode_text, token_at
+from everlong.text.encoding import characters_said, decode_text, encode, token_at
 from everlong.text.sentences import sentences
 from everlong.text.words import words_apart
 
 _NEAR = 0.6  # of the best line's share of the question
 _SPECIFIC = 3.0  # what a number, a name or quoted words of the question count beside other words
+_OTHER_LINES = 20_000  # lines of any text, beside which a word of the question is rare or not
+_WORDS_A_LINE = 12
+_ZIPF = 0.1  # share of the most frequent word; that of rank r is _ZIPF / r
+_BYTES = 256  # a vocabulary begins with these, then goes on by frequency
 _HOPS = 8  # times that lines are noted for what noted lines name
 _RARE = 8  # a name that more lines have leads to no further lines
 _RUN = 8192  # tokens that are looked at together
 _LONGEST = 400  # characters of a line; a longer sentence is several
+_TURN = re.compile(r"\n(?=[^\W\d_][\w .'-]{0,30}: )")  # somebody else says something
 
 _NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
 _NAME = re.compile(r"\b[^\W\d_a-z]{2,}\b|(?<=[\w,;:] )[^\W\d_a-z]\w+")  # in capitals, or with one behind a word
@@ -99,7 +104,7 @@ def take_notes(
         runs.append(run)
     said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
     noted, left = [], most_tokens
-    for at, share in _ranked(question, lines, runs, having):
+    for at, share in _ranked(tokenizer, question, lines, runs, having):
         note = _note(runs[lines[at].run], lines[at], share, said(lines[at].run))
         if note.end - note.begin > left:
             break
@@ -110,14 +115,20 @@ def take_notes(
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where sentences begin and end, and the parts of long ones, cut between words where they have any."""
-    for first, last in sentences(text):
+    """Yield where sentences and turns begin and end, and parts of long ones, cut between words where they have any."""
+    for first, last in _turns(text):
         while last - first > _LONGEST:
             cut = text.rfind(" ", first + _LONGEST // 2, first + _LONGEST)
             cut = first + _LONGEST if cut < 0 else cut
             yield first, cut
             first = cut + (text[cut] == " ")
         yield first, last
+
+
+def _turns(text: str) -> Iterator[tuple[int, int]]:
+    for first, last in sentences(text):
+        ends = [found.start() for found in _TURN.finditer(text, first, last)]
+        yield from zip([first, *(end + 1 for end in ends)], [*ends, last], strict=True)
 
 
 def _runs(
@@ -158,10 +169,10 @@ def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[
 
 
 def _ranked(
-    question: str, lines: Sequence[_Line], runs: Sequence[_Run], having: Mapping[str, Sequence[int]]
+    tokenizer: Any, question: str, lines: Sequence[_Line], runs: Sequence[_Run], having: Mapping[str, Sequence[int]]
 ) -> list[tuple[int, float]]:
     """Return lines that tell of the question, best first, then those that they lead to, each with its share."""
-    weights = _weights(question, having, len(lines))
+    weights = _weights(tokenizer, question, having, len(lines))
     whole = sum(weights.values())
     shares: collections.defaultdict[int, float] = collections.defaultdict(float)
     for word, weight in weights.items():
@@ -183,14 +194,25 @@ def _ranked(
     return found
 
 
-def _weights(question: str, having: Mapping[str, Sequence[int]], lines: int) -> dict[str, float]:
-    """Return what each word of the question that any line has counts: more where fewer lines have it."""
+def _weights(tokenizer: Any, question: str, having: Mapping[str, Sequence[int]], lines: int) -> dict[str, float]:
+    """Return what each word of the question that any line has counts: more where fewer lines have it.
+
+    A short text alone does not know which words are common, so that lines of other text stand beside its own. Squares
+    let one rare word count more than two common ones.
+    """
     special = {word for name in _named(question) for word in words_apart(name)}
-    return {
-        word: (_SPECIFIC if word in special else 1.0) * math.log1p(lines / len(having[word]))
-        for word in set(words_apart(question))
-        if word in having
-    }
+    weights = {}
+    for word in set(words_apart(question)) & having.keys():
+        others = _OTHER_LINES * min(1.0, _WORDS_A_LINE * _frequency(tokenizer, word))
+        rarity = math.log1p((lines + _OTHER_LINES) / (len(having[word]) + others))
+        weights[word] = (_SPECIFIC if word in special else 1.0) * rarity**2
+    return weights
+
+
+def _frequency(tokenizer: Any, word: str) -> float:
+    """Return a word's share of all words, roughly: a vocabulary is ordered by frequency, which Zipf's law tells."""
+    ids: list[int] = encode(tokenizer, " " + word).tolist()
+    return math.prod(_ZIPF / max(1, token - _BYTES) for token in ids)
 
 
 def _named(text: str) -> Iterable[str]:

@@ -25,7 +25,7 @@ from everlong.corpora.pairs import Pairs
 from everlong.errors import EverlongError
 from everlong.models.shallow import shallow_states
 from everlong.text.encoding import encode
-from everlong.text.prompt import build_prompt
+from everlong.text.prompt import Prompt, build_prompt
 
 _LOGGER = logging.getLogger("everlong")
 
@@ -157,9 +157,7 @@ def cached_states(
                 before = run_ids[first : first + count]
             prompts = [build_prompt(tokenizer, pairs.questions[at].words) for at in asked]
             if done == len(kept.marks):
-                turns = [prompt.ids[: prompt.question.stop] for prompt in prompts]
-                read = _beside_each_other(model, before, turns, layers)
-                kept.add(torch.cat([rows[prompt.question] for rows, prompt in zip(read, prompts, strict=True)]))
+                kept.add(_of_questions(model, before, prompts, layers))
                 if progress is not None:
                     progress("questions", done + 1, len(forwards))
             row = kept.marks[done][0]
@@ -195,6 +193,21 @@ def _pooled(states: torch.Tensor) -> torch.Tensor:
     if len(states) % POOL_TOKENS:
         states = torch.cat([states, states[-1:]])
     return states.float().view(-1, POOL_TOKENS, states.shape[-1]).mean(dim=1)
+
+
+def _of_questions(model: Any, before: torch.Tensor, prompts: Sequence[Prompt], layers: tuple[int, ...]) -> torch.Tensor:
+    """Return states [n, width] of the questions' tokens, each prompt behind `before`.
+
+    What all prompts begin with, a system prompt most of all, is read once.
+    """
+    first = prompts[0].ids
+    shared = min(prompt.question.start for prompt in prompts)
+    for prompt in prompts[1:]:
+        differing = (prompt.ids[:shared] != first[:shared]).nonzero()
+        shared = int(differing[0]) if len(differing) else shared
+    turns = [prompt.ids[shared : prompt.question.stop] for prompt in prompts]
+    read = _beside_each_other(model, torch.cat([before, first[:shared]]), turns, layers)
+    return torch.cat([rows[prompt.question.start - shared :] for rows, prompt in zip(read, prompts, strict=True)])
 
 
 def _beside_each_other(

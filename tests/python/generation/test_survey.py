@@ -16,13 +16,8 @@ QUESTION = "How many ships has the captain?"
 LINES = ("The captain has 3 ships.", "The captain lost 1 of his ships.")
 
 
-def opened() -> everlong.MemoryModel:
-    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL)
-    mm.read(TEXT, source="log")
-    return mm
-
-
-def test_the_answer_is_that_of_the_notes_and_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def spy_on_prompts(monkeypatch: pytest.MonkeyPatch) -> list[Prompt]:
+    """Return what will have the prompts that are answered."""
     prompts: list[Prompt] = []
     answer = Answering.answer
 
@@ -31,6 +26,17 @@ def test_the_answer_is_that_of_the_notes_and_the_question(monkeypatch: pytest.Mo
         return answer(self, prompt, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Answering, "answer", told)
+    return prompts
+
+
+def opened() -> everlong.MemoryModel:
+    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL)
+    mm.read(TEXT, source="log")
+    return mm
+
+
+def test_the_answer_is_that_of_the_notes_and_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = spy_on_prompts(monkeypatch)
     with opened() as mm:
         surveyed = mm.survey(QUESTION, 8)
         said = mm.tokenizer.decode(prompts[0].ids.tolist())
@@ -43,6 +49,17 @@ def test_the_answer_is_that_of_the_notes_and_the_question(monkeypatch: pytest.Mo
         monkeypatch.undo()
         with mm.frame.branch():
             assert tuple(mm._answering.answer(prompts[0], 8, [], everlong.Where(), None, {})) == surveyed.token_ids
+
+
+def test_notes_of_several_sources_stand_below_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = spy_on_prompts(monkeypatch)
+    with opened() as mm:
+        mm.read(f"The captain has 9 ships. {FILLER}", source="letter")
+        mm.survey(QUESTION, 4)
+        said = mm.tokenizer.decode(prompts[0].ids.tolist())
+    of_log, of_letter = said.split("\n\n")[:2]
+    assert tuple(of_log.splitlines())[-3:] == ("log:", *LINES)
+    assert of_letter.splitlines() == ["letter:", "The captain has 9 ships."]
 
 
 def test_it_cites_the_lines_best_first() -> None:

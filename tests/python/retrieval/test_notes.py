@@ -72,6 +72,18 @@ def test_no_more_is_noted_than_there_is_room_for() -> None:
     assert 0 < sum(note.end - note.begin for note in notes.lines) <= 100
 
 
+def test_a_rare_word_counts_more_than_common_ones_of_a_short_text() -> None:
+    """How common "does" and "come" are, a text of six lines cannot tell."""
+    turns = ["Mara: what does he want", "Kofi: come home", "Mara: it is late", "Kofi: so come here"]
+    told = ["Mara: then there is the regatta", "Kofi: no regatta for me"]
+    text = "\n".join([*turns[:2], told[0], *turns[2:], told[1]])
+    with everlong.MemoryModel.from_pretrained("smollm2") as mm:
+        mm.read(text)
+        question = "In which session does the regatta come up?"
+        notes = take_notes(mm.memory.core, mm.tokenizer, question, EVERYWHERE, mm.frame.os.stream, 4096)
+    assert [note.text for note in notes.lines] == told
+
+
 @pytest.mark.parametrize("gap", [" ", "x"])
 def test_of_a_sentence_without_an_end_a_part_is_noted(gap: str) -> None:
     text = gap.join(["and so on"] * 90 + ["the key is Zq7"] + ["and so on"] * 90)

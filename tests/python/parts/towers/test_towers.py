@@ -24,6 +24,7 @@ from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.model import LateTowers, TowerSettings, means
 from everlong.parts.towers.train import TowerTrainer, train_on
 from everlong.parts.towers.train import Training as TowerTraining
+from everlong.text.prompt import build_prompt
 from everlong.training.run import Run
 from everlong.training.states import POOL_TOKENS, States, as_floats, cached_states
 from support import byte_tokenizer, tiny_model
@@ -226,6 +227,15 @@ def test_a_text_has_the_states_of_its_own_tokens(tmp_path: pathlib.Path) -> None
     got = as_floats(states.passages[first:last]).float()
     pooled = expected[: (len(expected) // POOL_TOKENS) * POOL_TOKENS].view(-1, POOL_TOKENS, expected.shape[-1]).mean(1)
     torch.testing.assert_close(got, pooled[: last - first], atol=0.02, rtol=0.02)
+
+
+def test_a_question_has_the_states_of_its_own_turn(tmp_path: pathlib.Path) -> None:
+    model, tokenizer, pairs = tiny_model(), byte_tokenizer(), small_pairs()
+    states = cached_states(model, tokenizer, pairs, (1,), tmp_path, seed=3)  # by which they stand behind no text
+    for question, (first, last) in zip(pairs.questions, states.words, strict=True):
+        prompt = build_prompt(tokenizer, question.words)
+        expected = shallow_states(model, prompt.ids[: prompt.question.stop], (1,))[1][prompt.question]
+        torch.testing.assert_close(as_floats(states.questions[first:last]).float(), expected, atol=0.02, rtol=0.02)
 
 
 def test_a_pack_comes_back_as_it_was_and_no_damaged_one(tmp_path: pathlib.Path) -> None:
