@@ -4,7 +4,7 @@
 
 QUESTIONS.json has `texts`, by name (or FILE patterns below --texts), and `questions`. Each question has a `kind`,
 the `sources` that answer it, and `answers`, of which all must stand in a reply. What is `evidence` must come back, by
-default the answers. A file in SQuAD's format will do, too: of XQuAD, in eleven languages, each paragraph is a source.
+default the answers. `only` is a pattern, for lists: what it finds in a reply must be among the answers. A file in SQuAD's format will do, too: of XQuAD, in eleven languages, each paragraph is a source.
 
 *Found*: all evidence came back from the sources. *Gold*: the same model with the sources in its prompt, cut to
 --passage characters around the evidence. Confidence is asked for twice: from all texts, and from all but the sources.
@@ -40,10 +40,13 @@ class Question:
     sources: tuple[str, ...]
     answers: tuple[str, ...]
     evidence: tuple[str, ...]
+    only: str = ""
 
     def right(self, reply: str) -> bool:
-        """Return whether all answers stand in a reply, numbers as a whole."""
-        return all(re.search(rf"(?<!\d){re.escape(folded(it))}(?!\d)", folded(reply)) for it in self.answers)
+        """Return whether all answers stand in a reply, numbers as a whole, and nothing beside them that must not."""
+        said = folded(re.sub(r"(?m)^\s*\d+\.\s", "", reply))  # without the numbers of a list's items
+        others = set(re.findall(self.only, said)) - set(self.answers) if self.only else ()
+        return not others and all(re.search(rf"(?<!\d){re.escape(folded(it))}(?!\d)", said) for it in self.answers)
 
     def found(self, recalled: Sequence[Recall]) -> bool:
         """Return whether all evidence came back, and something of every source."""
@@ -94,6 +97,7 @@ def given_questions(file: pathlib.Path, directory: pathlib.Path) -> tuple[dict[s
             tuple(one["sources"]),
             tuple(one["answers"]),
             tuple(one.get("evidence", one["answers"])),
+            one.get("only", ""),
         )
         for one in rows["questions"]
     ]

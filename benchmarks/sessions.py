@@ -113,7 +113,8 @@ def listed(texts: dict[str, str], draw: random.Random) -> tuple[dict[str, str], 
             lines[name].insert(draw.randrange(3, len(lines[name])), f"{who}: And then there is the {topic}, of course.")
         names.sort(key=list(texts).index)
         words = f"In which sessions does the {topic} come up?"
-        rows = {"sources": names, "answers": names, "evidence": [f"the {topic}, of course"]}
+        numbers = [name.split()[1] for name in names]
+        rows = {"sources": names, "answers": numbers, "evidence": [f"the {topic}, of course"], "only": r"\d+"}
         questions.append({"kind": "list", "question": words, **rows})
     return {name: "\n".join(turns) for name, turns in lines.items()}, questions
 

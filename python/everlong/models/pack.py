@@ -229,8 +229,9 @@ def pack_of_model(model: torch.nn.Module, pack: str | pathlib.Path | None) -> Pa
 
 
 def pack_of(model: torch.nn.Module, parts: Mapping[str, PackPart]) -> Pack:
-    """Return parts that were trained for a model, as its pack."""
-    return Pack(weights_fingerprint(model), str(getattr(model, "name_or_path", "")), parts)
+    """Return parts that were trained for a model, as its pack. Of a local path it keeps the last part alone."""
+    name = pathlib.Path(getattr(model, "name_or_path", ""))
+    return Pack(weights_fingerprint(model), name.name if name.exists() else str(name), parts)
 
 
 def part_in(pack: Pack | None, part: str, called: str) -> PackPart:

@@ -12,7 +12,7 @@ import torch
 
 import everlong
 from everlong.models.hub import from_hub, push_pack
-from everlong.models.pack import Pack, PackError, PackPart, load_pack
+from everlong.models.pack import Pack, PackError, PackPart, load_pack, pack_of
 from support import SMALL, byte_tokenizer, tiny_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -76,6 +76,14 @@ def test_a_pack_goes_to_the_hub_and_comes_back(tmp_path: Path, monkeypatch: pyte
     assert not any(file.is_symlink() for file in folder.iterdir())
     shutil.rmtree(folder)
     assert from_hub("ann/pack", cache=tmp_path / "cache", offline=True) == folder
+
+
+@pytest.mark.parametrize("name", ["org/tuned", "{there}/tuned"])
+def test_a_pack_keeps_no_path_of_this_machine(name: str, tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    model = tiny_model()
+    model.name_or_path = name.format(there=tmp_path)
+    assert pack_of(model, {}).model_name == ("tuned" if "there" in name else name)
 
 
 def test_a_pack_of_another_model_is_refused(tmp_path: Path) -> None:
