@@ -2,9 +2,10 @@
 
     python benchmarks/questions.py FOLDER QUESTIONS.json --model MODEL [--texts DIRECTORY] [--count 24]
 
-QUESTIONS.json has `texts`, by name (or FILE patterns below --texts), and `questions`. Each question has a `kind`,
-the `sources` that answer it, and `answers`, of which all must stand in a reply. What is `evidence` must come back, by
-default the answers. `only` is a pattern, for lists: what it finds in a reply must be among the answers. A file in SQuAD's format will do, too: of XQuAD, in eleven languages, each paragraph is a source.
+QUESTIONS.json has `texts`, by name (or FILE patterns below --texts), and `questions`. Each question has a `kind`, the
+`sources` that answer it, and `answers`, of which all must stand in a reply. What is `evidence` must come back, by
+default the answers. `only` is a pattern, for lists: what it finds in a reply must be among the answers. A file in
+SQuAD's format will do, too: of XQuAD, in eleven languages, each paragraph is a source.
 
 *Found*: all evidence came back from the sources. *Gold*: the same model with the sources in its prompt, cut to
 --passage characters around the evidence. Confidence is asked for twice: from all texts, and from all but the sources.
