@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from everlong.frame.frame import Frame
@@ -58,7 +58,7 @@ class Surveys:
 
         Every line of the text that passes `where` is looked at, in words. Lines that have most of what the question
         names are noted, and lines that those lead to, up to `note_tokens` in all (None: the recalled zone's). The
-        answer is made from these notes alone. Notes of several sources stand below the names of these. To a question
+        answer is made from these notes alone. Notes of several sources stand below their names. To a question
         that counts, the most frequent words are told with their counts. `quoted` has the notes, and `recalled` cites
         them. `progress` is as for `read`. Other arguments and errors are as for `generate`.
         """
@@ -70,21 +70,21 @@ class Surveys:
         core, stream = self.memory.core, self.frame.os.stream
         with telling(progress, "survey") as told:
             notes = take_notes(core, self.tokenizer, question, where, stream, room, told.more)
-        cite = self.searcher.citing.line
-        cited = [cite(one.stream, (one.begin, one.end), one.share, "survey") for one in notes.lines]
-        whole = prompt.behind(encode(self.tokenizer, _said(notes, [one.source for one in cited], question)))
+        whole = prompt.behind(encode(self.tokenizer, _said(notes, question)))
         answering = self._answering.answer(whole, max_new_tokens, [], where, None, generation)
         answer = self._answering.whole(answering, where, remember=False)
-        best = sorted(cited, key=lambda one: -one.score)
-        return dataclasses.replace(answer, recalled=tuple(best), quoted=tuple(note.text for note in notes.lines))
+        best = sorted(notes.lines, key=lambda note: -note.share)
+        cited = (self.searcher.citing.line(one.stream, (one.begin, one.end), one.share, "survey") for one in best)
+        return dataclasses.replace(answer, recalled=tuple(cited), quoted=tuple(note.text for note in notes.lines))
 
 
-def _said(notes: Notes, sources: Sequence[str], question: str) -> str:
-    """Return what stands before the question: `sources` are those of the lines."""
+def _said(notes: Notes, question: str) -> str:
+    """Return what stands before the question."""
+    several = len({note.source for note in notes.lines}) > 1
     paragraphs = []
-    for source, lines in itertools.groupby(zip(sources, notes.lines, strict=True), key=lambda one: one[0]):
-        head = [f"{source}:"] if len(set(sources)) > 1 else []
-        paragraphs.append("\n".join([*head, *(" ".join(note.text.split()) for _, note in lines)]))
+    for source, lines in itertools.groupby(notes.lines, key=lambda note: note.source):
+        head = [f"{source}:"] if several else []
+        paragraphs.append("\n".join([*head, *(" ".join(note.text.split()) for note in lines)]))
     if _COUNTS.search(question):
         asked = set(words_apart(question))
         words = (

@@ -33,6 +33,7 @@ _BYTES = 256  # a vocabulary begins with these, then goes on by frequency
 _HOPS = 8  # times that lines are noted for what noted lines name
 _RARE = 8  # a name that more lines have leads to no further lines
 _RUN = 8192  # tokens that are looked at together
+_NAMED = 4  # tokens around the name of a source, at most
 _LONGEST = 400  # characters of a line; a longer sentence is several
 _TURN = re.compile(r"\n(?=[^\W\d_][\w .'-]{0,30}: )")  # somebody else says something
 
@@ -50,6 +51,7 @@ class Note:
     end: int
     text: str
     share: float  # of the question's words, each by its weight; 0 for a line that a noted one led to
+    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Notes:
 class _Run:
     """Pages of one source that follow each other."""
 
+    source: str
     stream: int
     begin: int
     ids: list[int]
@@ -88,6 +91,8 @@ def take_notes(
 ) -> Notes:
     """Look at each line of the stream that passes `where`, and note at most so many tokens of lines.
 
+    Where there are several sources, their names count, too.
+
     `looked_at` is called with the tokens looked at since the last call, and those in all.
     """
     runs: list[_Run] = []
@@ -104,11 +109,14 @@ def take_notes(
         runs.append(run)
     said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
     noted, left = [], most_tokens
+    several = len({one.source for one in runs}) > 1
+    names = {at: len(encode(tokenizer, one.source)) + _NAMED for at, one in enumerate(runs) if several}
     for at, share in _ranked(tokenizer, question, lines, runs, having):
-        note = _note(runs[lines[at].run], lines[at], share, said(lines[at].run))
-        if note.end - note.begin > left:
+        number = lines[at].run
+        note = _note(runs[number], lines[at], share, said(number))
+        left -= note.end - note.begin + names.pop(number, 0)  # a name stands above its lines once
+        if left < 0:
             break
-        left -= note.end - note.begin
         noted.append(note)
     noted.sort(key=lambda note: note.begin)
     return Notes(tuple(noted), tuple(counts.most_common()))
@@ -137,18 +145,18 @@ def _runs(
     """Yield the text, oldest first. What is forgotten meanwhile is left out."""
     pages = core.search.recent_pages(stream, core.blocks.stream_end(stream), (1 << 31) - 1, **where.core())
     total = sum(page.end - page.begin for page in pages)
-    for together in _neighbours(core, pages):
+    for source, together in _neighbours(core, pages):
         begin, end = together[0].begin, together[-1].end
         try:
             ids = core.blocks.token_ids(stream, begin, end).tolist()
         except MemoryNotFoundError:
             continue
-        yield _Run(stream, begin, ids, decode_text(tokenizer, ids))
+        yield _Run(source, stream, begin, ids, decode_text(tokenizer, ids))
         looked_at(len(ids), total)
 
 
-def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[list[_core.PageRef]]:
-    """Yield pages that follow each other in a source, up to some tokens at a time. They begin with a block."""
+def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[tuple[str, list[_core.PageRef]]]:
+    """Yield a source and pages of it that follow each other, up to some tokens at a time. They begin with a block."""
     together: list[_core.PageRef] = []
     source = ""
     for page in sorted(pages, key=lambda page: page.begin):
@@ -160,12 +168,12 @@ def _neighbours(core: _core.Memory, pages: Sequence[_core.PageRef]) -> Iterator[
         if together and new:
             full = page.end - together[0].begin > _RUN
             if full or page.begin != together[-1].end or of_page != source:
-                yield together
+                yield source, together
                 together = []
         together.append(page)
         source = of_page
     if together:
-        yield together
+        yield source, together
 
 
 def _ranked(
@@ -228,4 +236,4 @@ def _note(run: _Run, line: _Line, share: float, said: Callable[[int], int]) -> N
     """Return a line with its tokens. They begin with the one that says its first character."""
     begin = run.begin + token_at(said, len(run.ids), line.first)
     end = run.begin + bisect.bisect_left(range(len(run.ids) + 1), line.last, key=said)
-    return Note(run.stream, begin, end, run.text[line.first : line.last], share)
+    return Note(run.stream, begin, end, run.text[line.first : line.last], share, run.source)

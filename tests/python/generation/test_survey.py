@@ -62,6 +62,17 @@ def test_notes_of_several_sources_stand_below_their_names(monkeypatch: pytest.Mo
     assert of_letter.splitlines() == ["letter:", "The captain has 9 ships."]
 
 
+def test_names_of_sources_count_as_notes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = spy_on_prompts(monkeypatch)
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
+        for number in range(8):
+            mm.read(f"The captain has {number} ships. ", source=f"the {number}. of many letters to the captain")
+        assert len(mm.survey(QUESTION, 4, note_tokens=200).quoted) == 3
+        assert mm.survey(QUESTION, 4, note_tokens=1).quoted == ()
+    with_notes, without = (len(prompt.ids) for prompt in prompts)
+    assert 0 < with_notes - without <= 200
+
+
 def test_it_cites_the_lines_best_first() -> None:
     with opened() as mm:
         recalled = mm.survey(QUESTION, 4).recalled
