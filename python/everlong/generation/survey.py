@@ -58,9 +58,9 @@ class Surveys:
 
         Every line of the text that passes `where` is looked at, in words. Lines that have most of what the question
         names are noted, and lines that those lead to, up to `note_tokens` in all (None: the recalled zone's). The
-        answer is made from these notes alone. Notes of several sources stand below their names. To a question
-        that counts, the most frequent words are told with their counts. `quoted` has the notes, and `recalled` cites
-        them. `progress` is as for `read`. Other arguments and errors are as for `generate`.
+        answer is made from these notes alone. Notes of several sources stand below their names. To a question that
+        counts, the most frequent words are told with their counts. `quoted` has the notes, and `recalled` cites them.
+        `progress` is as for `read`. Other arguments and errors are as for `generate`.
         """
         require_asking(where, generation, max_new_tokens)
         if note_tokens is not None and note_tokens < 1:

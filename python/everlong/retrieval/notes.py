@@ -110,11 +110,14 @@ def take_notes(
     said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
     noted, left = [], most_tokens
     several = len({one.source for one in runs}) > 1
-    names = {at: len(encode(tokenizer, one.source)) + _NAMED for at, one in enumerate(runs) if several}
+    named: set[int] = set()  # runs whose source's name stands above a noted line
     for at, share in _ranked(tokenizer, question, lines, runs, having):
         number = lines[at].run
         note = _note(runs[number], lines[at], share, said(number))
-        left -= note.end - note.begin + names.pop(number, 0)  # a name stands above its lines once
+        left -= note.end - note.begin
+        if several and number not in named:
+            left -= len(encode(tokenizer, note.source)) + _NAMED
+            named.add(number)
         if left < 0:
             break
         noted.append(note)
