@@ -6,6 +6,7 @@ out. `make test` runs everything, and lists the tests that take longest.
 """
 
 import os
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator
@@ -51,10 +52,12 @@ def profiles_of_no_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(autouse=True)
-def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def profiles_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test a cache of its own: it reads no profile of the user or of other tests, and leaves none."""
     folder = tmp_path_factory.getbasetemp() / "caches" / uuid.uuid4().hex
     monkeypatch.setenv("EVERLONG_CACHE", str(_cache(folder, tmp_path_factory)))
+    yield
+    shutil.rmtree(folder, ignore_errors=True)  # a process that a test left may still write into it
 
 
 def _cache(folder: Path, factory: pytest.TempPathFactory) -> Path:

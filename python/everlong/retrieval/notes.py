@@ -35,7 +35,6 @@ _RARE = 8  # a name that more lines have leads to no further lines
 _RUN = 8192  # tokens that are looked at together
 _NAMED = 4  # tokens around the name of a source, at most
 _LONGEST = 400  # characters of a line; a longer sentence is several
-_TURN = re.compile(r"\n(?=[^\W\d_][\w .'-]{0,30}: )")  # somebody else says something
 
 _NUMBER = re.compile(r"\d[\d.,:/-]*\d|\d")
 _NAME = re.compile(r"\b[^\W\d_a-z]{2,}\b|(?<=[\w,;:] )[^\W\d_a-z]\w+")  # in capitals, or with one behind a word
@@ -127,19 +126,13 @@ def take_notes(
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield where sentences and turns begin and end, and parts of long ones, cut between words where they have any."""
-    for first, last in _turns(text):
+    for first, last in sentences(text):
         while last - first > _LONGEST:
             cut = text.rfind(" ", first + _LONGEST // 2, first + _LONGEST)
             cut = first + _LONGEST if cut < 0 else cut
             yield first, cut
             first = cut + (text[cut] == " ")
         yield first, last
-
-
-def _turns(text: str) -> Iterator[tuple[int, int]]:
-    for first, last in sentences(text):
-        ends = [found.start() for found in _TURN.finditer(text, first, last)]
-        yield from zip([first, *(end + 1 for end in ends)], [*ends, last], strict=True)
 
 
 def _runs(

@@ -9,6 +9,8 @@ import sentencex
 
 Place = tuple[int, int]  # characters [first, last)
 
+TURN = re.compile(r"\n(?=[^\W\d_][\w .'-]{0,30}: )")  # of a dialogue: the line behind it begins with who speaks
+
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*(\w?)")
 _ROW = re.compile(r"[^\n]*\||[ \t]*\S[^\t\n]*\t|[ \t]*[+=-]{2,}[+=-][ \t+=-]*$")  # of a table
 _INDENTED = re.compile(r"(?: {4}|\t)[ \t]*\S")
@@ -20,7 +22,8 @@ _HEADING = re.compile(r"#{1,6} \S")
 def sentences(text: str) -> list[Place]:
     """Return each sentence's place, in order, without blank space around it. None overlap, and all words are in one.
 
-    The rules are those of English, with the full stops of all scripts. An item of a list is a sentence, too.
+    The rules are those of English, with the full stops of all scripts. An item of a list is a sentence, too. None goes
+    on where somebody else speaks.
     """
     places = []
     for first, last in _pieces(text):
@@ -68,6 +71,13 @@ def _run(kind: re.Pattern[str], lines: Sequence[str], number: int) -> int:
 
 def _of_prose(text: str, first: int, last: int) -> Iterator[Place]:
     """Yield sentences in [first, last). What goes on in lower case, or behind an initial, is no new one."""
+    for turn in TURN.finditer(text, first, last):
+        yield from _of_turn(text, first, turn.end())
+        first = turn.end()
+    yield from _of_turn(text, first, last)
+
+
+def _of_turn(text: str, first: int, last: int) -> Iterator[Place]:
     begin = end = first
     for found in sentencex.get_sentence_boundaries("en", text[first:last]):
         at = first + found["start_index"]

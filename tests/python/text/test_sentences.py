@@ -51,6 +51,14 @@ def test_code_and_tables_are_whole_among_prose(text: str) -> None:
     assert said(f"Before it. See this:\n\n{text}")[2:] == [text.strip()]
 
 
+def test_none_goes_on_where_somebody_else_speaks() -> None:
+    turns = ["Mara: what does he want", "Jean-Luc O'Hara: come home ,\nand soon", "Mara: it is late . we stay", "Kofi: so"]
+    assert said("\n".join(turns)) == turns
+    assert said("It is late:\ncome home\nand then: stay") == ["It is late:\ncome home", "and then: stay"]
+    assert said("Mara: One. Two.\nKofi: Three.") == ["Mara: One.", "Two.", "Kofi: Three."]
+    assert said("See this,\nhttp://a.b/c: d") == ["See this,\nhttp://a.b/c: d"]
+
+
 def test_prose_behind_them_is_prose() -> None:
     assert said("```\na. B\n```\nOne. Two.") == ["```\na. B\n```", "One.", "Two."]
     assert said("A. B.\n```\nOne thing. Two things.") == ["A. B.", "```", "One thing.", "Two things."]

@@ -17,10 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from everlong.text.sentences import TURN
+
 WINDOW = 256  # word pieces of a question that are encoded at once; MiniLM was trained on no more
 SHORTEST = 10  # word pieces of a sentence: a shorter one is encoded with the next
 
-_BLANK = re.compile(r"\n[^\S\n]*\n\s*")
+_APART = re.compile(rf"\n[^\S\n]*\n\s*|{TURN.pattern}")
 
 Places = npt.NDArray[np.int64]
 
@@ -113,9 +115,9 @@ def sentences(
 
 
 def paragraphs_of(text: str, begins: Places) -> frozenset[int]:
-    """Return the word pieces that stand behind a blank line; each begins at a character of the text."""
-    blank = [line.end() for line in _BLANK.finditer(text)]
-    behind = np.searchsorted(begins, blank, side="left")
+    """Return the word pieces that begin a paragraph: behind a blank line, or where somebody else speaks."""
+    ends = [line.end() for line in _APART.finditer(text)]
+    behind = np.searchsorted(begins, ends, side="left")
     return frozenset(int(at) for at in behind if 0 < at < len(begins))
 
 

@@ -142,6 +142,23 @@ def test_a_blank_line_ends_a_sentence(pieces: WordPieces) -> None:
     assert block.sentences == [(0, len(pieces.ids_of([first + " " + second])[0]))]
 
 
+def test_a_turn_of_a_dialogue_ends_a_sentence(pieces: WordPieces) -> None:
+    tokenizer = byte_tokenizer()
+    turns = [
+        "Mara: the old house stood on the hill by the sea for so many years\n",
+        "Jean-Luc O'Hara: nobody in the village had been there for a single hour\n",
+        "and it was late in the long night when he came home again:\n",
+        "Kofi: yes",
+    ]
+    ids = encode(tokenizer, "".join(turns)).tolist()
+    block = BlockText.of(1, tokenizer, ids, 0, 64, EncoderSettings(), pieces)
+    told = pieces.ids_of(turns)
+    lengths = [len(told[0]), len(told[1]) + len(told[2]), len(told[3])]
+    assert [end - begin for begin, end in block.sentences] == lengths
+    shorter = encode(tokenizer, "Kofi: yes\nMara: no\nKofi: so\n" + turns[0]).tolist()
+    assert len(BlockText.of(1, tokenizer, shorter, 0, 64, EncoderSettings(), pieces).sentences) == 2
+
+
 def test_a_sentence_is_kept_in_the_page_that_has_most_of_it(pieces: WordPieces) -> None:
     tokenizer = byte_tokenizer()
     begin = "Nobody in the house had slept for a single hour that long night. The"
