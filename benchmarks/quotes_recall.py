@@ -1,11 +1,12 @@
-"""Whether the sentence that is quoted before a question is the one that answers it, by the weight of words.
+"""Whether the sentence that is quoted before a question is the one that answers it, by the weights of its score.
 
     everlong eval towers --fitting --keep WORK --lengths 128K
     python benchmarks/quotes_recall.py WORK planted-131099 [--count 300] [--json]
 
 It asks a memory that `everlong eval towers` kept: `count` questions of each kind. It prints how often the answer is in
-the groups that come back. For each weight it prints how often the answer is in the first sentence, and among two
-(retrieval/quotes.py). Questions to stories say nothing here, as a whole section answers them.
+the groups that come back. For each pair of weights, of words and of the whole sentence, it prints how often the answer
+is in the first sentence, and among two (retrieval/quotes.py). Questions to stories say nothing here, as a whole section
+answers them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from rerank_recall import questions_of
 import everlong
 from everlong.models import DEFAULT_MODEL, load
 from everlong.parts.towers.measure import Asked
+from everlong.retrieval.newest import MOST_COMPARED
 from everlong.retrieval.quotes import nearest_sentences
 from everlong.text.prompt import build_prompt
 
-WEIGHTS = (0.0, 0.1, 0.2, 0.35, 0.5, 1.0)
+WEIGHTS = ((0.2, 0.0), (0.2, 0.3), (0.2, 0.5), (0.2, 1.0), (0.0, 0.5), (0.5, 0.5))
 
 
 def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
-    """Return whether the answer is among the groups, and for each weight in the first sentence and in the first two."""
+    """Return whether the answer is among the groups, and for all weights in the first sentence and in the first two."""
     searcher, core = mm.searcher, mm.memory.core
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
     found_by = searcher.find(prompt, tapped=tapped)
@@ -38,10 +40,11 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
         return any(begin < last and first < end for first, last in question.spans)
 
     found = {"groups": any(answers(group.begin, group.end) for group in groups)}
-    for weight in WEIGHTS:
-        best = nearest_sentences(core, mm.tokenizer, groups, tapped.token_ids, vectors, 2, words_weight=weight)
+    for words, whole in WEIGHTS:
+        weights = {"words_weight": words, "whole_weight": whole}
+        best = nearest_sentences(core, mm.tokenizer, groups, tapped.token_ids, vectors, MOST_COMPARED, **weights)
         for count in (1, 2):
-            found[f"{weight:.2f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
+            found[f"{words:.1f}, {whole:.1f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
     return found
 
 

@@ -112,6 +112,8 @@ class Vectors:
     query: npt.NDArray[np.float32]  # [T, dimension] of the question's tokens; the norm of a row is its weight
     tensor: str  # of a block [vectors, dimension]: pages in order, a vector for every `group_tokens` tokens
     group_tokens: int
+    # Returns the cosine [n] of the question as a whole with each of n texts. It costs a forward, so it is for a few.
+    cosines: Callable[[Sequence[str]], npt.NDArray[np.float32]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

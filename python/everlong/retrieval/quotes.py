@@ -4,9 +4,11 @@ A small model reads over what it is not shown. It gives an answer out of a page 
 stands alone (docs/measured/indexes.md). So the best sentences of the recalled groups stand once more right before the
 question, in its own turn.
 
-A sentence's score has two terms. The first is late interaction of the question with the vectors of the sentence's
+A sentence's score has three terms. The first is late interaction of the question with the vectors of the sentence's
 block: the weighted mean of each question token's best cosine. The second is the share of the question's words that the
-sentence has, each weighted by its inverse document frequency. Without vectors words alone decide.
+sentence has, each weighted by its inverse document frequency. Without vectors words alone decide. The third is the
+cosine of question and sentence, each as a whole. Only an encoder has it, and only the best by the other two get it,
+because it is computed when it is asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from everlong.text.sentences import sentences
 # What the share of words counts beside the mean cosine. On the development set the right sentence is first for 99 % of
 # drawn facts and 33 % of paraphrases (benchmarks/quotes_recall.py). With 0 it is 88 and 38, with 0.5 it is 100 and 25.
 WORDS_WEIGHT = 0.2
+WHOLE_WEIGHT = 0.5  # of the cosine of question and sentence: chosen there, and on dialogues
 _LEAST_TOKENS, _MOST_TOKENS = 4, 96  # of a sentence; a longer one is cut between its lines, or its words
 _BEYOND = _MOST_TOKENS  # tokens before and after a group, where a sentence of it may begin and end
 
@@ -58,13 +61,15 @@ def nearest_sentences(
     count: int,
     *,
     words_weight: float = WORDS_WEIGHT,
+    whole_weight: float = WHOLE_WEIGHT,
 ) -> list[Sentence]:
-    """Return the best `count` sentences of the groups, best first.
+    """Return the `count` sentences of the groups that are best by the first two terms, best first by all three.
 
     asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. A group that was
     forgotten meanwhile has no sentences.
     """
     found: list[Sentence] = []
+    said: dict[Sentence, Sequence[int]] = {}
     words = np.unique(asked)
     rare = core.search.idf(words)
     for group in groups:
@@ -79,7 +84,8 @@ def nearest_sentences(
             if near is not None and vectors is not None and places is not None:
                 cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
-            found.append(Sentence(group.stream, begin + first, begin + last, score))
+            found.append(sentence := Sentence(group.stream, begin + first, begin + last, score))
+            said[sentence] = ids[first:last].tolist()
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's is first
     chosen: list[Sentence] = []
     for sentence in found:
@@ -87,7 +93,15 @@ def nearest_sentences(
             one.stream == sentence.stream and one.begin < sentence.end and sentence.begin < one.end for one in chosen
         ):
             chosen.append(sentence)
-    return chosen[:count]
+    chosen = chosen[:count]
+    if near is None or near.cosines is None or whole_weight == 0:
+        return chosen
+    cosines = near.cosines([decode_text(tokenizer, said[one]) for one in chosen]).tolist()
+    chosen = [
+        dataclasses.replace(one, score=one.score + whole_weight * cosine)
+        for one, cosine in zip(chosen, cosines, strict=True)
+    ]
+    return sorted(chosen, key=lambda sentence: -sentence.score)
 
 
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:

@@ -104,7 +104,7 @@ class TextMeaning:
         query, sentence = found
         return Finds(
             query={"encoder_query": query, "sentence_query": sentence},
-            vectors=Vectors(query, self.tensor, self._group_tokens),
+            vectors=Vectors(query, self.tensor, self._group_tokens, lambda texts: self._cosines(sentence[0], texts)),
         )
 
     def query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
@@ -121,6 +121,17 @@ class TextMeaning:
         states = torch.cat([encoder.states([row])[0] for row in rows])
         sentence = SENTENCE_WEIGHT * encoder.said(states.mean(dim=0, keepdim=True))
         return encoder.asked(states), sentence.numpy()
+
+    def _cosines(self, sentence: npt.NDArray[np.float32], texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Return the cosine [n] of a question's `sentence` of `query` with each of n texts; 0 with an unknown one."""
+        encoder = self._load()
+        rows = [kept_pieces(*encoder.pieces(text), encoder.pieces.unknown)[0][:WINDOW] for text in texts]
+        known = [at for at, row in enumerate(rows) if len(row)]
+        found = np.zeros(len(texts), dtype=np.float32)
+        if known:
+            means = torch.stack([states.mean(dim=0) for states in encoder.states([rows[at] for at in known])])
+            found[known] = encoder.said(means).numpy() @ sentence / SENTENCE_WEIGHT
+        return found
 
     def _wait(self) -> None:
         """Wait for the vectors of all blocks but the older ones. Raise what went wrong, once."""
