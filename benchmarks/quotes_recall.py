@@ -33,7 +33,7 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
     searcher, core = mm.searcher, mm.memory.core
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))
     found_by = searcher.find(prompt, tapped=tapped)
-    groups, vectors = found_by.offers, found_by.vectors
+    groups, vectors, cosines = found_by.offers, found_by.vectors, found_by.cosines
     assert vectors is not None, "without a pack words alone decide"
 
     def answers(begin: int, end: int) -> bool:
@@ -42,7 +42,9 @@ def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
     found = {"groups": any(answers(group.begin, group.end) for group in groups)}
     for words, whole in WEIGHTS:
         weights = {"words_weight": words, "whole_weight": whole}
-        best = nearest_sentences(core, mm.tokenizer, groups, tapped.token_ids, vectors, MOST_COMPARED, **weights)
+        best = nearest_sentences(
+            core, mm.tokenizer, groups, tapped.token_ids, vectors, MOST_COMPARED, cosines, **weights
+        )
         for count in (1, 2):
             found[f"{words:.1f}, {whole:.1f} @{count}"] = any(answers(one.begin, one.end) for one in best[:count])
     return found

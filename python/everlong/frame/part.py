@@ -105,6 +105,9 @@ class Offer:
         return self.pages[-1].end if self.pages else self.page.end
 
 
+Cosines = Callable[[Sequence[str]], npt.NDArray[np.float32]]  # of n texts: [n], each with the question
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vectors:
     """A question's vectors, and the tensor of each block to compare them with."""
@@ -112,8 +115,6 @@ class Vectors:
     query: npt.NDArray[np.float32]  # [T, dimension] of the question's tokens; the norm of a row is its weight
     tensor: str  # of a block [vectors, dimension]: pages in order, a vector for every `group_tokens` tokens
     group_tokens: int
-    # Returns the cosine [n] of the question as a whole with each of n texts. It costs a forward, so it is for a few.
-    cosines: Callable[[Sequence[str]], npt.NDArray[np.float32]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +123,7 @@ class Finds:
 
     query: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # further arguments of `core.search.find`
     vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
+    cosines: Cosines | None = None  # compares the best of these sentences as wholes; it costs a forward
     walk: _core.Walk | None = None  # how the search goes on from the pages that it found
     added: Sequence[tuple[_core.PageRef, float]] = ()  # what is added to scores of pages
     offers: Sequence[Offer] = ()

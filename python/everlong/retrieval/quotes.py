@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.part import Offer, Vectors
+from everlong.frame.part import Cosines, Offer, Vectors
 from everlong.text.encoding import characters_said, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
 from everlong.text.sentences import sentences
@@ -59,14 +59,15 @@ def nearest_sentences(
     asked: npt.NDArray[np.int32],
     near: Vectors | None,
     count: int,
+    cosines: Cosines | None = None,
     *,
     words_weight: float = WORDS_WEIGHT,
     whole_weight: float = WHOLE_WEIGHT,
 ) -> list[Sentence]:
     """Return the `count` sentences of the groups that are best by the first two terms, best first by all three.
 
-    asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. A group that was
-    forgotten meanwhile has no sentences.
+    asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. `cosines`: of it as
+    a whole with texts. A group that was forgotten meanwhile has no sentences.
     """
     found: list[Sentence] = []
     said: dict[Sentence, Sequence[int]] = {}
@@ -94,12 +95,12 @@ def nearest_sentences(
         ):
             chosen.append(sentence)
     chosen = chosen[:count]
-    if near is None or near.cosines is None or whole_weight == 0:
+    if cosines is None:
         return chosen
-    cosines = near.cosines([decode_text(tokenizer, said[one]) for one in chosen]).tolist()
+    alike = cosines([decode_text(tokenizer, said[one]) for one in chosen]).tolist()
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
-        for one, cosine in zip(chosen, cosines, strict=True)
+        for one, cosine in zip(chosen, alike, strict=True)
     ]
     return sorted(chosen, key=lambda sentence: -sentence.score)
 

@@ -16,7 +16,7 @@ from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Page, identity
-from everlong.frame.part import Finds, Offer, Vectors
+from everlong.frame.part import Cosines, Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.generation.settings import Order
@@ -80,6 +80,7 @@ class Found:
     blocks: tuple[Offer, ...] = ()  # blocks that are to come back as Detail Tokens, best first
     walk: WalkTrace | None = None  # the walk in the search, if there was one
     vectors: Vectors | None = None  # what the sentences of the recalled text are compared with
+    cosines: Cosines | None = None  # compares the best of these sentences as wholes
     sentences: tuple[Sentence, ...] = ()  # those nearest to the question, best first, where they were looked for
 
     @property
@@ -187,7 +188,7 @@ def search(
     # The index is sure of the page that it had first itself.
     same = asked.wide is None or _best(asked.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
-    return Found(offers, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors)
+    return Found(offers, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors, asked.cosines)
 
 
 class Asked:
@@ -217,6 +218,7 @@ class Asked:
         self.offers: list[Offer] = []
         self.walk: _core.Walk | None = None
         self.vectors: Vectors | None = None
+        self.cosines: Cosines | None = None
 
     def ask_finders(self) -> None:
         """Ask the parts that search for a kind of the index which is in use."""
@@ -239,6 +241,7 @@ class Asked:
             self.offers += found.offers
             self.walk = found.walk or self.walk
             self.vectors = found.vectors or self.vectors
+            self.cosines = found.cosines or self.cosines
 
     def first(self) -> _core.SearchResult:
         """Return the first places of a search, one by one, before any part changes their scores."""

@@ -233,7 +233,9 @@ class Searcher:
         if not found.offers or not (newest or self.config.answer.quotes):
             return found
         asked, count = tapped.token_ids, max(MOST_COMPARED, self.config.answer.quotes)
-        nearest = nearest_sentences(self._core, self._tokenizer, found.offers, asked, found.vectors, count)
+        nearest = nearest_sentences(
+            self._core, self._tokenizer, found.offers, asked, found.vectors, count, found.cosines
+        )
         found = dataclasses.replace(found, sentences=tuple(nearest))
         return newest_first(self._core, self._tokenizer, found, asked) if newest else found
 

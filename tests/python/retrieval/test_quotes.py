@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from everlong.frame.part import Vectors
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.towers.model import LateTowers, TowerSettings
-from everlong.retrieval.quotes import WORDS_WEIGHT, _sentences, nearest_sentences, quoting
+from everlong.retrieval.quotes import WORDS_WEIGHT, Sentence, _sentences, nearest_sentences, quoting, words_of
+from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, tiny_model
 
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1})
@@ -185,6 +186,28 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
             ids = set(core.blocks.token_ids(0, one.begin, one.end).tolist())
             share = sum(value for token, value in rare.items() if token in ids) / sum(rare.values())
             assert one.score == pytest.approx(cosine + WORDS_WEIGHT * share, abs=1e-4)
+
+
+def test_sentences_that_are_whole_like_the_question_come_first(mm: everlong.MemoryModel) -> None:
+    tapped = mm.searcher.tap(prompt := build_prompt(mm.tokenizer, "Where is house 007?"))
+    offers, core = mm.searcher.find(prompt, tapped=tapped).offers, mm.memory.core
+    compared: list[str] = []
+
+    def alike(texts: Sequence[str]) -> np.ndarray:
+        compared.extend(texts)
+        return np.linspace(-1, 1, len(texts), dtype=np.float32)
+
+    def best(count: int, cosines: Any, **weights: float) -> list[Sentence]:
+        none = np.zeros((1, 8), dtype=np.float32)
+        near = Vectors(none, "not there", 4)
+        return nearest_sentences(core, mm.tokenizer, offers, tapped.token_ids, near, count, cosines, **weights)
+
+    plain = best(5, None)
+    chosen = best(5, alike, whole_weight=9.0)
+    assert compared == list(words_of(core, mm.tokenizer, plain))  # as many as asked for, and no more
+    assert [one.begin for one in chosen] == [one.begin for one in reversed(plain)]
+    expected = [one.score + 9.0 * cosine for one, cosine in zip(plain, np.linspace(-1, 1, 5), strict=True)]
+    assert [one.score for one in chosen] == pytest.approx(sorted(expected, reverse=True))
 
 
 def test_settings_are_checked() -> None:

@@ -52,7 +52,12 @@ def test_code_and_tables_are_whole_among_prose(text: str) -> None:
 
 
 def test_none_goes_on_where_somebody_else_speaks() -> None:
-    turns = ["Mara: what does he want", "Jean-Luc O'Hara: come home ,\nand soon", "Mara: it is late . we stay", "Kofi: so"]
+    turns = [
+        "Mara: what does he want",
+        "Jean-Luc O'Hara: come home ,\nand soon",
+        "Mara: it is late . we stay",
+        "Kofi: so",
+    ]
     assert said("\n".join(turns)) == turns
     assert said("It is late:\ncome home\nand then: stay") == ["It is late:\ncome home", "and then: stay"]
     assert said("Mara: One. Two.\nKofi: Three.") == ["Mara: One.", "Two.", "Kofi: Three."]

@@ -104,7 +104,8 @@ class TextMeaning:
         query, sentence = found
         return Finds(
             query={"encoder_query": query, "sentence_query": sentence},
-            vectors=Vectors(query, self.tensor, self._group_tokens, lambda texts: self._cosines(sentence[0], texts)),
+            vectors=Vectors(query, self.tensor, self._group_tokens),
+            cosines=functools.partial(self._cosines, sentence[0]),
         )
 
     def query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:

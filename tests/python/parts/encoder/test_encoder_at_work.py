@@ -152,6 +152,22 @@ def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
         assert "encoder" in mm.recall(words)[0].found_by
 
 
+def test_sentences_are_compared_with_the_question_as_a_whole(encoder: TextEncoder) -> None:
+    def vector(words: str) -> np.ndarray:
+        mean = encoder.states([encoder.pieces(words)[0]])[0].numpy().mean(axis=0, dtype=np.float64)
+        mapped = mean @ encoder.heads.sentence.numpy()
+        return np.asarray(mapped / np.linalg.norm(mapped))
+
+    asked, texts = random_words(60, seed=5), [random_words(40), "🙂🙂", random_words(90, seed=3)]
+    with opened() as mm:
+        mm.read(random_words(900))
+        compare = mm.searcher.find(build_prompt(mm.tokenizer, asked)).cosines
+        assert compare is not None
+        expected = [vector(asked) @ vector(texts[0]), 0, vector(asked) @ vector(texts[2])]
+        np.testing.assert_allclose(compare(texts), expected, atol=1e-5)
+        np.testing.assert_array_equal(compare(["🙂"]), [0])
+
+
 def test_a_memory_of_text_alone_is_searched_by_it(encoder: TextEncoder) -> None:
     config = TEXT_ALONE_MEMORY.changed(search={"index": ("lexical", "meaning", "encoder")})
     with everlong.MemoryModel(tiny_text_model(), byte_tokenizer(), None, config) as mm:
