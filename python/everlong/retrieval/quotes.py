@@ -70,7 +70,7 @@ def nearest_sentences(
     a whole with texts. A group that was forgotten meanwhile has no sentences.
     """
     found: list[Sentence] = []
-    said: dict[Sentence, Sequence[int]] = {}
+    said: dict[Sentence, npt.NDArray[np.int32]] = {}
     words = np.unique(asked)
     rare = core.search.idf(words)
     for group in groups:
@@ -86,7 +86,7 @@ def nearest_sentences(
                 cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
             found.append(sentence := Sentence(group.stream, begin + first, begin + last, score))
-            said[sentence] = ids[first:last].tolist()
+            said[sentence] = ids[first:last]
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's is first
     chosen: list[Sentence] = []
     for sentence in found:
@@ -97,7 +97,7 @@ def nearest_sentences(
     chosen = chosen[:count]
     if cosines is None:
         return chosen
-    alike = cosines([decode_text(tokenizer, said[one]) for one in chosen]).tolist()
+    alike = cosines([decode_text(tokenizer, said[one].tolist()) for one in chosen]).tolist()
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
         for one, cosine in zip(chosen, alike, strict=True)
