@@ -112,6 +112,12 @@ Thread-safe, as its objects say. A call that runs while another thread closes th
           "is_gone",
           [](const MemoryHandle& self) { return self.Call([](os::Memory& memory) { return memory.is_gone(); }); },
           "Whether its folder was removed or replaced since it was opened for writing.")
+      .def(
+          "forgettings",
+          [](const MemoryHandle& self) {
+            return ValueOrRaise(self.Call([](os::Memory& memory) { return memory.Forgettings(); }));
+          },
+          "Return how often blocks were forgotten or dropped so far, also by another process.")
       .def("close", &MemoryHandle::Close,
            "Release lock and files. Every later call raises ClosedError. Closing twice does nothing.");
 }

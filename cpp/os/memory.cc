@@ -85,6 +85,7 @@ kv::PayloadLayout Memory::layout() const { return state_->layout; }
 store::Manifest Memory::manifest() const { return state_->store->manifest(); }
 bool Memory::read_only() const { return state_->store->read_only(); }
 bool Memory::is_gone() const { return !read_only() && !state_->store->CheckWritable().ok(); }
+Result<int64_t> Memory::Forgettings() const { return state_->store->Forgettings(); }
 Status Memory::SetAttribute(const std::string& key, const std::string& value) {
   return state_->store->SetAttribute(key, value);
 }

@@ -84,6 +84,8 @@ class Catalog {
   [[nodiscard]] Result<int64_t> NextBlockId();
   // Give no id below `next` from now on.
   Status ReserveIdsBelow(int64_t next);
+  // Return how often blocks were forgotten or dropped so far.
+  [[nodiscard]] Result<int64_t> Forgettings();
   // Return the highest segment that a row names, 0 without rows.
   [[nodiscard]] Result<int32_t> NewestSegment();
 

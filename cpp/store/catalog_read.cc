@@ -100,6 +100,11 @@ Result<int64_t> Catalog::NextBlockId() {
   return sequence + 1;
 }
 
+Result<int64_t> Catalog::Forgettings() {
+  EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
+  return SelectNumber(turn.database, kSelectForgettings);
+}
+
 Result<int32_t> Catalog::NewestSegment() {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment, SelectNumber(turn.database, kSelectNewestSegment));

@@ -83,6 +83,10 @@ inline constexpr std::string_view kDeletePage = "DELETE FROM pages WHERE block =
 inline constexpr std::string_view kSelectSequence =
     "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'blocks'), 0)";
 
+// How often blocks were forgotten or dropped. It stands in SQLite's own table of numbers, so that no table is added.
+inline constexpr std::string_view kSelectForgettings =
+    "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'forgettings'), 0)";
+
 // Return the record of another kind than kv; kNotFound when the block has none.
 Result<PageRow> SelectRecord(Database& database, int64_t id, PayloadKind kind);
 

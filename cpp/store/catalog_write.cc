@@ -28,8 +28,17 @@ constexpr std::string_view kUpdateSequence = "UPDATE sqlite_sequence SET seq = m
 constexpr std::string_view kInsertSequence =
     "INSERT INTO sqlite_sequence (name, seq) SELECT 'blocks', ? WHERE NOT EXISTS "
     "(SELECT 1 FROM sqlite_sequence WHERE name = 'blocks')";
+constexpr std::string_view kCountForgetting = "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'forgettings'";
+constexpr std::string_view kInsertForgettings =
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'forgettings', 0 WHERE NOT EXISTS "
+    "(SELECT 1 FROM sqlite_sequence WHERE name = 'forgettings')";
 
 // Call these in the caller's transaction.
+Status CountForgetting(Database& database) {
+  EVERLONG_RETURN_IF_ERROR(database.Run(kInsertForgettings));
+  return database.Run(kCountForgetting);
+}
+
 Status StoreState(Database& database, const BlockRow& row) {
   return database.Run(kUpdateState, row.state, row.Checksum(), row.info.id);
 }
@@ -147,6 +156,7 @@ Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) 
     EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
     EVERLONG_RETURN_IF_ERROR(DropNode(turn.database, id));
   }
+  if (!once.empty()) EVERLONG_RETURN_IF_ERROR(CountForgetting(turn.database));
   EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
   EVERLONG_RETURN_IF_ERROR(turn.transaction->Commit());
   known_.Drop(ids);
@@ -166,6 +176,7 @@ Status Catalog::Drop(std::span<const int64_t> ids, std::span<const RecordRow> re
       "NOT " EVERLONG_HAS_EDGE_KEY};
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_RETURN_IF_ERROR(DeleteBlocks(turn.database, ids));
+  if (!ids.empty()) EVERLONG_RETURN_IF_ERROR(CountForgetting(turn.database));
   for (const RecordRow& record : records) {
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePage, record.block, record.kind, record.page));
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTensorsOf, record.block, record.kind));

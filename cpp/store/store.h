@@ -80,6 +80,7 @@ class Store final : public MemoryStore {
   [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const override;
   [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const override;
+  [[nodiscard]] Result<int64_t> Forgettings() const override { return rooms_.catalog->Forgettings(); }
   [[nodiscard]] Manifest manifest() const override;
   [[nodiscard]] Result<StoreStats> Stats() const override;
   [[nodiscard]] std::optional<FilePath> folder() const override { return rooms_.folder; }

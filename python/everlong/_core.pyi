@@ -892,6 +892,9 @@ class Memory:
     def is_gone(self) -> bool:
         """Whether its folder was removed or replaced since it was opened for writing."""
 
+    def forgettings(self) -> int:
+        """Return how often blocks were forgotten or dropped so far, also by another process."""
+
     def close(self) -> None:
         """Release lock and files. Every later call raises ClosedError. Closing twice does nothing."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import json
 import logging
 import numbers
 import os
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import everlong._core as _core
-from everlong.errors import EverlongError, MemoryBusyError, MemoryGoneWarning
+from everlong.errors import CorruptMemoryError, EverlongError, MemoryBusyError, MemoryGoneWarning, MemoryNotFoundError
 from everlong.graph import MemoryGraph
 from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
 
 _LOGGER = logging.getLogger("everlong")
+
+MEMORY_ID = "id"  # attribute of the manifest
+_MOST_OF_MANIFEST = 64 << 20  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +153,22 @@ class Memory:
     def exists(path: str | os.PathLike[str]) -> bool:
         """Return whether there is a memory in folder `path`, whole or damaged."""
         return _core.has_file(absolute(path), "manifest.json")
+
+    @staticmethod
+    def id_of(path: str | os.PathLike[str]) -> str:
+        """Return the id with which the memory in folder `path` was made; "" for one of an earlier release.
+
+        Another memory has another one, also where it takes the folder of one that was removed. A fork and an import
+        keep it. Errors as in `open`; the memory is not opened.
+        """
+        folder = absolute(path)
+        if not _core.has_file(folder, "manifest.json"):
+            raise MemoryNotFoundError(f"there is no memory in {folder}")
+        try:
+            found = json.loads(_core.read_file(folder, "manifest.json", _MOST_OF_MANIFEST))["attributes"].get(MEMORY_ID, "")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise CorruptMemoryError(f"the manifest of {folder} cannot be read") from None
+        return str(found)
 
     @classmethod
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
@@ -355,6 +375,16 @@ class Memory:
                 _LOGGER.warning("indexes were not saved: %s", error)
         finally:
             self.core.close()
+
+    @property
+    def forgotten_generation(self) -> int:
+        """How often something was forgotten here: it rises with each forgetting, also by another process.
+
+        Whoever keeps what came of this memory's text compares it before that is used again. It is read from the
+        catalog each time, costs one lookup, and never falls. A repair that drops blocks counts. A fork goes on from
+        its origin's number; an import begins at 0.
+        """
+        return self.core.forgettings()
 
     @property
     def is_gone(self) -> bool:

@@ -53,6 +53,7 @@ class Memory {
   // Whether the folder was removed or replaced since it was opened for writing. Then nothing is written any more.
   [[nodiscard]] bool is_gone() const;
   // Call the store's methods.
+  [[nodiscard]] Result<int64_t> Forgettings() const;
   Status SetAttribute(const std::string& key, const std::string& value);
   Status PutFile(const std::string& name, std::span<const std::byte> bytes);
   [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const;

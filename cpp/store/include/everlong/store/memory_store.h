@@ -223,6 +223,10 @@ class MemoryStore {
 
   [[nodiscard]] virtual Result<std::vector<std::byte>> File(const std::string& name) const = 0;  // kNotFound
 
+  // Return how often blocks were forgotten, or dropped by a repair, since the memory was made: one more with each such
+  // commit. A reader sees what is committed now, also by another process. It costs one lookup, whatever the memory
+  // holds.
+  [[nodiscard]] virtual Result<int64_t> Forgettings() const = 0;
   [[nodiscard]] virtual Manifest manifest() const = 0;
   [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
   [[nodiscard]] virtual std::optional<FilePath> folder() const = 0;
