@@ -29,7 +29,9 @@ from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
 from everlong.frame.shown import Shows
 from everlong.models.attach import ServedModel
+from everlong.models.attending import marked
 from everlong.models.joint import Seen
+from everlong.models.slot_attention import attend_to_slots
 
 
 class ResidentLayer(CacheLayerMixin):
@@ -62,7 +64,7 @@ class ResidentLayer(CacheLayerMixin):
         if cache.slot is not None:
             self._k.index_copy_(1, cache.slot, key_states[0])
             self._v.index_copy_(1, cache.slot, value_states[0])
-            return self._k[None], self._v[None]
+            return marked(self._k[None], attend_to_slots), self._v[None]
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
         self._v[:, first:last] = value_states[0]

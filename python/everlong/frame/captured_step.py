@@ -18,7 +18,6 @@ from everlong.frame.phase import PhaseTap
 from everlong.models.attach import ServedModel
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument
-from everlong.models.slot_attention import slot_attention
 from everlong.models.tokens import Tokens
 
 _LOGGER = logging.getLogger("everlong")
@@ -72,7 +71,7 @@ class CapturedStep:
         cache, given = self._cache, self._given
         slot = given[2:3]
         seen = (self._slots >= given[3]) & (self._slots <= slot)
-        with cache.forward(slot), slot_attention(self._served.model):
+        with cache.forward(slot):
             out = self._served.model(
                 input_ids=given[0:1][None],
                 attention_mask=seen[None, None, None],

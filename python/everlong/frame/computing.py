@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ class Computing:
         self.phase = PhaseTap(served)
         self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
         self._step = CapturedStep(served, cache, self.phase)
+        tables = (served.rope, *served.sliding.values())
+        self.positions = (served.first_position, *(table.fingerprint() for table in tables))
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
 
     def close(self) -> None:
@@ -144,6 +146,10 @@ class _Waiting:
     @property
     def model(self) -> Any:
         return self.computing._served.model
+
+    @property
+    def positions(self) -> Hashable:
+        return self.computing.positions
 
     def tokens(self) -> StreamTokens:
         return StreamTokens(self.computing._cache, self.chunk.ids, self.first, self.keep_all, self.thread)

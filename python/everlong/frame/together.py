@@ -12,7 +12,7 @@ import contextvars
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -38,6 +38,10 @@ class Waiting(Protocol):
     @property
     def model(self) -> Any: ...
 
+    @property
+    def positions(self) -> Hashable:
+        """How the model turns positions for its frame: a forward has one way for all of its tokens."""
+
     def tokens(self) -> joint.StreamTokens:
         """Return them."""
 
@@ -51,8 +55,8 @@ class Waiting(Protocol):
         """Return cos, sin of the tokens that stood at `span` in this thread's newest forward."""
 
 
-class _Ended(BaseException):
-    """Ends the work of a frame. It is no error."""
+class WorkEnded(BaseException):
+    """Ends the work of a frame. It is no error, and nobody else catches it."""
 
 
 _own = threading.local()
@@ -98,7 +102,7 @@ class Work(Generic[Given, Made]):
         """End it wherever it is. What it was about is undone as after an error."""
         self._ended = True
         while self.at_work:
-            self.computed = _Ended()
+            self.computed = WorkEnded()
             self.go_on()
         self._ended = False
 
@@ -178,16 +182,28 @@ def done_together(workers: Sequence[Callable[[Given], Made]], given: Iterable[Gi
 
 def _compute(rows: Sequence[Work[Any, Any]]) -> None:
     """Compute what the rows wait for."""
+    alike: dict[Hashable, list[Work[Any, Any]]] = {}  # rows that one forward may compute
+    for row in rows:
+        asked = _asked(row)
+        alike.setdefault((id(asked.model), asked.positions), []).append(row)
+    with plain_tensors():
+        for group in alike.values():
+            for some in _portions(group):
+                _compute_some(some)
+
+
+def _portions(rows: Sequence[Work[Any, Any]]) -> Iterator[list[Work[Any, Any]]]:
+    """Yield the rows in as many portions as it takes: a forward has so many tokens at most, or a single row."""
     some: list[Work[Any, Any]] = []
     tokens = 0
     for row in rows:
         count = len(_asked(row).tokens().ids)
         if some and tokens + count > _TOKENS_AT_ONCE:
-            _compute_some(some)
+            yield some
             some, tokens = [], 0
         some.append(row)
         tokens += count
-    _compute_some(some)
+    yield some
 
 
 def _asked(row: Work[Any, Any]) -> Waiting:
@@ -196,10 +212,11 @@ def _asked(row: Work[Any, Any]) -> Waiting:
 
 
 def _compute_some(rows: Sequence[Work[Any, Any]]) -> None:
-    with plain_tensors():
-        if len(rows) > 1 and _computes_jointly(rows):
-            return
-        for row in rows:
+    """Compute what rows of one model wait for."""
+    if len(rows) > 1:
+        _compute_jointly(rows)
+    for row in rows:
+        if row.computed is None:
             try:
                 row.computed = _asked(row).alone()
             except Exception as error:
@@ -210,42 +227,66 @@ def _compute_some(rows: Sequence[Work[Any, Any]]) -> None:
 _known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
-def _computes_jointly(rows: Sequence[Work[Any, Any]]) -> bool:
-    """Compute what these rows ask for in one forward. Return whether that was possible."""
-    streams = [_asked(row) for row in rows]
-    model = streams[0].model
-    if any(stream.model is not model for stream in streams) or not _known.get(model, True):
-        return False
+def _compute_jointly(rows: Sequence[Work[Any, Any]]) -> None:
+    """Compute what these rows ask for in one forward, where that is possible. What is not computed then is left.
+
+    A row that fails gets its own error, and the others what they asked for.
+    """
+    model = _asked(rows[0]).model
+    if not _known.get(model, True):
+        return
     try:
         if model not in _known:
-            _compare(streams)
-            _known[model] = True
-        parts = joint.compute(model, [stream.tokens() for stream in streams])
-        computed = [(logits, *one.rotation(span)) for one, (logits, span) in zip(streams, parts, strict=True)]
+            _compare(rows)
+        left = [row for row in rows if row.computed is None]
+        if len(left) < 2:
+            return
+        streams = [_asked(row) for row in left]
+        for row, stream, part in zip(
+            left, streams, joint.compute(model, [stream.tokens() for stream in streams]), strict=True
+        ):
+            row.computed = part if isinstance(part, Exception) else (part[0], *stream.rotation(part[1]))
     except joint.JointError as error:
         _known[model] = False
         _LOGGER.warning("%s computes one frame after another: %s", type(model).__name__, error)
-        return False
     except Exception as error:
         for row in rows:
-            row.computed = error
-        return True
-    for row, one in zip(rows, computed, strict=True):
-        row.computed = one
-    return True
+            if row.computed is None:
+                row.computed = error
 
 
-def _compare(streams: Sequence[Waiting]) -> None:
-    """Compute the streams' tokens together and the first one's alone, and undo it. JointError where these differ."""
-    first, undo = streams[0], [stream.remember() for stream in streams]
+def _compare(rows: Sequence[Work[Any, Any]]) -> None:
+    """Compute the rows' tokens together and one row's alone, and undo it. JointError where these differ.
+
+    A row that fails meanwhile gets its error, and is not compared. Logits that are no numbers say nothing.
+    """
+    streams = [_asked(row) for row in rows]
+    model, undo = streams[0].model, [stream.remember() for stream in streams]
     try:
         with joint.unheard():
-            found, _ = joint.compute(first.model, [stream.tokens() for stream in streams])[0]
-            undo[0]()
-            expected, *_ = first.alone()
+            parts = joint.compute(model, [stream.tokens() for stream in streams])
+            for row, part in zip(rows, parts, strict=True):
+                row.computed = part if isinstance(part, Exception) else None
+            for row, put_back, part in zip(rows, undo, parts, strict=True):
+                if isinstance(part, Exception):
+                    continue
+                put_back()
+                try:
+                    expected, *_ = _asked(row).alone()
+                except Exception as error:
+                    row.computed = error
+                    continue
+                if bool(expected.isfinite().any()):
+                    _require_alike(part[0], expected)
+                    _known[model] = True
+                    return
     finally:
         for put_back in undo:
             put_back()
-    largest = float((found - expected).abs().max())
-    if not largest <= _TOLERANCE.get(expected.dtype, _TOLERANCE_16_BIT) * float(expected.abs().max()):
+
+
+def _require_alike(found: torch.Tensor, expected: torch.Tensor) -> None:
+    numbers = expected.isfinite()
+    largest = float((found - expected)[numbers].abs().max())
+    if not largest <= _TOLERANCE.get(expected.dtype, _TOLERANCE_16_BIT) * float(expected[numbers].abs().max()):
         raise joint.JointError(f"logits of a frame among others differ by {largest:.1e} from those alone")

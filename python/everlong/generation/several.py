@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from everlong.frame.together import done_together
+from everlong.frame.together import WorkEnded, done_together
 from everlong.generation.answer import Answer
 from everlong.generation.memory_model import MemoryModel
 
@@ -24,13 +24,15 @@ def generate_many(
     if len({id(mm) for mm, _ in rows}) < len(rows):
         raise ValueError("a MemoryModel is asked twice at once; its answer_many takes several questions")
 
-    errors: dict[int, Exception] = {}
+    errors: dict[int, BaseException] = {}
 
     def answer(number: int) -> Answer | None:
         mm, question = rows[number]
         try:
             return mm.generate(question, max_new_tokens, **given)
-        except Exception as error:
+        except WorkEnded:
+            raise
+        except BaseException as error:  # an interrupt in one's streamer is that one's own, too
             errors[number] = error
             return None
 

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache
 
+from everlong.models.attending import CHANGES_SCORES, marked
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument
-from everlong.models.slot_attention import CHANGES_SCORES
-
-_NAME = "everlong_joint"
 
 # What attention of a layer sees of one stream: k, v [1, Hkv, K, D], and its window, where it has one.
 Seen = tuple[torch.Tensor, torch.Tensor, int | None]
@@ -63,9 +61,54 @@ class Forward:
         ends = [*itertools.accumulate(len(stream.ids) for stream in streams)]
         self.spans = [slice(end - len(stream.ids), end) for stream, end in zip(streams, ends, strict=True)]
         self.of_thread = {stream.thread: span for stream, span in zip(streams, self.spans, strict=True)}
-        self.seen: list[Seen] = []  # by stream, in the layer that was written last
+        self.failed: dict[int, Exception] = {}  # by stream: what its cache raised
         self.attended = 0  # layers
-        self._masks: dict[tuple[int, int, int | None, int], torch.Tensor | None] = {}
+        self._masks: dict[tuple[int, int, int | None, int, torch.device], torch.Tensor | None] = {}
+
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> list[Seen]:
+        """Put k, v [1, Hkv, N, D] of a layer of the model into the streams' caches. Return what each stream sees.
+
+        A stream whose cache fails sees its own tokens alone from then on: no other one notices.
+        """
+        seen: list[Seen] = []
+        self._device = k.device  # of the newest layer: a model may lie on several
+        for number, (stream, span) in enumerate(zip(self.streams, self.spans, strict=True)):
+            own_k, own_v = k[:, :, span], v[:, :, span]
+            own: Seen = own_k, own_v, None
+            if number not in self.failed:
+                try:
+                    own = stream.cache.write(layer, own_k, own_v)
+                except Exception as error:
+                    self.failed[number] = error
+            seen.append(own)
+        return seen
+
+    def attend(
+        self,
+        seen: Sequence[Seen],
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **more: Any,
+    ) -> tuple[torch.Tensor, None]:
+        """Attend from query [1, Hq, N, D] to what each stream sees in its cache: [1, N, Hq, D]."""
+        if any(more.get(name) is not None for name in CHANGES_SCORES):
+            raise JointError("a layer changes its scores in a way of its own")
+        heads, width = query.shape[1], value.shape[-1]
+        out = query.new_empty(1, query.shape[2], heads, width)
+        for span, (k, v, window) in zip(self.spans, seen, strict=True):
+            tokens, copies = span.stop - span.start, heads // k.shape[1]
+            # Query heads that read the same keys stand behind each other, so that these are read once.
+            shared = query[:, :, span].reshape(1, k.shape[1], copies * tokens, -1)
+            mask = self.mask(tokens, k.shape[2], window, copies)
+            found = torch.nn.functional.scaled_dot_product_attention(shared, k, v, attn_mask=mask, scale=scaling)
+            out[0, span] = found.reshape(heads, tokens, width).transpose(0, 1)
+        self.attended += 1
+        return out, None
 
     def mask(self, tokens: int, keys: int, window: int | None, copies: int) -> torch.Tensor | None:
         """Return [copies * tokens, keys] bool: the newest tokens see all before them, in their window. None: they do.
@@ -75,9 +118,9 @@ class Forward:
         within = window is None or keys <= window
         if tokens == 1 and within:
             return None
-        asked = (tokens, keys, window, copies)
+        device = self._device
+        asked = (tokens, keys, window, copies, device)
         if asked not in self._masks:
-            device = self.seen[0][0].device
             at = torch.arange(keys - tokens, keys, device=device)[:, None]
             key = torch.arange(keys, device=device)[None]
             mask = key <= at
@@ -127,15 +170,16 @@ def heard_by(thread: int, states: torch.Tensor, dim: int = 1) -> torch.Tensor | 
 
 
 @torch.no_grad()
-def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Tensor, slice]]:
+def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Tensor, slice] | Exception]:
     """Compute the streams' tokens. Return logits [1, V] of each stream's last token, or [n, V] of all, and its span.
 
     The span says where its tokens stood in the forward. Every cache has the new keys and values behind its newest
-    token, and no cache's end has moved. Raises JointError where a layer attended in another way; what was written is of
-    no use then.
+    token, and no cache's end has moved. Of a stream whose cache raised an error, return that instead: the others have
+    what they would have without it. Raises JointError where a layer attended in another way; what was written is of no
+    use then.
     """
-    forward = Forward(streams)
     device = model.device
+    forward = Forward(streams)
     wanted = [
         at
         for stream, span in zip(streams, forward.spans, strict=True)
@@ -143,7 +187,7 @@ def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Ten
     ]
     positions = [torch.arange(one.position, one.position + len(one.ids)) for one in streams]
     cache = _JointCache(forward)
-    with _attending(model, forward):
+    with _under_way_as(forward):
         out = model(
             input_ids=torch.cat([one.ids for one in streams])[None].to(device),
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # attention goes by the streams
@@ -155,7 +199,8 @@ def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Ten
     if forward.attended != cache.written or cache.written == 0:
         raise JointError(f"{forward.attended} of {cache.written} layers attended through transformers' interface")
     counts = [len(one.ids) if one.keep_all else 1 for one in streams]
-    return list(zip(torch.split(out.logits[0], counts), forward.spans, strict=True))
+    rows = zip(torch.split(out.logits[0], counts), forward.spans, strict=True)
+    return [forward.failed.get(number, row) for number, row in enumerate(rows)]
 
 
 class _JointCache(Cache):
@@ -169,58 +214,18 @@ class _JointCache(Cache):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        self._forward.seen = [
-            stream.cache.write(layer_idx, key_states[:, :, span], value_states[:, :, span])
-            for stream, span in zip(self._forward.streams, self._forward.spans, strict=True)
-        ]
+        seen = self._forward.write(layer_idx, key_states, value_states)
         self.written += 1
-        return key_states, value_states
+        return marked(key_states, functools.partial(self._forward.attend, seen)), value_states
 
     def get_seq_length(self, layer_idx: int | None = None) -> int:
         return 0
 
 
 @contextlib.contextmanager
-def _attending(model: Any, forward: Forward) -> Iterator[None]:
-    config = model.config.get_text_config(decoder=True)
-    before = config._attn_implementation
-    config._attn_implementation, _under_way.forward = _NAME, forward
+def _under_way_as(forward: Forward) -> Iterator[None]:
+    _under_way.forward = forward
     try:
         yield
     finally:
-        config._attn_implementation, _under_way.forward = before, None
-
-
-def _attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **more: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attend from query [1, Hq, N, D] to what each stream's cache holds: [1, N, Hq, D]."""
-    forward: Forward = _under_way.forward
-    if any(more.get(name) is not None for name in CHANGES_SCORES):
-        raise JointError("a layer changes its scores in a way of its own")
-    heads, width = query.shape[1], value.shape[-1]
-    out = query.new_empty(1, query.shape[2], heads, width)
-    for span, (k, v, window) in zip(forward.spans, forward.seen, strict=True):
-        tokens, copies = span.stop - span.start, heads // k.shape[1]
-        # Query heads that read the same keys stand behind each other, so that these are read once.
-        shared = query[:, :, span].reshape(1, k.shape[1], copies * tokens, -1)
-        mask = forward.mask(tokens, k.shape[2], window, copies)
-        found = torch.nn.functional.scaled_dot_product_attention(shared, k, v, attn_mask=mask, scale=scaling)
-        out[0, span] = found.reshape(heads, tokens, width).transpose(0, 1)
-    forward.attended += 1
-    return out, None
-
-
-def _no_mask(*args: Any, **kwargs: Any) -> None:
-    """Make no mask: attention goes by the streams."""
-
-
-AttentionInterface.register(_NAME, _attend)
-AttentionMaskInterface.register(_NAME, _no_mask)
+        _under_way.forward = None

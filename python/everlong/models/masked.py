@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from types import TracebackType
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
-_NAME = "everlong_masked"
+from everlong.models.attending import bringing
 
 
 class MaskedAttention:
@@ -18,11 +16,10 @@ class MaskedAttention:
 
     The attention of a row to key i is m_i exp(s_i) / sum_j m_j exp(s_j): the masks multiply, and the rest is
     renormalised. With m of 0 and 1 that is the forward of a cache which has only the ones. The derivative by m_i is
-    there for both: what token i would change if it were there. Rows are the last of a batch's keys, causally. One
-    thread and one model at a time. Keys that the weights reach must not all weigh 0.
+    there for both: what token i would change if it were there. Rows are the last of a batch's keys, causally.
+    Forwards of other threads, and of other models, attend as ever. Keys that the weights reach must not all weigh 0.
+    UnsupportedModelError for a model that does not attend by "sdpa".
     """
-
-    _masking: MaskedAttention | None = None
 
     def __init__(self, model: Any, weights: torch.Tensor) -> None:
         self._model = model
@@ -30,17 +27,14 @@ class MaskedAttention:
         self._lost: list[torch.Tensor] = []
 
     def __enter__(self) -> MaskedAttention:
-        self._thread = threading.get_ident()
-        self._before = self._model.config._attn_implementation
-        self._model.set_attn_implementation(_NAME)
-        MaskedAttention._masking = self
+        self._bringing = contextlib.ExitStack()
+        self._bringing.enter_context(bringing(self._model, self._masked))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        MaskedAttention._masking = None
-        self._model.set_attn_implementation(self._before)
+        self._bringing.close()
 
     def lost(self) -> torch.Tensor:
         """Return a scalar: KL from the masked attention to that with all keys, for the same queries.
@@ -68,22 +62,15 @@ class MaskedAttention:
         shares = (kept / left).view(batch, k.shape[1], groups * rows, keys)
         return (shares.to(v.dtype) @ v).view(batch, heads, rows, width)
 
-
-def _masked(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    **arguments: Any,
-) -> tuple[torch.Tensor, None]:
-    masking = MaskedAttention._masking
-    if masking is None or masking._thread != threading.get_ident():
-        raise RuntimeError("a model attends by masks only inside MaskedAttention, in its thread")
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return masking.attend(query, key, value, scale).transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register(_NAME, _masked)
-AttentionMaskInterface.register(_NAME, sdpa_mask)
+    def _masked(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float | None = None,
+        **arguments: Any,
+    ) -> tuple[torch.Tensor, None]:
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return self.attend(query, key, value, scale).transpose(1, 2).contiguous(), None

@@ -5,36 +5,14 @@ torch's own attention under a mask copies keys that several query heads share, a
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
-_NAME = "everlong_slots"
-# Arguments by which a layer changes its scores, beyond a mask and a scale.
-CHANGES_SCORES = ("softcap", "position_bias", "s_aux")
+from everlong.models.attending import CHANGES_SCORES, attend_plainly
 
 
-@contextlib.contextmanager
-def slot_attention(model: Any) -> Iterator[None]:
-    """Context manager: the model, one of transformers' own, attends so where one token is given a mask of bool.
-
-    Other forwards, as of another thread, attend as under "sdpa".
-    """
-    config = model.config
-    before = config._attn_implementation
-    config._attn_implementation = _NAME
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
-
-
-def _attend(
+def attend_to_slots(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -44,14 +22,14 @@ def _attend(
     scaling: float | None = None,
     **more: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attend from query [1, Hq, 1, D] to key, value [1, Hkv, F, D] where mask [1, 1, 1, F] is true: [1, 1, Hq, D]."""
+    """Attend from query [1, Hq, 1, D] to key, value [1, Hkv, F, D] where mask [1, 1, 1, F] is true: [1, 1, Hq, D].
+
+    What is shaped otherwise, or changes its scores, is attended to plainly.
+    """
     masked = attention_mask is not None and attention_mask.dtype == torch.bool
     one = query.shape[0] == 1 and query.shape[2] == 1
     if attention_mask is None or not (masked and one) or any(more.get(name) is not None for name in CHANGES_SCORES):
-        attended: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more
-        )
-        return attended
+        return attend_plainly(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **more)
     heads, width = key.shape[1], query.shape[-1]
     shared = query.reshape(heads, -1, width)  # query heads that read the same keys
     turned = key[0].transpose(1, 2)
@@ -61,7 +39,3 @@ def _attend(
     shares = scores.masked_fill_(~attention_mask[0], -torch.inf).softmax(dim=-1)
     out = torch.bmm(shares.to(value.dtype), value[0])
     return out.reshape(1, 1, query.shape[1], value.shape[-1]), None
-
-
-AttentionInterface.register(_NAME, _attend)
-AttentionMaskInterface.register(_NAME, sdpa_mask)

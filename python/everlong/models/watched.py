@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
-_NAME = "everlong_watched"
+from everlong.models.attending import attend_plainly, bringing
+
 _ROWS_AT_ONCE = 256
 
 See = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
@@ -33,11 +31,9 @@ class Watch:
 class WatchedAttention:
     """Context manager: forwards inside it read the same text in one forward each, rows of a batch of one, causally.
 
-    The model attends through a function that is registered with transformers: "sdpa" that also keeps the probabilities
-    of the watches. When it is left the model attends as before. One thread and one model at a time.
+    The model attends as ever, and the probabilities of the watches are kept. Forwards of other threads, and of other
+    models, are not watched. UnsupportedModelError for a model that does not attend by "sdpa".
     """
-
-    _watching: WatchedAttention | None = None
 
     def __init__(self, model: Any, watches: Mapping[str, Watch], see: See | None = None) -> None:
         """`see` is called with each layer's q [1, H, S, D], k, v [1, Hkv, N, D], rotated, too."""
@@ -50,17 +46,14 @@ class WatchedAttention:
         self._layer: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __enter__(self) -> WatchedAttention:
-        self._thread = threading.get_ident()
-        self._before = self._model.config._attn_implementation
-        self._model.set_attn_implementation(_NAME)
-        WatchedAttention._watching = self
+        self._bringing = contextlib.ExitStack()
+        self._bringing.enter_context(bringing(self._model, self._attend))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        WatchedAttention._watching = None
-        self._model.set_attn_implementation(self._before)
+        self._bringing.close()
 
     def mass(self, name: str) -> torch.Tensor:
         """Return [keys] fp32: the attention that each key gets from all rows together, mean over heads and layers."""
@@ -69,6 +62,21 @@ class WatchedAttention:
     def largest(self, name: str) -> torch.Tensor:
         """Return [keys] fp32: the largest attention that a key gets from any row and head, mean over layers."""
         return self._largest[name] / self._layers[name]
+
+    def _attend(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **arguments: Any,
+    ) -> tuple[torch.Tensor, None]:
+        scale = arguments.get("scaling")
+        self._see(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
+        if self._also is not None:
+            self._also(query, key, value)
+        return attend_plainly(module, query, key, value, attention_mask, **arguments)
 
     @torch.no_grad()
     def _see(self, q: torch.Tensor, k: torch.Tensor, scale: float) -> None:
@@ -112,23 +120,3 @@ class WatchedAttention:
         self._largest[name] = self._largest.get(name, 0) + largest
         self._layers[name] += 1
 
-
-def _watched(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **arguments: Any,
-) -> tuple[torch.Tensor, None]:
-    watching = WatchedAttention._watching
-    if watching is not None and watching._thread == threading.get_ident():
-        scale = arguments.get("scaling")
-        watching._see(query, key, query.shape[-1] ** -0.5 if scale is None else scale)
-        if watching._also is not None:
-            watching._also(query, key, value)
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **arguments)
-
-
-AttentionInterface.register(_NAME, _watched)
-AttentionMaskInterface.register(_NAME, sdpa_mask)
