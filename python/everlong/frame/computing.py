@@ -18,6 +18,7 @@ from everlong.frame.shown import Shows
 from everlong.frame.together import Computed, work_of_this_thread
 from everlong.models.attach import ServedModel
 from everlong.models.joint import StreamTokens, computes_jointly, heard_as
+from everlong.models.low_rank import adapted
 from everlong.models.packing import open_mask, packs
 from everlong.models.releases import cache_argument
 from everlong.models.tokens import Tokens
@@ -54,7 +55,7 @@ class Computing:
         cache.hide(self._hidden())
         first = position + served.first_position
         work = work_of_this_thread()
-        if work is not None and chunk.embeds is None and self.joins:
+        if work is not None and chunk.embeds is None and self.joins and not adapted():
             logits, *self.newest = work.compute(_Waiting(self, chunk, first, keep_all, threading.get_ident()))
             cache.commit(*self.newest)
             return logits

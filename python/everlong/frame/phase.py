@@ -10,6 +10,9 @@ from typing import Any
 import torch
 
 from everlong.models.attach import ServedModel
+from everlong.models.hooks import put_on
+
+_CALL = 4  # what a hook gets: module, arguments, arguments by name, output
 
 
 class _Unheard:
@@ -26,7 +29,8 @@ class _Hook:
         self._heard = heard
 
     def __call__(self, *call: Any) -> None:
-        self._heard(*call)
+        if len(call) == _CALL:  # else another thread called while it was put on or taken off
+            self._heard(*call)
 
     def __reduce__(self) -> tuple[type[_Unheard], tuple[()]]:
         return _Unheard, ()
@@ -41,7 +45,7 @@ class PhaseTap:
     def __init__(self, served: ServedModel) -> None:
         self._served = served
         self._heard = threading.local()
-        self._hook = served.rotary.register_forward_hook(_Hook(self._keep), with_kwargs=True)
+        self._hook = put_on(served.rotary.register_forward_hook, _Hook(self._keep), with_kwargs=True)
 
     @property
     def newest(self) -> tuple[torch.Tensor, torch.Tensor]:

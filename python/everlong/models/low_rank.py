@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from everlong.errors import ModelMismatchError
+from everlong.models.hooks import put_on
 from everlong.models.pack import NO_PACK, PackError, PackPart
 
 _DOWN, _UP, _SIZE = ".down", ".up", ".size"
@@ -93,10 +95,19 @@ def mapped_layers(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
     }
 
 
+_own = threading.local()
+
+
+def adapted() -> bool:
+    """Return whether an adapter is at work for this thread, so that it computes other things than other threads do."""
+    return getattr(_own, "at_work", 0) > 0
+
+
 class AttachedMaps:
     """An adapter beside the layers of a model. The model is not changed, and the adapter works in `at_work` alone.
 
-    Not thread-safe: the model computes for one thread at a time.
+    It works for the thread that is in `at_work`. Only one that is trained works for all: a backward pass may compute
+    layers anew, in a thread of torch's own.
     """
 
     def __init__(self, adapter: LowRankMaps, model: torch.nn.Module) -> None:
@@ -117,14 +128,21 @@ class AttachedMaps:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Context manager: the model's layers add what the adapter computes."""
+        """Context manager: the model's layers add what the adapter computes, in this thread's forwards."""
+        thread = threading.get_ident()
         with contextlib.ExitStack() as undo:
             for layer, down, up in self._pairs:
-                undo.callback(layer.register_forward_hook(self._adding(down, up)).remove)
-            yield
+                undo.callback(put_on(layer.register_forward_hook, self._adding(down, up, thread)).remove)
+            _own.at_work = getattr(_own, "at_work", 0) + 1
+            try:
+                yield
+            finally:
+                _own.at_work -= 1
 
-    def _adding(self, down: torch.Tensor, up: torch.Tensor) -> Any:
-        def add(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor:
+    def _adding(self, down: torch.Tensor, up: torch.Tensor, thread: int) -> Any:
+        def add(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor | None:
+            if threading.get_ident() != thread and not down.requires_grad:
+                return None  # as it is
             added = self._scale * (given[0] @ down.to(given[0].dtype).T) @ up.to(given[0].dtype).T
             return out + added.to(out.dtype)
 

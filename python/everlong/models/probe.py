@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
+from everlong.models.hooks import put_on
 from everlong.models.releases import cache_argument
 from everlong.models.rope import NO_ROPE, RopeTable, turn_keys
 from everlong.models.trial import trial_ids
@@ -83,9 +84,9 @@ def probe(
 
     caches = []
     with contextlib.ExitStack() as hooks:
-        hooks.callback(rotary.register_forward_hook(hear).remove)
+        hooks.callback(put_on(rotary.register_forward_hook, hear).remove)
         for layer, module in taps.items():
-            hooks.callback(module.register_forward_hook(keep(layer)).remove)
+            hooks.callback(put_on(module.register_forward_hook, keep(layer)).remove)
         for start in (first, first + DELTA):
             cache = DynamicCache(config=config)
             positions = torch.arange(start, start + tokens, device=ids.device)[None]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from everlong.models.attach import decoder_layers
+from everlong.models.hooks import put_on
 
 
 class _DeepEnough(Exception):  # noqa: N818  # no error: it ends a forward
@@ -48,7 +49,7 @@ def shallow_states(
             raise _DeepEnough
 
     hooks = [
-        (decoder if depth == count else modules[depth - 1]).register_forward_hook(functools.partial(keep, layer))
+        put_on((decoder if depth == count else modules[depth - 1]).register_forward_hook, functools.partial(keep, layer))
         for layer, depth in place.items()
     ]
     arguments: dict[str, Any] = {"input_ids": ids[None].to(model.device), "use_cache": False, "logits_to_keep": 1}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from everlong.errors import UnsupportedModelError
+from everlong.models.hooks import put_on
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
 from everlong.parts.retrieve.model import MAPS, RetrieveRow
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Retrieving:
-    """A row and its maps beside a model. Not thread-safe: the model computes for one thread at a time."""
+    """A row and its maps beside a model."""
 
     def __init__(self, row: RetrieveRow, maps: LowRankMaps, model: Any) -> None:
         self.row = row
@@ -46,16 +48,18 @@ class Retrieving:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[list[torch.Tensor]]:
-        """Attach the maps, and record what the output embeddings get.
+        """Attach the maps, and record what the output embeddings get, in this thread's forwards.
 
         The list that it yields holds one tensor [..., n, hidden size] a forward pass.
         """
         heard: list[torch.Tensor] = []
 
         def keep(module: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-            heard.append(given[0])
+            if threading.get_ident() == thread:
+                heard.append(given[0])
 
-        hook = self._output.register_forward_pre_hook(keep)
+        thread = threading.get_ident()
+        hook = put_on(self._output.register_forward_pre_hook, keep)
         try:
             with self._attached.at_work():
                 yield heard
