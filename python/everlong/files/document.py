@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _LONGEST_PLACE = 120  # characters
+_SHORT_SECTIONS = 200_000  # of a file, which may be as short as they are
+_LETTERS_A_SECTION = 64  # that more sections than that have on average
 
 
 class UnreadableFileError(ValueError):
     """No text can be read out of a file. The message says why, and what to do."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Section:
     """A stretch of text that is cited by one place. The sections of a document, joined, are its text."""
 
@@ -43,7 +45,11 @@ class Document:
 
     def with_head(self) -> Document:
         """Return it with title and author as its first words, where it does not begin with them."""
-        begin = self.text[:500]
+        begin = ""
+        for section in self.sections:
+            begin += section.text[: 500 - len(begin)]
+            if len(begin) == 500:
+                break
         said = [f"{what}: {told}" for what, told in (("Title", self.title), ("Author", self.author)) if told]
         if not said or all(told in begin for told in (self.title, self.author)):
             return self
@@ -57,6 +63,30 @@ class Parsed:
     documents: tuple[Document, ...]
     passed_over: tuple[tuple[str, str], ...] = ()  # parts of it that are no text, or cannot be read: name, and why
     plain: bool = False  # it is its own text, byte for byte but for the encoding
+
+
+class Thrift:
+    """Joins sections of a file where they are so many and so short that their places take more RAM than its text."""
+
+    def __init__(self) -> None:
+        self._sections = self._letters = 0
+
+    def joined(self, sections: Iterable[Section]) -> Iterator[Section]:
+        """Yield the sections of one more document. Several that are joined are cited by the first one's place."""
+        place: str | None = None
+        texts: list[str] = []
+        for section in sections:
+            if place is None:
+                place = section.place
+            elif self._sections < _SHORT_SECTIONS + self._letters // _LETTERS_A_SECTION:
+                yield Section(place, "".join(texts))
+                self._sections += 1
+                place, texts = section.place, []
+            texts.append(section.text)
+            self._letters += len(section.text)
+        if place is not None:
+            yield Section(place, "".join(texts))
+            self._sections += 1
 
 
 def paragraph(place: str, text: str) -> Section:

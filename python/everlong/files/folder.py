@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import os
 import pathlib
 import stat
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from everlong.files.document import UnreadableFileError
-
-if TYPE_CHECKING:
-    import pathspec
+from everlong.files.ignoring import MOST_PATTERNS, Patterns
+from everlong.files.parsing import opened
 
 _IGNORE = ".gitignore"
+_LARGEST_IGNORE = 256 << 10  # bytes
+_ALL_IGNORES = 4 << 20  # bytes of all of them below one folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,77 +50,94 @@ def listed(folder: str | os.PathLike[str], choice: Choice, *, without: Sequence[
     OSError where the folder itself cannot be listed.
     """
     walk = _Walk(pathlib.Path(folder), choice, {os.path.realpath(path) for path in without})
-    files = sorted(walk.files_below("", []), key=lambda file: file.path)
+    files = sorted(walk.files(), key=lambda file: file.path)
     return Listing(tuple(files), walk.unreadable)
 
 
 class _Walk:
     def __init__(self, folder: pathlib.Path, choice: Choice, without: set[str]) -> None:
         self._folder, self._without = folder, without
-        self._include, self._exclude = _spec(choice.include), _spec(choice.exclude)
+        self._include, self._exclude = _given(choice.include), _given(choice.exclude)
         self._gitignore = choice.gitignore
+        self._ignored_bytes = 0
         self.unreadable: dict[str, str] = {}
 
-    def files_below(self, below: str, ignoring: list[tuple[str, pathspec.GitIgnoreSpec]]) -> Iterator[File]:
-        """Yield the files below a folder. `ignoring`: folders above with a .gitignore, outermost first."""
+    def files(self) -> Iterator[File]:
+        """Yield the files below the folder, in no order. However deep they lie, nothing is called within itself."""
+        waiting: list[tuple[str, tuple[tuple[str, Patterns], ...]]] = [("", ())]
+        while waiting:
+            below, ignoring = waiting.pop()
+            entries = self._entries(below)
+            if self._gitignore and any(entry.name == _IGNORE for entry in entries):
+                ignoring = (*ignoring, (below, self._patterns_in(below, ignoring)))
+            for entry in entries:
+                path = below + entry.name
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    self.unreadable[path] = error.strerror or str(error)
+                    continue
+                if stat.S_ISDIR(about.st_mode):
+                    gone = entry.name == ".git" or os.path.realpath(entry.path) in self._without
+                    if not gone and not self._is_left_out(path, ignoring, folder=True):
+                        waiting.append((f"{path}/", ignoring))
+                elif stat.S_ISREG(about.st_mode) and entry.name != _IGNORE and self._is_meant(path, ignoring):
+                    yield File(path, about.st_size, about.st_mtime_ns)
+
+    def _entries(self, below: str) -> list[os.DirEntry[str]]:
         try:
-            entries = sorted(os.scandir(self._folder / below), key=lambda entry: entry.name)
+            return sorted(os.scandir(self._folder / below), key=lambda entry: entry.name)
         except OSError as error:
             if not below:
                 raise
             self.unreadable[below] = error.strerror or str(error)
-            return
-        if self._gitignore and any(entry.name == _IGNORE for entry in entries):
-            ignoring = [*ignoring, (below, self._patterns_in(below))]
-        for entry in entries:
-            path = below + entry.name
-            try:
-                about = entry.stat(follow_symlinks=False)
-            except OSError as error:
-                self.unreadable[path] = error.strerror or str(error)
-                continue
-            if stat.S_ISDIR(about.st_mode):
-                gone = entry.name == ".git" or os.path.realpath(entry.path) in self._without
-                if not gone and not self._is_left_out(f"{path}/", ignoring):
-                    yield from self.files_below(f"{path}/", ignoring)
-            elif stat.S_ISREG(about.st_mode) and entry.name != _IGNORE and self._is_meant(path, ignoring):
-                yield File(path, about.st_size, about.st_mtime_ns)
+            return []
 
-    def _patterns_in(self, below: str) -> pathspec.GitIgnoreSpec:
+    def _patterns_in(self, below: str, above: Sequence[tuple[str, Patterns]]) -> Patterns:
+        """Return the patterns of a .gitignore, which is as hostile as any file. What is wrong in it leaves out nothing.
+
+        `above`: the folders above it that have one, outermost first, with their patterns.
+        """
+        name = below + _IGNORE
         try:
-            text = (self._folder / below / _IGNORE).read_text("utf-8", "replace")
-        except OSError as error:
-            self.unreadable[below + _IGNORE] = error.strerror or str(error)
-            text = ""
-        return _made(text.splitlines())
+            with opened(self._folder / name, follow_links=False) as found:
+                data = os.pread(found, _LARGEST_IGNORE + 1, 0)
+        except (OSError, UnreadableFileError) as error:
+            self.unreadable[name] = getattr(error, "strerror", None) or str(error)
+            return Patterns([])
+        self._ignored_bytes += len(data)
+        if len(data) > _LARGEST_IGNORE or self._ignored_bytes > _ALL_IGNORES:
+            self.unreadable[name] = (
+                f"is not obeyed: at most {_LARGEST_IGNORE:,} bytes of a {_IGNORE} are read, and {_ALL_IGNORES:,} of all"
+            )
+            return Patterns([])
+        text = os.fsdecode(data.removeprefix(codecs.BOM_UTF8))
+        found_above = sum(patterns.wild for _, patterns in above)
+        patterns = Patterns(text.split("\n"), most=MOST_PATTERNS - found_above)
+        if patterns.refused:
+            self.unreadable[name] = (
+                f"has {len(patterns.refused):,} lines that are not obeyed, the first is {patterns.refused[0][:60]!r}"
+            )
+        return patterns
 
-    def _is_meant(self, path: str, ignoring: Sequence[tuple[str, pathspec.GitIgnoreSpec]]) -> bool:
-        return not self._is_left_out(path, ignoring) and (self._include is None or self._include.match_file(path))
+    def _is_meant(self, path: str, ignoring: Sequence[tuple[str, Patterns]]) -> bool:
+        left_out = self._is_left_out(path, ignoring, folder=False)
+        return not left_out and (self._include is None or self._include.names_or_above(path))
 
-    def _is_left_out(self, path: str, ignoring: Sequence[tuple[str, pathspec.GitIgnoreSpec]]) -> bool:
+    def _is_left_out(self, path: str, ignoring: Sequence[tuple[str, Patterns]], *, folder: bool) -> bool:
         """The innermost .gitignore that names a path decides."""
-        if self._exclude is not None and self._exclude.match_file(path):
+        if self._exclude is not None and self._exclude.names(path, folder=folder):
             return True
         for below, patterns in reversed(ignoring):
-            named = patterns.check_file(path.removeprefix(below)).include
+            named = patterns.names(path.removeprefix(below), folder=folder)
             if named is not None:
                 return named
         return False
 
 
-def _spec(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
-    return _made(patterns) if patterns else None
-
-
-def _made(patterns: Sequence[str]) -> pathspec.GitIgnoreSpec:
-    try:
-        import pathspec
-    except ImportError:
-        raise ImportError(
-            "patterns of files, as in .gitignore, need the package pathspec: pip install 'everlong[files]'",
-            name="pathspec",
-        ) from None
-    try:
-        return pathspec.GitIgnoreSpec.from_lines(patterns)
-    except ValueError as error:
-        raise UnreadableFileError(f"the patterns {list(patterns)} cannot be read: {error}") from None
+def _given(patterns: Sequence[str]) -> Patterns | None:
+    """Return the patterns that a user gives. UnreadableFileError where one cannot be read."""
+    found = Patterns(patterns) if patterns else None
+    if found is not None and found.refused:
+        raise UnreadableFileError(f"the patterns {found.refused} cannot be read")
+    return found

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
+import errno
 import os
 import pathlib
+import site
 import stat
 import subprocess
 import sys
+import sysconfig
 import threading
-from typing import IO, Any, Final
+from collections.abc import Iterator
+from typing import Final
 
-from everlong.files.document import Document, Parsed, Section, UnreadableFileError
+import everlong.files
+from everlong.files import records
+from everlong.files.document import Parsed, UnreadableFileError
 from everlong.files.kind import HEAD, kind_of
 from everlong.files.plain import decoded, of_text
 from everlong.paths import from_home
@@ -24,127 +30,131 @@ class Limits:
 
     seconds: float = 120.0  # on the clock
     ram: int = 1 << 30  # bytes, of the child process
-    file_bytes: int = 256 << 20  # of the file itself, unless it is plain text
-    text_bytes: int = 64 << 20  # of all documents
+    file_bytes: int = 256 << 20  # of the file itself
+    text_bytes: int = 256 << 20  # of all documents
 
 
 LIMITS: Final = Limits()
-_CODE = (
-    "import json, sys; given = json.loads(sys.argv[1]); sys.path[:] = given['path']; "
-    "from everlong.files.child import main; main(**given['with'])"
-)
-_SHARED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "HOME")
+
+# A child takes a tenth of a second, which a folder of a thousand notes would wait for a thousand times. Of a text as
+# short as that, our own few lines of Python (`plain.py`) take some MB of RAM and a fifth of a second at worst.
+SMALL: Final = 256 << 10  # bytes
+_PACKAGE = pathlib.Path(everlong.files.__file__).parents[1]
+_LONGEST_ENDING = 32
+_SHARED = ("LD_LIBRARY_PATH", "TZ")
 
 
-def parse(file: str | os.PathLike[str], limits: Limits = LIMITS) -> Parsed:
-    """Return the documents of a file.
+def parse(
+    file: str | os.PathLike[str], limits: Limits = LIMITS, *, name: str | None = None, follow_links: bool = True
+) -> Parsed:
+    """Return the documents of a file. `name`: its name, where that is not the last part of its path.
 
     Raises UnreadableFileError for what is no text, is broken, or takes more than the limits. Raises OSError where the
-    file cannot be opened.
+    file cannot be opened, and where it is a link that is not to be followed.
     """
     path = from_home(file)
-    suffix = path.suffix.lower().removeprefix(".")
-    with _opened(path) as found:
-        kind = kind_of(os.pread(found.fileno(), HEAD, 0), suffix)
-        if kind == "plain":
-            try:
-                text = decoded(found.read(), guess=False)
-                if "\0" in text and suffix not in ("txt", ""):
-                    raise UnreadableFileError("holds no text: it has zero bytes")
+    suffix = _ending(path.name if name is None else name)
+    with opened(path, follow_links=follow_links) as found:
+        kind = kind_of(os.pread(found, HEAD, 0), suffix)
+        size = os.fstat(found).st_size
+        if why := too_large(size, limits):
+            raise UnreadableFileError(why)
+        if kind == "plain" and size <= SMALL:
+            with contextlib.suppress(UnicodeDecodeError):  # it is for the child to find out the encoding
+                text = decoded(os.pread(found, SMALL, 0), guess=False)
                 return Parsed((of_text(text, suffix),), plain=True)
-            except UnicodeDecodeError:  # it is for the child to find out the encoding
-                found.seek(0)
-        size = os.fstat(found.fileno()).st_size
-        if size > limits.file_bytes:
-            raise UnreadableFileError(f"has {size:,} bytes; at most {limits.file_bytes:,} are read")
-        parsed = dataclasses.replace(_in_child(found, suffix, limits), plain=kind == "plain")
-    if not any(document.text.strip() for document in parsed.documents):
+        parsed = _in_child(found, suffix, limits)
+    if kind == "plain":
+        return dataclasses.replace(parsed, plain=True)
+    if all(not section.text or section.text.isspace() for one in parsed.documents for section in one.sections):
         raise UnreadableFileError("; ".join(f"{name} {why}" for name, why in parsed.passed_over[:3]) or "has no text")
-    return parsed
+    return dataclasses.replace(parsed, documents=tuple(one.with_head() for one in parsed.documents))
 
 
-def _opened(path: pathlib.Path) -> IO[bytes]:
-    """Open a file that is one: a pipe would wait for ever."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    found = os.fdopen(descriptor, "rb")
-    about = os.fstat(descriptor)
-    if stat.S_ISREG(about.st_mode):
-        return found
-    found.close()
-    if stat.S_ISDIR(about.st_mode):
-        raise IsADirectoryError(f"{path} is a folder, expected a file")
-    raise UnreadableFileError("is no ordinary file")
+def _ending(name: str) -> str:
+    """Return the ending of a name, in small letters and without the dot. One that nobody gives a kind is `other`."""
+    found = pathlib.PurePath(name).suffix.lower().removeprefix(".")
+    return found if found.isascii() and found.isprintable() and len(found) <= _LONGEST_ENDING else "other"
 
 
-def _in_child(file: IO[bytes], suffix: str, limits: Limits) -> Parsed:
-    given = {
-        "path": [os.path.abspath(path) for path in sys.path],
-        "with": {
-            "suffix": suffix,
-            "seconds": max(1, round(limits.seconds)),
-            "ram": limits.ram,
-            "output": 2 * limits.text_bytes,
-        },
-    }
-    environment = {name: os.environ[name] for name in _SHARED if name in os.environ}
-    with subprocess.Popen(
-        [sys.executable, "-I", "-c", _CODE, json.dumps(given)],
+def too_large(size: int, limits: Limits = LIMITS) -> str:
+    """Return what is wrong with a file of so many bytes; "" for nothing."""
+    return f"has {size:,} bytes; at most {limits.file_bytes:,} are read" if size > limits.file_bytes else ""
+
+
+@contextlib.contextmanager
+def opened(path: str | os.PathLike[str], *, follow_links: bool) -> Iterator[int]:
+    """Open a file that is one, to read it: a pipe would wait for ever, and a device would not end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW))
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow_links:
+            raise OSError(errno.ELOOP, "is a link, which is not followed", os.fspath(path)) from None
+        raise
+    try:
+        about = os.fstat(descriptor)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(f"{path} is a folder, expected a file")
+        if not stat.S_ISREG(about.st_mode):
+            raise UnreadableFileError("is no ordinary file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _in_child(file: int, suffix: str, limits: Limits) -> Parsed:
+    seconds = max(1, round(limits.seconds))
+    words = (seconds, limits.ram, limits.file_bytes, suffix, _PACKAGE, *_libraries())
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        child.kill()
+
+    timer = threading.Timer(limits.seconds, stop)
+    timer.daemon = True
+    child = subprocess.Popen(
+        # -I and -S: no module of the working folder, of PYTHONPATH or of a .pth file, and no sitecustomize.
+        [sys.executable, "-I", "-S", "-B", os.fspath(_PACKAGE / "files" / "start.py"), *map(str, words)],
         stdin=file,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd="/",
-        env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        env={**_environment(), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is the parent's alone, and ends the child below
-    ) as child:
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(limits.seconds, stop)
-        timer.start()
-        try:
-            assert child.stdout is not None
-            # A hostile child may print without end, so no more is read than it may say.
-            printed = child.stdout.read(4 * limits.text_bytes)
-        finally:
-            timer.cancel()
-            child.kill()
-    if late.is_set():
-        raise UnreadableFileError(f"takes more than {limits.seconds:g} seconds to read")
-    return _parsed(printed.decode("utf-8", "replace").splitlines())
-
-
-def _parsed(lines: list[str]) -> Parsed:
-    """Return what the child printed. It is not trusted either: what does not fit is an error."""
-    documents: list[Document] = []
-    passed_over: list[tuple[str, str]] = []
-    try:
-        for line in lines:
-            found = json.loads(line)
-            if "error" in found:
-                raise UnreadableFileError(str(found["error"]))
-            if "end" in found:
-                return Parsed(tuple(documents), tuple(passed_over))
-            if "why" in found:
-                passed_over.append((str(found["passed over"]), str(found["why"])))
-            else:
-                documents.append(_document(found))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableFileError(f"cannot be read: {error}") from None
-    except json.JSONDecodeError:
-        pass
-    raise UnreadableFileError("takes more time or RAM than a file may, or ends the process that reads it")
-
-
-def _document(found: dict[str, Any]) -> Document:
-    sections = tuple(Section(str(one["place"]), str(one["text"])) for one in found["sections"])
-    happened = found["happened"]
-    return Document(
-        sections,
-        str(found["name"]),
-        str(found["title"]),
-        str(found["author"]),
-        None if happened is None else float(happened),
     )
+    try:
+        timer.start()
+        assert child.stdout is not None  # for mypy
+        return records.read(child.stdout, limits.text_bytes)
+    except UnreadableFileError:
+        if late.is_set():
+            raise UnreadableFileError(f"takes more than {limits.seconds:g} seconds to read") from None
+        raise
+    finally:
+        timer.cancel()
+        child.kill()
+        if child.stdout is not None:
+            child.stdout.close()
+        child.wait()
+
+
+def _libraries() -> list[str]:
+    """Return the folders where packages are installed.
+
+    sys.path is not asked: it holds the working folder, a script's, and what the environment says.
+    """
+    found = [*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    if site.ENABLE_USER_SITE and "PYTHONUSERBASE" not in os.environ:
+        found.append(site.getusersitepackages())
+    if any(_PACKAGE.parent.glob("everlong-*.dist-info")):  # `pip install --target` puts all beside everlong
+        found.append(str(_PACKAGE.parent))
+    return list(dict.fromkeys(filter(os.path.isabs, found)))
+
+
+def _environment() -> dict[str, str]:
+    """Return what a Python may need to start: its own shared libraries, but none of a folder that is relative."""
+    kept = {name: os.environ[name] for name in _SHARED if name in os.environ}
+    if "LD_LIBRARY_PATH" in kept:
+        kept["LD_LIBRARY_PATH"] = ":".join(filter(os.path.isabs, kept["LD_LIBRARY_PATH"].split(":")))
+    return {name: value for name, value in kept.items() if value}

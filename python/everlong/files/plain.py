@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, UnreadableFileError, line_of
+from everlong.files.document import Document, Section, Thrift, UnreadableFileError, line_of
 from everlong.files.kind import CONTAINERS
 
 _LINES = 20  # of code that one place names
 _MARKDOWN = ("md", "markdown", "mdown", "mkd")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]")
-_FENCE = re.compile(r"^ {0,3}(```|~~~)")
+_SOME_LINES = re.compile(rf"(?:[^\n]*+\n|[^\n]++\Z){{1,{_LINES}}}")
+_HEADING_OR_FENCE = re.compile(r"^ {0,3}(?:(#{1,6}[ \t])|```|~~~)", re.MULTILINE)
+_LONGEST_HEADING = 1000  # characters that are looked at
+_LONGEST_FRONT = 1 << 16
 _FRONT = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
 _PROSE = ("", "txt", "text", "log", "rst", "tex", "json", "jsonl", "xml", "csv", "tsv", *_MARKDOWN, *CONTAINERS)
 _BOMS = (
@@ -31,16 +33,21 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
 
 
 def of_text(text: str, suffix: str) -> Document:
-    """Return text as it is, cut into sections by its headings, or by its lines where it is code."""
+    """Return text as it is, cut into sections by its headings, or by its lines where it is code.
+
+    UnreadableFileError for what is no text, though it can be decoded.
+    """
+    if "\0" in text and suffix not in ("txt", ""):
+        raise UnreadableFileError("holds no text: it has zero bytes")
     if suffix in _MARKDOWN:
         front = _front_matter(text)
         return Document(
-            tuple(_by_headings(text)),
+            tuple(Thrift().joined(_by_headings(text))),
             title=front.get("title", ""),
             author=front.get("author", ""),
             happened=seconds_of(front.get("date")),
         )
-    return Document((Section("", text),) if suffix in _PROSE else tuple(_by_lines(text)))
+    return Document((Section("", text),) if suffix in _PROSE else tuple(Thrift().joined(_by_lines(text))))
 
 
 def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
@@ -94,28 +101,31 @@ def _lines(text: str) -> str:
 
 
 def _by_headings(text: str) -> Iterator[Section]:
-    place, fenced = "", False
-    begun: list[str] = []
-    for line in text.splitlines(keepends=True):
-        fenced ^= _FENCE.match(line) is not None
-        if not fenced and _HEADING.match(line):
-            if begun:
-                yield Section(place, "".join(begun))
-            place, begun = line_of(line.strip(" \t\n#")), []
-        begun.append(line)
-    if begun:
-        yield Section(place, "".join(begun))
+    place, begin, fenced = "", 0, False
+    for found in _HEADING_OR_FENCE.finditer(text):
+        if found[1] is None:
+            fenced = not fenced
+        elif not fenced:
+            if begin < found.start():
+                yield Section(place, text[begin : found.start()])
+            begin = found.start()
+            heading, _, _ = text[begin : begin + _LONGEST_HEADING].partition("\n")
+            place = line_of(heading.strip(" \t#"))
+    if begin < len(text):
+        yield Section(place, text[begin:])
 
 
 def _by_lines(text: str) -> Iterator[Section]:
-    lines = text.splitlines(keepends=True)
-    for first in range(0, len(lines), _LINES):
-        some = lines[first : first + _LINES]
-        yield Section(f"lines {first + 1}-{first + len(some)}", "".join(some))
+    first = 1
+    for found in _SOME_LINES.finditer(text):
+        some = found[0]
+        lines = some.count("\n") + (not some.endswith("\n"))
+        yield Section(f"lines {first}-{first + lines - 1}", some)
+        first += lines
 
 
 def _front_matter(text: str) -> dict[str, str]:
     """Return the plain values of the lines between --- that a note may begin with."""
-    found = _FRONT.match(text)
+    found = _FRONT.match(text[:_LONGEST_FRONT])
     pairs = (line.partition(":") for line in found[1].splitlines()) if found else ()
     return {name.strip().lower(): line_of(value.strip(" \t\"'")) for name, colon, value in pairs if colon}

@@ -32,17 +32,19 @@ class GivenTexts:
     passed_over: tuple[tuple[str, str], ...] = ()
 
 
-def file_texts(file: str | os.PathLike[str]) -> GivenTexts:
+def file_texts(file: str | os.PathLike[str], *, called: str | None = None, follow_links: bool = True) -> GivenTexts:
     """Return the texts of a file. A plain text is named without its ending, for citations; a document with it.
+
+    `called`: its name, where that is not the last part of its path. What goes wrong then tells that name alone.
 
     Raises UnreadableFileError, a ValueError, for a file without text, and OSError.
     """
     path = from_home(file)
     try:
-        parsed = parse(path)
+        parsed = parse(path, name=called, follow_links=follow_links)
     except UnreadableFileError as error:
-        raise UnreadableFileError(f"{path} {error}") from None
-    name = name_of(path, ending=not parsed.plain)
+        raise UnreadableFileError(f"{path if called is None else called} {error}") from None
+    name = name_of(path if called is None else called, ending=not parsed.plain)
     texts = [GivenText([one.text], name, path_of(path), one.happened, tuple(_places(one))) for one in parsed.documents]
     return GivenTexts(texts, parsed.passed_over)
 

@@ -1,0 +1,199 @@
+"""Patterns of files as in a .gitignore, matched in time that no pattern can drive up.
+
+A pattern comes from a folder that somebody else may have filled. So a `*` is matched once, at the first place that
+fits, and never tried again: for patterns of this kind that finds every match.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+MOST_PATTERNS = 2000  # with wildcards: each is asked about each file
+_MANY = re.compile(r"\*\*+")  # a part that stands for any number of them
+_ANYTHING, _NOTHING = re.compile(".*", re.DOTALL), re.compile("(?!)")
+_CLASSES = {
+    **{"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s"},
+    **{"xdigit": "0-9a-fA-F", "punct": r"!-/:-@\[-`{-~", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f"},
+    **{"print": r"\x20-\x7e", "graph": r"\x21-\x7e"},
+}
+_LONGEST = 4096  # characters, as of a path
+_WILD = re.compile(r"[*?\[\\]")
+
+
+class Patterns:
+    """The lines of one .gitignore, or those that a user gives. Of several that name a path, the last one decides."""
+
+    def __init__(self, lines: Iterable[str], *, most: int = MOST_PATTERNS) -> None:
+        """`refused` are lines that cannot be read, and those behind `most` patterns with wildcards."""
+        self._plain: dict[tuple[str, bool], list[tuple[int, bool, bool]]] = {}  # number, of folders alone, names
+        self._wild: list[tuple[int, bool, bool, Callable[[Sequence[str]], bool]]] = []
+        self.refused: list[str] = []
+        for number, line in enumerate(lines):
+            self._add(number, line, most)
+
+    @property
+    def wild(self) -> int:
+        """The number of patterns with wildcards."""
+        return len(self._wild)
+
+    def names(self, path: str, *, folder: bool) -> bool | None:
+        """Return whether a path is named, or named behind a !; None where no pattern is about it.
+
+        What stands above a path is not asked about: who walks through folders does not come below one that is named.
+        """
+        return self._decided(path, folder=folder)[1]
+
+    def names_or_above(self, path: str) -> bool:
+        """Return whether a file is named, or a folder above it."""
+        ends = [at for at, letter in enumerate(path) if letter == "/"]
+        found = [self._decided(path[:end], folder=True) for end in ends]
+        return bool(max([*found, self._decided(path, folder=False)], key=lambda one: one[0])[1])
+
+    def _decided(self, path: str, *, folder: bool) -> tuple[int, bool | None]:
+        """Return the number of the line that decides, and whether it names the path."""
+        parts = path.split("/")
+        last: tuple[int, bool | None] = (-1, None)
+        for key in ((parts[-1], False), (path, True)):
+            for number, folders, named in self._plain.get(key, ()):
+                if number > last[0] and (folder or not folders):
+                    last = (number, named)
+        for number, folders, named, fits in reversed(self._wild):
+            if number < last[0]:
+                break
+            if (folder or not folders) and fits(parts):
+                return number, named
+        return last
+
+    def _add(self, number: int, line: str, most: int) -> None:
+        text = _without_trailing_spaces(line.rstrip("\r\n"))
+        if not text or text.startswith("#"):
+            return
+        named = not text.startswith("!")
+        text = text if named else text[1:]
+        folders = text.endswith("/")
+        text = text.removesuffix("/")
+        anchored = "/" in text
+        text = text.removeprefix("/")
+        if not _WILD.search(text):
+            if text:
+                self._plain.setdefault((text, anchored), []).append((number, folders, named))
+            return
+        try:
+            if len(text) > _LONGEST or len(self._wild) >= most:
+                raise ValueError("too long, or one too many")
+            self._wild.append((number, folders, named, _matcher(text) if anchored else _name_matcher(text)))
+        except ValueError:
+            self.refused.append(line)
+
+
+def _without_trailing_spaces(line: str) -> str:
+    """A space at the end counts behind a backslash alone."""
+    kept = line.rstrip(" ")
+    escaped = (len(kept) - len(kept.rstrip("\\"))) % 2 == 1
+    return kept + " " if escaped and len(kept) < len(line) else kept
+
+
+def _name_matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
+    """Return what tells whether the last part of a path matches, wherever it is. ValueError as below."""
+    fits = re.compile(".*" if _MANY.fullmatch(pattern) else _regex(pattern), re.DOTALL).fullmatch
+    return lambda parts: fits(parts[-1]) is not None
+
+
+def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
+    """Return what tells whether the parts of a path match. ValueError for a pattern that no name can match."""
+    wanted: list[re.Pattern[str] | None] = []  # None stands for any number of parts
+    *above, last = pattern.split("/")
+    for part in (*map(_without_escape, above), last):
+        if not _MANY.fullmatch(part):
+            wanted.append(re.compile(_regex(part), re.DOTALL))
+        elif not wanted or wanted[-1] is not None:
+            wanted.append(None)
+    if wanted[-1] is None:  # all that lies below, but not the folder itself
+        wanted.insert(-1, _ANYTHING)
+    return functools.partial(_fits, tuple(wanted))
+
+
+def _without_escape(part: str) -> str:
+    """A backslash before a slash means the slash."""
+    return part[:-1] if (len(part) - len(part.rstrip("\\"))) % 2 == 1 else part
+
+
+def _fits(wanted: Sequence[re.Pattern[str] | None], parts: Sequence[str]) -> bool:
+    """Match part by part. Behind a mismatch the last ** takes one part more: earlier ones need not be tried again."""
+    at = part = 0
+    again: tuple[int, int] | None = None
+    while part < len(parts):
+        one = wanted[at] if at < len(wanted) else _NOTHING
+        if one is None:
+            at += 1
+            again = (at, part)
+        elif one.fullmatch(parts[part]):
+            at, part = at + 1, part + 1
+        elif again is None:
+            return False
+        else:
+            at, part = again[0], again[1] + 1
+            again = (at, part)
+    return all(one is None for one in wanted[at:])
+
+
+def _regex(part: str) -> str:
+    """Return one part of a pattern as a regular expression, which goes back over no * but the last one."""
+    pieces = [""]
+    at = 0
+    while at < len(part):
+        letter = part[at]
+        at += 1
+        if letter == "*":
+            if pieces[-1] or len(pieces) == 1:
+                pieces.append("")
+        elif letter == "?":
+            pieces[-1] += "."
+        elif letter == "[":
+            found, at = _bracket(part, at)
+            pieces[-1] += found
+        else:
+            if letter == "\\":
+                if at == len(part):
+                    raise ValueError("a backslash at the end")
+                letter, at = part[at], at + 1
+            pieces[-1] += re.escape(letter)
+    first, *others = pieces
+    if not others:
+        return first
+    return first + "".join(f"(?>.*?{one})" for one in others[:-1]) + ".*" + others[-1]
+
+
+def _bracket(part: str, at: int) -> tuple[str, int]:
+    """Return a bracket as a regular expression, and where it ends. ValueError where it does not end."""
+    negated = part[at : at + 1] in ("!", "^")
+    at += negated
+    said, first = "", True
+    while first or part[at : at + 1] != "]":
+        if at >= len(part):
+            raise ValueError("a bracket without an end")
+        first = False
+        if part.startswith("[:", at):
+            name, end, _ = part[at + 2 :].partition(":]")
+            if not end or name not in _CLASSES:
+                raise ValueError("no such class of letters")
+            said += _CLASSES[name]
+            at += len(name) + 4
+            continue
+        low, at = _letter(part, at)
+        said += re.escape(low)
+        if part[at : at + 1] == "-" and part[at + 1 : at + 2] not in ("", "]"):
+            high, at = _letter(part, at + 1)
+            if low <= high:
+                said += f"{re.escape(low)}-{re.escape(high)}"
+    return f"[{'^' if negated else ''}{said}]", at + 1
+
+
+def _letter(part: str, at: int) -> tuple[str, int]:
+    if part[at] == "\\":
+        at += 1
+    if at >= len(part):
+        raise ValueError("a bracket without an end")
+    return part[at], at + 1

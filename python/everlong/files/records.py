@@ -1,0 +1,108 @@
+"""How the child process tells what it found: lines of JSON, and texts by their number of bytes.
+
+The parent trusts it with nothing. No line is long, no text is longer than what is left of the limit, and there are no
+more parts than their texts can pay for: so the parent's RAM is bounded by what the file says, too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import IO, Any
+
+from everlong.files.document import Document, Parsed, Section, UnreadableFileError
+
+_LONGEST_LINE = 1 << 14  # bytes
+_LONGEST_WORDS = 1000  # characters of a name, or of what is wrong
+_MOST_PARTS = 500_000
+_BYTES_A_PART = 32  # that more parts than that must have
+
+
+class Writer:
+    """Tells what is found, as it comes."""
+
+    def __init__(self, to: IO[bytes]) -> None:
+        self._to = to
+
+    def document(self, found: Document, sections: Iterable[Section]) -> None:
+        """Tell one document. `sections` are those to tell, one after the other."""
+        happened = found.happened
+        self._line({"document": found.name, "title": found.title, "author": found.author, "happened": happened})
+        for section in sections:
+            text = section.text.encode("utf-8", "replace")
+            self._line({"section": section.place, "bytes": len(text)})
+            self._to.write(text)
+
+    def passed_over(self, name: str, why: str) -> None:
+        """Tell a part that is passed over."""
+        self._line({"passed over": name, "why": why})
+
+    def error(self, why: str) -> None:
+        """Tell why nothing more comes."""
+        self._line({"error": why})
+
+    def end(self) -> None:
+        """Tell that this was all."""
+        self._line({"end": True})
+
+    def _line(self, told: dict[str, Any]) -> None:
+        short = {name: one[:_LONGEST_WORDS] if isinstance(one, str) else one for name, one in told.items()}
+        self._to.write(json.dumps(short).encode() + b"\n")
+
+
+def read(told: IO[bytes], text_bytes: int) -> Parsed:
+    """Return what a child tells.
+
+    Raises UnreadableFileError for its error, for more than it may tell, and for what makes no sense.
+    """
+    try:
+        return _read(told, text_bytes)
+    except UnreadableFileError:
+        raise
+    except json.JSONDecodeError:
+        pass  # it was cut short
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise UnreadableFileError(f"cannot be read: {error}") from None
+    raise UnreadableFileError("takes more time or RAM than a file may, or ends the process that reads it")
+
+
+def _read(told: IO[bytes], text_bytes: int) -> Parsed:
+    documents: list[Document] = []
+    passed_over: list[tuple[str, str]] = []
+    about: dict[str, Any] | None = None
+    sections: list[Section] = []
+    left, parts = text_bytes, 0
+    while True:
+        found = json.loads(told.readline(_LONGEST_LINE))
+        parts += 1
+        if parts > _MOST_PARTS + (text_bytes - left) // _BYTES_A_PART:
+            raise UnreadableFileError(f"has more than {parts - 1:,} parts for its text")
+        if "section" in found:
+            size = int(found["bytes"])
+            if size > left:
+                raise UnreadableFileError(f"has more than {text_bytes:,} bytes of text")
+            text = told.read(size) if size > 0 else b""
+            if len(text) < size:
+                raise json.JSONDecodeError("cut short", "", 0)
+            left -= size
+            sections.append(Section(str(found["section"]), text.decode("utf-8", "replace")))
+            continue
+        if about is not None:
+            documents.append(_document(about, sections))
+            about, sections = None, []
+        if "document" in found:
+            about = found
+        elif "why" in found:
+            passed_over.append((str(found["passed over"]), str(found["why"])))
+        elif "error" in found:
+            raise UnreadableFileError(str(found["error"]))
+        elif found["end"]:
+            return Parsed(tuple(documents), tuple(passed_over))
+
+
+def _document(about: dict[str, Any], sections: list[Section]) -> Document:
+    happened = None if about["happened"] is None else float(about["happened"])
+    if happened is not None and not math.isfinite(happened):
+        raise ValueError(f"it happened at {happened}")
+    return Document(tuple(sections), str(about["document"]), str(about["title"]), str(about["author"]), happened)
