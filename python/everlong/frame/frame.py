@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from everlong.frame.observers import Observation, OnBlock
 from everlong.frame.offers import Offers, RecallPages, offers_of
 from everlong.frame.parts import Parts, needs_of
 from everlong.frame.shown import Shown
-from everlong.frame.steps import of_the_device, plain_tensors
+from everlong.frame.steps import of_the_device, plain_tensors, to_its_end
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
 from everlong.frame.zones import Prepared, Zones
@@ -210,7 +210,7 @@ class Frame:
         ).logits
 
     @torch.no_grad()
-    def forward(
+    def forward_in_steps(
         self,
         ids: torch.Tensor | None,
         origin: str,
@@ -222,8 +222,12 @@ class Frame:
         draft: Sequence[int] = (),
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> Forward:
+        listening: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> Generator[None, None, Forward]:
         """Put ids [n], n >= 1, at the end of the stream, or soft tokens: inputs_embeds [n, hidden size].
+
+        It yields between two chunks: other frames of the model may compute then. Whoever closes it there leaves the
+        frame whole, with the chunks that were computed.
 
         Soft tokens are computed, archived and evicted like others, in the model's dtype. Where a memory keeps token
         ids, `ids` stand for them; without `ids`, a special token of the tokenizer does.
@@ -233,8 +237,8 @@ class Frame:
         text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as `HiddenTap`
         does. A frame of text alone computes for them what it would otherwise only note. `recall` answers the
         RecallActions that the policy raises on the way; without it they are passed over. `draft` are ids that may
-        follow a single token. They are computed with it, and stand here once a later call brings them. CapacityError
-        where the frame is full.
+        follow a single token. They are computed with it, and stand here once a later call brings them. `listening`
+        makes what is around each chunk. CapacityError where the frame is full.
         """
         self.steps.require_whole()
         given = _tokens_of(ids, inputs_embeds, self._soft_id)
@@ -252,13 +256,18 @@ class Frame:
             left -= len(chunk)
             if not keep_all:
                 rows.clear()  # a text that is read has many chunks
-            logits, hidden = self._put(chunk, wanted, begins=not begun, ends=left == 0)
+            with listening():
+                logits, hidden = self._put(chunk, wanted, begins=not begun, ends=left == 0)
             rows.append(logits)
             kept = kept.added(len(chunk), hidden, hidden_layers)
             begun = True
             if progress is not None:
                 progress(len(chunk))
+            if left > 0:
+                yield
         return Forward(torch.cat(rows)[len(start) :] if keep_all else rows[-1], kept.span(len(given), len(given)))
+
+    forward = to_its_end(forward_in_steps)
 
     def _chunks(self, runs: Sequence[Tokens], limit: int) -> Iterator[Tokens]:
         """Yield the runs in chunks that fit. Each must be in the frame when the next is asked for."""

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from everlong.errors import BrokenFrameError, DeviceMemoryError, MemoryBusyError
 from everlong.frame.interrupts import interrupts_between_steps
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+
+def to_its_end(steps: Callable[_Given, Generator[Any, None, _Made]]) -> Callable[_Given, _Made]:
+    """Wrap a function that does something step by step, so that it does all of it."""
+
+    @functools.wraps(steps)
+    def done(*given: _Given.args, **named: _Given.kwargs) -> _Made:
+        under_way = steps(*given, **named)
+        while True:
+            try:
+                next(under_way)
+            except StopIteration as end:
+                made: _Made = end.value
+                return made
+
+    return done
 
 
 @contextlib.contextmanager

@@ -20,7 +20,8 @@ class QueryTap:
     """Context manager: keep the un-rotated q of some layers, over all forwards inside it.
 
     It reads forwards of the thread that entered it: others may use the model meanwhile. At its end it takes its hooks
-    off. A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its attention multiplies with.
+    off. Entered again, it goes on. A query is scaled so that q.k / sqrt(D) is the model's own score, whatever its
+    attention multiplies with.
     """
 
     def __init__(self, served: ServedModel, layers: Iterable[int]) -> None:
@@ -57,14 +58,19 @@ class QueryTap:
         """Return q [tokens, Hq, D] fp32 of every token seen, un-rotated."""
         return torch.cat(self._kept[layer])
 
+    def drop_before(self, count: int) -> None:
+        """Forget forwards that none of the newest `count` tokens was in."""
+        _drop_before(self._kept, count)
+
 
 class HiddenTap:
     """Context manager: keep hidden states of some layers, over all forwards inside it.
 
     It reads forwards of the thread that entered it: others may use the model meanwhile. At its end it takes its hooks
-    off. Layers count as in transformers' `output_hidden_states`. 0 is what the first layer gets, and i is what layer i
-    - 1 gives. The last one, as many as the model has layers, is behind the final norm. A negative layer counts from
-    there. ValueError for a layer that does not exist; UnsupportedModelError where the model's layers cannot be found.
+    off. Entered again, it goes on. Layers count as in transformers' `output_hidden_states`. 0 is what the first layer
+    gets, and i is what layer i - 1 gives. The last one, as many as the model has layers, is behind the final norm. A
+    negative layer counts from there. ValueError for a layer that does not exist; UnsupportedModelError where the
+    model's layers cannot be found.
     """
 
     def __init__(self, model: Any, layers: Iterable[int]) -> None:
@@ -115,6 +121,12 @@ class HiddenTap:
         heard = heard_by(self._thread, states.detach())
         if heard is not None:
             self._kept[place].append(heard[0])
+
+
+def _drop_before(kept: Mapping[int, list[torch.Tensor]], count: int) -> None:
+    for forwards in kept.values():
+        while len(forwards) > 1 and sum(map(len, forwards[1:])) >= count:
+            del forwards[0]
 
 
 @dataclasses.dataclass(frozen=True)

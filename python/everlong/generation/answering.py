@@ -19,6 +19,7 @@ from everlong.frame.together import done_together
 from everlong.generation.answer import Answer, FinishReason
 from everlong.generation.decoding import Decoding, decode, prepare
 from everlong.generation.drafts import Drafts
+from everlong.generation.sent import Sent
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence, quoting, words_of
 from everlong.retrieval.recall import Recall, Tapped
@@ -29,6 +30,11 @@ from everlong.text.encoding import decode_text, encode
 from everlong.text.follow_up import goes_on
 from everlong.text.messages import Message
 from everlong.text.prompt import Prompt, build_prompt
+
+Progress = Callable[[int], None]
+
+# The newest tokens of question and answer that drafts are made from. To go over a very long question takes seconds.
+_DRAFTED_FROM = 8192
 
 
 class Answering:
@@ -62,22 +68,30 @@ class Answering:
         """Do as `MemoryModel.signal`."""
         self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
 
-    def prompt(self, asked: str | Sequence[Message], chat: bool, variables: Mapping[str, Any] | None) -> Prompt:
-        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again."""
-        beginning = self._frame.os.stream_end == 0
-        prompt = build_prompt(self._tokenizer, asked, first=beginning, chat=chat, chat_template_kwargs=variables)
-        prompt = dataclasses.replace(prompt, before=self._before(asked))
+    def prompt(
+        self,
+        asked: str | Sequence[Message],
+        chat: bool,
+        variables: Mapping[str, Any] | None,
+        made: Prompt | None = None,
+    ) -> Prompt:
+        """Make the prompt that goes on from the newest token. A turn that has ended is not ended again.
+
+        `made`: what `prompt_of` has made of the same already.
+        """
+        first = self._frame.os.stream_end == 0
+        prompt = made or prompt_of(self._tokenizer, asked, first=first, chat=chat, variables=variables)
+        if prompt.before is None and goes_on(_last_of(asked)):
+            prompt = dataclasses.replace(prompt, before=self._before())
+        return self._not_ended_again(prompt)
+
+    def _not_ended_again(self, prompt: Prompt) -> Prompt:
         first = int(prompt.ids[0])
         ended = first == self._frame.stream.last_id and first in acting_tokens(self._tokenizer).ids.values()
         return prompt.without_first() if ended and prompt.question.start > 0 else prompt
 
-    def _before(self, asked: str | Sequence[Message]) -> torch.Tensor | None:
-        """Return the ids of the turn before a question that goes on from it: given in messages, or said here last."""
-        turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-        if not goes_on(turns[-1]["content"]):
-            return None
-        if earlier := [turn["content"] for turn in turns[-3:-1] if turn["role"] != "system"]:
-            return encode(self._tokenizer, "\n".join(earlier))
+    def _before(self) -> torch.Tensor | None:
+        """Return the ids of the turn that was said here last."""
         if self._said:
             return torch.tensor(self._said, dtype=torch.int64, device="cpu")
         turn = self._frame.stream.newest_turn()
@@ -91,22 +105,24 @@ class Answering:
         where: Where,
         streamer: Any,
         generation: Mapping[str, Any],
-    ) -> Generator[int]:
-        """Put a prompt behind the stream and yield the ids of its answer.
+        progress: Progress | None = None,
+    ) -> Generator[int | None]:
+        """Put a prompt behind the stream and yield the ids of its answer. Before them None, between two chunks of it.
 
         `recall`, `where` and `streamer` as in `MemoryModel.generate`. `generation` holds its further arguments.
+        `progress` is told how many tokens of the prompt were read, chunk by chunk.
         """
         if max_new_tokens is not None:
             generation = {**generation, "max_new_tokens": max_new_tokens}
         decoding = prepare(self._frame.served.model, self._tokenizer, prompt.ids, **generation)
         if streamer is not None:
             streamer.put(prompt.ids[None])
-        yield from self.respond(prompt, decoding, recall, where, streamer)
+        yield from self.respond(prompt, decoding, recall, where, streamer, progress)
 
-    def whole(self, answer: Generator[int], where: Where, *, remember: bool) -> Answer:
+    def whole(self, answer: Generator[int | None], where: Where, *, remember: bool) -> Answer:
         """Run an answer from `where` to its end, and return it. Without `remember` nothing of it stays in the frame."""
         with self.keeping(where, remember=remember), contextlib.closing(answer):
-            ids = tuple(answer)
+            ids = tuple(token for token in answer if token is not None)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
         return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted, self.walk)
@@ -174,8 +190,9 @@ class Answering:
         recall: bool | Sequence[_core.PageRef | Recall],
         where: Where,
         streamer: Any,
-    ) -> Generator[int]:
-        """Yield the answer's ids for a prepared prompt and decoding. The streamer gets the answer alone."""
+        progress: Progress | None = None,
+    ) -> Generator[int | None]:
+        """Yield as `answer` for a prepared prompt and decoding. The streamer gets the answer alone."""
         if not isinstance(recall, bool):
             recall = self._searcher.passing(self._named_pages(recall), where)
         self.recalled, self.quoted, self._quotes = (), (), ()
@@ -198,7 +215,9 @@ class Answering:
                 self._searcher.ahead(prompt.ids[prompt.question].tolist(), 0, where)
                 by_prompt = "prompt" in self._searcher.config.answer.policies
                 if by_prompt and self._searcher.anything_outside(where):
-                    tapped = self._searcher.tap(prompt)  # before the newest text makes room for what comes back
+                    # before the newest text makes room for what comes back
+                    tapped = yield from self._searcher.tap_in_steps(prompt)
+                    yield None
             if tapped is not None and not self._wants(prompt):
                 tapped = None  # the frame as it is holds what the question needs
             elif pages is not None:
@@ -209,7 +228,8 @@ class Answering:
             self.quoted = words_of(self._core, self._tokenizer, self._quotes)
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
-            logits = self._frame.extend(whole.ids, "prompt", recall=pages)
+            read = self._frame.forward_in_steps(whole.ids, "prompt", recall=pages, progress=progress)
+            logits = (yield from read).logits
             for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
                 if recall is True:
@@ -238,10 +258,12 @@ class Answering:
     def _wants(self, prompt: Prompt) -> bool:
         """Return whether all parts that decide on it want something back for the prompt."""
 
+        newest = prompt.ids[-self._frame.config.frame.rolling_tokens :]  # what stands before the model at its end
+
         def read() -> torch.Tensor:
             with self._frame.branch(traced=False):
                 self._frame.clear_recalled()
-                return self._frame.extend(prompt.ids, "prompt")[-1]
+                return self._frame.extend(newest, "prompt")[-1]
 
         return all(one.wants(prompt, read) for one in self._frame.parts.having("wants"))
 
@@ -250,7 +272,7 @@ class Answering:
     ) -> Generator[int]:
         self._finish_reason = None
         most = self._searcher.config.answer.draft_tokens
-        drafts = Drafts([*self._came_back(), self._said], most) if most > 0 else None
+        drafts = Drafts([*self._came_back(), self._said[-_DRAFTED_FROM:]], most) if most > 0 else None
         self._finish_reason = yield from decode(self._frame, prompt.ids, logits, decoding, pages, drafts)
 
     def _came_back(self) -> Iterator[list[int]]:
@@ -321,6 +343,30 @@ class Answering:
                 )
         return pages
 
+    def in_steps(self, answer: Generator[int | None], where: Where, sent: Sent, *, remember: bool) -> Generator[str]:
+        """Yield what may be sent of an answer from `where`, with an empty piece for each step that gives none.
+
+        What is remembered is the question and exactly what was sent. As with `keeping`, the turn is read again then,
+        chunk by chunk. An answer that is not taken to its end is not read again: what is left is of no use.
+        """
+        with contextlib.closing(answer):
+            if not remember or not (sent.may_cut or self._is_read_again(where)):
+                with contextlib.nullcontext() if remember else self.keeping(where, remember=False):
+                    yield from sent.pieces(answer)
+                return
+            before, end = self._said, self._frame.os.stream_end
+            try:
+                with self._frame.branch():
+                    yield from sent.pieces(answer)
+                    answer.close()  # it notes where the frame stands
+                    turn = self._turn(end)
+            finally:
+                self._said = before
+        if not sent.is_whole:
+            turn = [*turn[: self._asked], *encode(self._tokenizer, sent.text).tolist()]
+        yield from ("" for _ in self._reading_turn(turn))
+        self._said = turn
+
     @contextlib.contextmanager
     def keeping(self, where: Where, *, remember: bool) -> Iterator[None]:
         """Wrap an answer from `where`. Without `remember` only `recalled` and the Memory OS's trace keep some of it.
@@ -329,8 +375,7 @@ class Answering:
         helps or text is hidden, the answer is taken back. Then the turn is read again, with no pages before it.
         """
         frame = self._frame
-        helped = bool(frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
-        if remember and not where.chooses and not (helped and self._searcher.anything_outside(EVERYWHERE)):
+        if remember and not self._is_read_again(where):
             yield
             return
         before, end = self._said, frame.os.stream_end
@@ -340,23 +385,57 @@ class Answering:
                 try:
                     yield
                 finally:
-                    there = frame.os.stream_end - end
-                    turn = self._said[: min(there, self._asked) + max(0, there - self._put)]
+                    turn = self._turn(end)
         finally:
             if remember and frame.steps.of_this_process:
-                self._read_turn(turn)
+                for _ in self._reading_turn(turn):
+                    pass
             else:
                 self._said = before
 
-    def _read_turn(self, turn: Sequence[int]) -> None:
-        """Read question and answer again, as far as they were in the frame, the question's ids first."""
+    def _is_read_again(self, where: Where) -> bool:
+        """Return whether an answer from `where` is computed from more than what is remembered of it."""
+        helped = bool(self._frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
+        return where.chooses or (helped and self._searcher.anything_outside(EVERYWHERE))
+
+    def _turn(self, end: int) -> list[int]:
+        """Return question and answer, as far as they are in the frame, whose stream ended at `end` before them."""
+        there = self._frame.os.stream_end - end
+        return self._said[: min(there, self._asked) + max(0, there - self._put)]
+
+    def _reading_turn(self, turn: Sequence[int]) -> Generator[None]:
+        """Read question and answer again, the question's ids first. It yields between two chunks."""
         frame, asked = self._frame, self._asked
         frame.clear_recalled()
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
             if ids:
-                frame.extend(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
+                yield from frame.forward_in_steps(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
+                yield
         if frame.can_note:
             frame.checkpoint()
+
+
+def prompt_of(
+    tokenizer: Any,
+    asked: str | Sequence[Message],
+    *,
+    first: bool,
+    chat: bool = True,
+    variables: Mapping[str, Any] | None = None,
+) -> Prompt:
+    """Make a prompt, with the turn before the question where that is among the messages and the question needs it.
+
+    `first`: nothing stands before it. It needs no frame: another thread may make it, with a tokenizer of its own.
+    """
+    prompt = build_prompt(tokenizer, asked, first=first, chat=chat, chat_template_kwargs=variables)
+    if isinstance(asked, str) or not goes_on(_last_of(asked)):
+        return prompt
+    earlier = "\n".join(turn["content"] for turn in asked[-3:-1] if turn["role"] != "system")
+    return dataclasses.replace(prompt, before=encode(tokenizer, earlier)) if earlier else prompt
+
+
+def _last_of(asked: str | Sequence[Message]) -> str:
+    return asked if isinstance(asked, str) else asked[-1]["content"]
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from everlong.generation.opening import open_memory, require_ready
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
+from everlong.generation.sent import Cuts, Sent
 from everlong.generation.survey import Surveys
 from everlong.generation.sync import KeepsInStep
 from everlong.memory import Memory
@@ -38,9 +39,9 @@ from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
 from everlong.settings import require_choice
-from everlong.text.encoding import decode_text, encode, spoken
+from everlong.text.encoding import decode_text, encode, spoken_in_steps
 from everlong.text.messages import Message, asked_of
-from everlong.text.prompt import require_unicode
+from everlong.text.prompt import Prompt, require_unicode
 
 Signal = Literal["summarize", "retrieve"]
 
@@ -274,14 +275,54 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
                 with (
                     self._answering.keeping(where, remember=remember),
                     contextlib.closing(answer),
-                    contextlib.closing(spoken(self.tokenizer, answer)) as said,
+                    contextlib.closing(spoken_in_steps(self.tokenizer, answer)) as said,
                 ):
-                    for piece in said:
+                    for piece in filter(None, said):
                         yield piece
                         taken_up()
 
         streamed = pieces()
         itself = weakref.ref(streamed)  # weak: a generator that nobody holds any more is closed at once
+        return streamed
+
+    def in_steps(
+        self,
+        messages: Sequence[Message],
+        max_new_tokens: int | None = None,
+        *,
+        prompt: Prompt | None = None,
+        cuts: Cuts | None = None,
+        recall: bool = True,
+        remember: bool = True,
+        where: Where = EVERYWHERE,
+        streamer: Any = None,
+        progress: Callable[[int], None] | None = None,
+        **generation: Any,
+    ) -> Generator[str]:
+        """Do as `stream`, for one who has more to do: yield an empty piece after each step that gives no text, too.
+
+        A step computes one token, or `frame.chunk_tokens` of a long prompt. `prompt`: what `prompt_of`
+        (generation/answering.py) made of the messages. `cuts` ends the answer at a place in its text; then exactly what
+        was sent is remembered. `progress` is told the tokens of the prompt, chunk by chunk. An answer that is closed
+        before its end leaves the frame as it was, or with what was computed of it, and is read again by nobody.
+        """
+        require_asking(where, generation, max_new_tokens)
+        asked = asked_of(None, messages, None)
+        sent = Sent(self.tokenizer, cuts)
+
+        def pieces() -> Generator[str]:
+            with told_the_end(streamer), self._turns.streaming(itself) as taken_up:
+                whole = self._answering.prompt(asked, chat=True, variables=None, made=prompt)
+                answer = self._answering.answer(
+                    whole, max_new_tokens, recall, where, streamer, generation, progress=progress
+                )
+                with contextlib.closing(self._answering.in_steps(answer, where, sent, remember=remember)) as steps:
+                    for piece in steps:
+                        yield piece
+                        taken_up()
+
+        streamed = pieces()
+        itself = weakref.ref(streamed)
         return streamed
 
     @one_at_a_time
@@ -353,8 +394,11 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
 
     @property
     def last_recalled(self) -> tuple[Recall, ...]:
-        """What came back for the newest `generate` or `stream`: best first, then what came during the answer."""
-        return self._answering.recalled
+        """What came back for the newest `generate` or `stream`: best first, then what came during the answer.
+
+        What was forgotten since is left out.
+        """
+        return tuple(filter(self.searcher.citing.is_there, self._answering.recalled))
 
     @property
     def last_walk(self) -> WalkTrace | None:

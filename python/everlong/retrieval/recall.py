@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.offers import Page, identity
 from everlong.frame.part import Cosines, Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
+from everlong.frame.steps import to_its_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.generation.settings import Order
 from everlong.memory.where import EVERYWHERE, Role, Where
@@ -389,29 +390,38 @@ def mean_query(served: ServedModel, queries: Mapping[int, torch.Tensor]) -> np.n
     return grouped.mean(dim=(0, 2)).reshape(-1).contiguous().numpy()
 
 
-def tap_question(
+def tap_question_in_steps(
     frame: Frame, prompt_ids: torch.Tensor, question: slice, layers: Sequence[int], hidden_layers: Sequence[int] = ()
-) -> QuestionStates:
+) -> Generator[None, None, QuestionStates]:
     """Read a prompt once without a trace. Keep q of `layers` and hidden states of `hidden_layers` of its question.
 
-    Nothing is kept where the model is served by text alone, or nothing is asked for.
+    Nothing is kept where the model is served by text alone, or nothing is asked for. It yields between two chunks.
     """
     keyed = frame.served.keyed
     if keyed is None or not (layers or hidden_layers):
         return QuestionStates({}, {})
-    # Decisions on the way do not tell what the question is answered from.
-    with contextlib.ExitStack() as taps:
-        taps.enter_context(frame.branch(traced=False))
-        queries = taps.enter_context(QueryTap(keyed, layers))
-        hidden = taps.enter_context(HiddenTap(frame.served.model, hidden_layers))
-        frame.clear_recalled()
-        frame.extend(prompt_ids, "prompt")
-    # An empty stream begins with tokens of its own.
     count = len(prompt_ids)
+    queries, hidden = QueryTap(keyed, layers), HiddenTap(frame.served.model, hidden_layers)
+
+    @contextlib.contextmanager
+    def listening() -> Iterator[None]:
+        with queries, hidden:  # for a chunk, because others compute between two
+            yield
+        for tap in (queries, hidden):
+            tap.drop_before(count - question.start)
+
+    # Decisions on the way do not tell what the question is answered from.
+    with frame.branch(traced=False):
+        frame.clear_recalled()
+        yield from frame.forward_in_steps(prompt_ids, "prompt", listening=listening)
+    asked = slice(question.start - count, (question.stop - count) or None)  # from the end: an early chunk may be gone
     return QuestionStates(
-        _on_host({layer: queries.queries(layer)[-count:][question] for layer in layers}),
-        _on_host({layer: hidden.hidden(layer)[-count:][question] for layer in hidden_layers}),
+        _on_host({layer: queries.queries(layer)[asked] for layer in layers}),
+        _on_host({layer: hidden.hidden(layer)[asked] for layer in hidden_layers}),
     )
+
+
+tap_question = to_its_end(tap_question_in_steps)
 
 
 def _on_host(states: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from everlong.frame.older_blocks import MakesTensors, OlderBlocks
 from everlong.frame.older_kept import OlderKept
 from everlong.frame.part import Needs, Said
 from everlong.frame.parts import needs_of
+from everlong.frame.steps import to_its_end
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.background import Background
@@ -42,6 +43,7 @@ from everlong.retrieval.recall import (
     query_layers,
     search,
     tap_question,
+    tap_question_in_steps,
 )
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.text.encoding import decode_text
@@ -51,6 +53,8 @@ from everlong.text.vectors import Encoder
 _ALL_BLOCKS = (1 << 31) - 1
 # So many tokens of the turn before are searched by, where a question goes on from it: the rarest.
 _SAID_TOKENS = 32
+# The most tokens of a question, its newest, whose queries are kept for a search: a layer's take kilobytes each.
+_TAPPED_TOKENS = 4096
 
 
 class Searcher:
@@ -154,16 +158,21 @@ class Searcher:
 
     # --- from a prompt to pages
 
-    def tap(self, prompt: Prompt) -> Tapped:
+    def tap_in_steps(self, prompt: Prompt) -> Generator[None, None, Tapped]:
         """Read a prompt without a trace, behind what the frame holds now without recalled pages.
 
-        A question that goes on from the turn before it is read behind that turn's rarest tokens once more.
+        A question that goes on from the turn before it is read behind that turn's rarest tokens once more. Of a very
+        long question the end is searched by. It yields between two chunks.
         """
         self.heads.look_if_due()
         if prompt.before is not None:
             prompt = self._with_what_was_said(prompt, prompt.before)
-        states = self.states_of(prompt.ids, prompt.question)
-        return Tapped(prompt.ids[prompt.question].numpy().astype(np.int32), states, self.heads.profile)
+        question = slice(max(prompt.question.start, prompt.question.stop - _TAPPED_TOKENS), prompt.question.stop)
+        layers, hidden_layers = self._tapped_layers()
+        states = yield from tap_question_in_steps(self._frame, prompt.ids, question, layers, hidden_layers)
+        return Tapped(prompt.ids[question].numpy().astype(np.int32), states, self.heads.profile)
+
+    tap = to_its_end(tap_in_steps)
 
     def _with_what_was_said(self, prompt: Prompt, before: torch.Tensor) -> Prompt:
         """Return the prompt with the turn before it as part of its question."""
@@ -176,13 +185,17 @@ class Searcher:
 
     def states_of(self, prompt_ids: torch.Tensor, question: slice) -> QuestionStates:
         """Return what a search reads of a prompt's question, by one forward of it that leaves no trace."""
+        return tap_question(self._frame, prompt_ids, question, *self._tapped_layers())
+
+    def _tapped_layers(self) -> tuple[list[int], list[int]]:
+        """Return the layers whose queries, and those whose hidden states, a search reads of a question."""
         parts, index = self._frame.parts, set(self.config.search.index)
         layers = sorted(query_layers(self._frame.served, self.heads.profile, self.config, parts))
         asked = [needs_of(one) for one in parts.having("asked")]
         read = {
             layer for needs in asked if not needs.kinds or index & set(needs.kinds) for layer in needs.question_layers
         }
-        return tap_question(self._frame, prompt_ids, question, layers, sorted(read))
+        return layers, sorted(read)
 
     def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
         """Search for a prompt. What was `tapped` before is used if its heads are still in use."""

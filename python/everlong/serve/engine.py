@@ -137,6 +137,15 @@ class Engine:
         if not self._active and not self._soon and (job := self.queue.take(wait=_IDLE)) is not None:
             self._begin(job)
 
+    def _next(self) -> Job | None:
+        """Take the job that may begin now, if any."""
+        if len(self._active) < self._limits.at_once:
+            return self._cheaper() or self.queue.take(wait=0)
+        if len(self._active) < 2 * self._limits.at_once:
+            at_work = {job.key for job in self._active}
+            return self.queue.take(wait=0, ready=lambda job: job.key not in at_work)
+        return None
+
     def _cheaper(self) -> Job | None:
         """Take a job that is cheaper to begin; every fourth time whoever's turn it is."""
         self._begun += 1
@@ -177,6 +186,8 @@ class Engine:
             do()
         except Exception:
             _LOGGER.exception("something that was to be done between two answers failed")
+        finally:
+            done.set_result(None)
 
 
 def _gone() -> ApiError:

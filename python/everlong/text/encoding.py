@@ -8,6 +8,7 @@ the same places for a while, both have those of the whole text, and the next win
 from __future__ import annotations
 
 import bisect
+import contextlib
 import copy
 import itertools
 import json
@@ -259,25 +260,32 @@ def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
 
     Only the newest tokens are decoded, with some before them that tell how they are written.
     """
+    with contextlib.closing(spoken_in_steps(tokenizer, answer)) as steps:
+        yield from filter(None, steps)
+
+
+def spoken_in_steps(tokenizer: Any, answer: Iterable[int | None]) -> Generator[str]:
+    """Do as `spoken`, with a piece for each item: an empty one where that says nothing yet. None says nothing."""
     special = set(getattr(tokenizer, "all_special_ids", ()))
     tokens: list[int] = []  # the newest
     text = given = ""  # what these say, and what of that was yielded
     most = 2 * _BEFORE
     for token in answer:
-        if token in special and not decode_text(tokenizer, [token]):
-            continue
-        tokens.append(token)
-        # A run of byte tokens is read as a whole: one that is no UTF-8 makes all of it unreadable.
-        if _is_byte(tokenizer, token):
-            continue
-        text = decode_text(tokenizer, tokens)
-        sure = text.removesuffix("\ufffd")  # a character of several tokens, until its last one is there
-        if len(sure) > len(given) and sure.startswith(given):
-            yield sure[len(given) :]
-            given = sure
-        if len(tokens) >= most:
-            tokens, text, given = _newest(tokenizer, tokens, text, given)
-            most = 2 * max(len(tokens), _BEFORE)
+        piece = ""
+        silent = token is None or (token in special and not decode_text(tokenizer, [token]))
+        if token is not None and not silent:
+            tokens.append(token)
+            # A run of byte tokens is read as a whole: one that is no UTF-8 makes all of it unreadable.
+            silent = _is_byte(tokenizer, token)
+        if not silent:
+            text = decode_text(tokenizer, tokens)
+            sure = text.removesuffix("\ufffd")  # a character of several tokens, until its last one is there
+            if len(sure) > len(given) and sure.startswith(given):
+                piece, given = sure[len(given) :], sure
+            if len(tokens) >= most:
+                tokens, text, given = _newest(tokenizer, tokens, text, given)
+                most = 2 * max(len(tokens), _BEFORE)
+        yield piece
     rest = decode_text(tokenizer, tokens)[len(given) :]
     if rest:
         yield rest
