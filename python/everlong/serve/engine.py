@@ -71,6 +71,9 @@ class Job:
 class Engine:
     """Computes jobs in one thread, in turn. Thread-safe.
 
+    `Limits.at_once` jobs are at work at once. A key without any is let in beyond that, up to twice as many: whoever has
+    several long answers does not keep the others waiting. Each job at work takes a step in turn.
+
     All of the service's answers are computed here. A batch engine may take its place: it has `put`, `soon` and `stop`.
     """
 
@@ -129,8 +132,8 @@ class Engine:
                 self._step(job)
 
     def _admit(self) -> None:
-        while len(self._active) < self._limits.at_once and not self._stopping.is_set():
-            job = self._cheaper() or self.queue.take(wait=0)
+        while not self._stopping.is_set():
+            job = self._next()
             if job is None:
                 break
             self._begin(job)
@@ -186,8 +189,6 @@ class Engine:
             do()
         except Exception:
             _LOGGER.exception("something that was to be done between two answers failed")
-        finally:
-            done.set_result(None)
 
 
 def _gone() -> ApiError:
