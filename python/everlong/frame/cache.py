@@ -31,6 +31,7 @@ from everlong.frame.shown import Shows
 from everlong.models.attach import ServedModel
 from everlong.models.attending import marked
 from everlong.models.joint import Seen
+from everlong.models.rotations import own_rotations
 from everlong.models.slot_attention import attend_to_slots
 
 
@@ -155,7 +156,8 @@ class ResidentCache(Cache):
         """
         self._in_forward, self.slot = True, slot
         try:
-            yield
+            with own_rotations():
+                yield
         finally:
             self._in_forward, self.slot = False, None
 
@@ -276,6 +278,20 @@ class ResidentCache(Cache):
         """Make room for `tokens` recalled ones behind all that stays. Return the first recalled slot."""
         self.recalled = tokens
         return self.lay_front()
+
+    def begin_anew(self) -> None:
+        """Hold nothing, as a new one."""
+        self.begin = self.end = self.rolling_slot
+        self.recalled, self.hidden, self._sinks = 0, None, None
+        anchors = self.anchors
+        self.anchors = AnchorMasters.empty(
+            anchors.k.shape[0], anchors.k.shape[1], anchors.k.shape[3], anchors.k.device
+        )
+        self._anchor_slots = self.buffers.snapshot(0, 0)
+        self.kept.empty()
+        self.kept_shown, self._kept_position = (), 0
+        self.own.empty()
+        self.buffers.empty(0, self.slots)
 
     def set_anchors(self, anchors: AnchorMasters, positions: Sequence[int]) -> None:
         """Put these into the anchor zone, each rotated to its position as the model counts, once the front is laid."""

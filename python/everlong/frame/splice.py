@@ -17,6 +17,7 @@ from everlong.frame.cache import ResidentCache
 from everlong.frame.phase import PhaseTap
 from everlong.models.attach import ServedModel
 from everlong.models.releases import cache_argument
+from everlong.models.rotations import own_rotations
 from everlong.models.trial import spread, trial_ids
 
 _ARCHIVED_TOKENS, _TAIL_TOKENS = 24, 8
@@ -51,6 +52,7 @@ def require_splice(served: ServedModel) -> None:
 
 
 @torch.no_grad()
+@own_rotations()
 def splice_error(served: ServedModel) -> float:
     """Return how far the logits are off: 0 not at all, about 1 as far as without any text before them.
 

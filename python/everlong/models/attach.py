@@ -19,6 +19,7 @@ from everlong.models.placement import device_of
 from everlong.models.probe import DELTA, Probe, ProbeError, probe
 from everlong.models.releases import EMPTY_LAYERS, rotary_positions
 from everlong.models.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
+from everlong.models.rotations import keep_apart, own_rotations
 from everlong.models.text_model import require_window
 
 _PHASE_TOLERANCE = 1e-3  # radians, about, on top of what rounding an angle of HF's to fp32 adds
@@ -134,6 +135,7 @@ def decoder_layers(model: Any) -> tuple[torch.nn.Module, torch.nn.ModuleList]:
     raise UnsupportedModelError(f"{model.config.model_type}: its decoder has no list of its {count} layers")
 
 
+@own_rotations()
 def attach(model: Any, frame_tokens: int) -> ServedModel:
     """Read a model's anatomy for a frame of at most `frame_tokens`.
 
@@ -152,6 +154,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
             f"{name}: no `layers` and `rotary_emb` in its decoder; models built like Llama or Qwen3 work"
         )
     device = device_of(model, modules, name)
+    keep_apart(rotary)
     tables = _tables(config, frame_tokens)
     archived, sliding = kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}

@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache
 from everlong.models.attending import CHANGES_SCORES, marked
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument
+from everlong.models.rotations import own_rotations
 
 # What attention of a layer sees of one stream: k, v [1, Hkv, K, D], and its window, where it has one.
 Seen = tuple[torch.Tensor, torch.Tensor, int | None]
@@ -187,7 +188,7 @@ def compute(model: Any, streams: Sequence[StreamTokens]) -> list[tuple[torch.Ten
     ]
     positions = [torch.arange(one.position, one.position + len(one.ids)) for one in streams]
     cache = _JointCache(forward)
-    with _under_way_as(forward):
+    with _under_way_as(forward), own_rotations():
         out = model(
             input_ids=torch.cat([one.ids for one in streams])[None].to(device),
             attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # attention goes by the streams

@@ -11,6 +11,7 @@ import torch
 
 from everlong.models.attach import decoder_layers
 from everlong.models.hooks import put_on
+from everlong.models.rotations import own_rotations
 
 
 class _DeepEnough(Exception):  # noqa: N818  # no error: it ends a forward
@@ -18,6 +19,7 @@ class _DeepEnough(Exception):  # noqa: N818  # no error: it ends a forward
 
 
 @torch.no_grad()
+@own_rotations()
 def shallow_states(
     model: Any,
     ids: torch.Tensor,

@@ -14,6 +14,7 @@ import torch
 from everlong.errors import UnsupportedModelError
 from everlong.models.placement import require_embeddings
 from everlong.models.releases import cache_field
+from everlong.models.rotations import keep_apart, own_rotations
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread, trial_ids
 
@@ -57,6 +58,7 @@ class TextModel:
             rows.append(logits[-wanted:] if wanted > 0 else logits[:0])
         return torch.cat(rows), cache
 
+    @own_rotations()
     def _forward(self, tokens: Tokens, cache: Any, keep: int) -> tuple[torch.Tensor, Any]:
         given = {} if cache is None else {self.cache_name: cache}
         out = self.model(**tokens.inputs(self.device, self.dtype), use_cache=True, logits_to_keep=keep, **given)
@@ -74,6 +76,7 @@ def text_model(model: Any, frame_tokens: int) -> TextModel:
     if window is not None:
         require_window(frame_tokens, window)
     require_embeddings(model, config.model_type)
+    keep_apart(model)
     try:
         return _tried(model, window, min(_TOKENS, frame_tokens))
     except UnsupportedModelError:
@@ -95,6 +98,7 @@ def require_window(frame_tokens: int, window: int) -> None:
 
 
 @torch.no_grad()
+@own_rotations()
 def _tried(model: Any, window: int | None, tokens: int) -> TextModel:
     name = model.config.get_text_config(decoder=True).model_type
     ids = trial_ids(model, tokens)
