@@ -12,6 +12,7 @@ import torch
 
 import everlong.ops as ops
 from everlong.models.attach import ServedModel, decoder_layers
+from everlong.models.hooks import put_on
 from everlong.models.joint import heard_by
 from everlong.models.rope import RopeTable
 
@@ -34,7 +35,7 @@ class QueryTap:
         self._thread = threading.get_ident()
         for layer in self._layers:
             module = self._served.query_module(layer)
-            self._hooks.append(module.register_forward_hook(self._keeper(layer)))
+            self._hooks.append(put_on(module.register_forward_hook, self._keeper(layer)))
         return self
 
     def __exit__(
@@ -88,11 +89,11 @@ class HiddenTap:
         self._thread = threading.get_ident()
         for place in self._kept:
             if place == 0:
-                hook = self._modules[0].register_forward_pre_hook(self._first, with_kwargs=True)
+                hook = put_on(self._modules[0].register_forward_pre_hook, self._first, with_kwargs=True)
             elif place == len(self._modules):
-                hook = self._decoder.register_forward_hook(self._keeper(place))
+                hook = put_on(self._decoder.register_forward_hook, self._keeper(place))
             else:
-                hook = self._modules[place - 1].register_forward_hook(self._keeper(place))
+                hook = put_on(self._modules[place - 1].register_forward_hook, self._keeper(place))
             self._hooks.append(hook)
         return self
 
@@ -107,8 +108,13 @@ class HiddenTap:
         """Return [tokens, hidden size] of every token seen, in the model's dtype."""
         return torch.cat(self._kept[self._place[layer]])
 
-    def _first(self, module: object, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._keep(0, args[0] if args else kwargs["hidden_states"])
+    def drop_before(self, count: int) -> None:
+        """Forget forwards that none of the newest `count` tokens was in."""
+        _drop_before(self._kept, count)
+
+    def _first(self, module: object, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> None:
+        if kwargs is not None:  # else another thread called while it was put on or taken off
+            self._keep(0, args[0] if args else kwargs["hidden_states"])
 
     def _keeper(self, place: int) -> Callable[[torch.nn.Module, object, Any], None]:
         def keep(module: torch.nn.Module, args: object, output: Any) -> None:
