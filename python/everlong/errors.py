@@ -82,6 +82,10 @@ class NotFiniteError(EverlongError, ArithmeticError):
     """
 
 
+class MostFilesGoneError(EverlongError):
+    """A `sync` would forget most of a folder's files, as where it is empty or not mounted. Nothing was done."""
+
+
 class UnsupportedModelError(EverlongError):
     """A model that everlong cannot serve exactly. The message says why and what would work."""
 

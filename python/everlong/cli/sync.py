@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +24,7 @@ from everlong.cli.memory import attached
 from everlong.cli.options import Configured, grouped
 from everlong.cli.stopping import when_stopped
 from everlong.cli.unfinished import kept_in
+from everlong.errors import MostFilesGoneError
 from everlong.text.terminal import say
 
 if TYPE_CHECKING:
@@ -50,6 +52,13 @@ def sync(
     tag: Annotated[
         list[str] | None, typer.Option(help="A tag for what is read now; may be given several times.")
     ] = None,
+    forget_all: Annotated[
+        bool,
+        typer.Option(
+            "--forget-all",
+            help="Forget also where most files are gone, as of an empty folder. Without it, a terminal is asked.",
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change, until Ctrl-C.")] = False,
     loading: Configured,
@@ -57,37 +66,56 @@ def sync(
 ) -> None:
     """Keep a memory in step with a folder: read new and changed files, forget those that are gone.
 
-    A file that was moved is not read again. What --exclude, --include or a .gitignore leaves out counts as gone. After
-    an interruption, the same command goes on where it stopped.
+    A file that was moved is not read again. What --exclude, --include or a .gitignore leaves out counts as gone. Where
+    most files are gone, as of a folder that is not mounted, nothing is forgotten unless you say so. After an
+    interruption, the same command goes on where it stopped.
     """
-    require_there(folder, folder=True)
+    if not forget_all or folder.exists():
+        require_there(folder, folder=True)
     chosen: dict[str, Any] = {"include": include or (), "exclude": exclude or (), "gitignore": gitignore}
     if dry_run:
-        _tell(_planned(memory, folder, chosen), done=False, as_json=as_json)
+        _tell(_planned(memory, folder, chosen, forget_all=forget_all), done=False, as_json=as_json)
         return
     named = starting(model_for(memory, model), quiet=as_json)
     when_stopped(lambda: kept_in(memory))
     with attached(loading, named, memory) as mm:
         told: dict[str, Any] = {} if as_json else {"on_file": lambda path: say(f"reading {path}", stderr=True)}
-        _tell(mm.sync(folder, tags=tag or (), **chosen, **told), done=True, as_json=as_json, one_line=watch)
+        how = {"tags": tag or (), **chosen, **told}
+        report = _synced(mm, folder, how, forget_all=forget_all, ask=not as_json and sys.stdin.isatty())
+        _tell(report, done=True, as_json=as_json, one_line=watch)
         if watch:
-            _watch(mm, folder, memory, {"tags": tag or (), **chosen, **told}, as_json=as_json)
+            _watch(mm, folder, memory, how, as_json=as_json)
 
 
-def _planned(memory: Path, folder: Path, chosen: dict[str, Any]) -> SyncReport:
+def _synced(mm: MemoryModel, folder: Path, how: dict[str, Any], *, forget_all: bool, ask: bool) -> SyncReport:
+    """Sync. Where most files are gone, the user is asked, or MostFilesGoneError is raised."""
+    try:
+        return mm.sync(folder, forget_all=forget_all, **how)
+    except MostFilesGoneError as error:
+        if not ask:
+            raise
+        say(error, stderr=True)
+        typer.confirm("Forget them?", abort=True, err=True)
+        return mm.sync(folder, forget_all=True, **how)
+
+
+def _planned(memory: Path, folder: Path, chosen: dict[str, Any], *, forget_all: bool) -> SyncReport:
     from everlong.files.folder import Choice
     from everlong.generation.sync import planned
     from everlong.memory import Memory
 
     choice = Choice(**chosen)
     if not Memory.exists(memory):
-        return planned(None, folder, choice)
+        return planned(None, folder, choice, forget_all=forget_all)
     with Memory.open(memory, read_only=True) as opened:
-        return planned(opened, folder, choice)
+        return planned(opened, folder, choice, forget_all=forget_all)
 
 
 def _watch(mm: MemoryModel, folder: Path, memory: Path, how: dict[str, Any], *, as_json: bool) -> None:
-    """Sync after each change. What changes in the memory's own folder, which may lie below, is no change."""
+    """Sync after each change. What changes in the memory's own folder, which may lie below, is no change.
+
+    While most files are gone, nothing is done: they may come back.
+    """
     import watchfiles
 
     own = memory.resolve()
@@ -98,7 +126,12 @@ def _watch(mm: MemoryModel, folder: Path, memory: Path, how: dict[str, Any], *, 
     if not as_json:
         say(f"watching {folder}; Ctrl-C ends it", stderr=True)
     for _ in watchfiles.watch(folder.resolve(), watch_filter=counts, raise_interrupt=True):
-        _tell(mm.sync(folder, **how), done=True, as_json=as_json, one_line=True)
+        try:
+            report = mm.sync(folder, **how)
+        except MostFilesGoneError as error:
+            say(error, stderr=True)
+            continue
+        _tell(report, done=True, as_json=as_json, one_line=True)
 
 
 def _tell(report: SyncReport, *, done: bool, as_json: bool, one_line: bool = False) -> None:
@@ -118,3 +151,5 @@ def _tell(report: SyncReport, *, done: bool, as_json: bool, one_line: bool = Fal
     )
     read = f"; {report.tokens:,} tokens read, {report.forgotten:,} blocks forgotten" if done else ": nothing was done"
     say(f"{counts}, {report.kept:,} kept, {len(report.unreadable):,} passed over{read}")
+    if report.most_gone and not done:
+        say("most files are gone: without --forget-all, nothing would be done", stderr=True)

@@ -52,6 +52,7 @@ class SyncReport:
     resumed_tokens: int = 0  # of files whose reading was cut short
     forgotten: int = 0  # blocks
     seconds: float = 0.0
+    most_gone: bool = False  # more than half of the folder's files would be forgotten: it takes forget_all=True
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: numbers, and paths that unfold."""
@@ -85,12 +86,16 @@ def report_of(found: Plan, passed_over: dict[str, str], read: ReadReport, forgot
         read.resumed_tokens,
         forgotten,
         read.seconds,
+        found.most_is_lost,
     )
 
 
-def planned(memory: Memory | None, folder: str | os.PathLike[str], choice: Choice) -> SyncReport:
+def planned(
+    memory: Memory | None, folder: str | os.PathLike[str], choice: Choice, *, forget_all: bool = False
+) -> SyncReport:
     """Return what a sync would do, and do nothing. None stands for a memory that is not made yet."""
-    return report_of(plan(memory, from_home(folder).resolve(), choice)[0], {}, ReadReport(0, 0, 0.0), 0)
+    found, _ = plan(memory, from_home(folder).resolve(), choice, forget_all=forget_all)
+    return report_of(found, {}, ReadReport(0, 0, 0.0), 0)
 
 
 def _was_left(info: _core.BlockInfo, digest: str) -> bool:
@@ -114,6 +119,7 @@ class KeepsInStep:
         exclude: str | Sequence[str] = (),
         gitignore: bool = True,
         tags: str | Sequence[str] = (),
+        forget_all: bool = False,
         dry_run: bool = False,
         progress: Progress = False,
         on_file: Callable[[str], None] | None = None,
@@ -126,18 +132,23 @@ class KeepsInStep:
         `exclude` are patterns as in a .gitignore, and so is what `gitignore` obeys. What they leave out counts as gone.
         Links are not followed. A file without text is passed over, and one that cannot be opened stays as it was read.
 
+        Where more than half of the folder's files would be forgotten, it may be the wrong one, or one that is not
+        mounted. Then this raises MostFilesGoneError and does nothing, unless `forget_all`. That also lets a folder
+        that is not there be forgotten.
+
         `tags` are for what is read now. `dry_run` says what would be done, and does nothing. `on_file` is called with
         the path of each file before it is read. An interruption, or the death of the process, loses nothing: the next
         `sync` goes on. Raises OSError where the folder cannot be listed, and what `read` raises.
         """
         choice = Choice(_several(include), _several(exclude), gitignore)
         if dry_run:
-            return planned(self.memory, folder, choice)
+            return planned(self.memory, folder, choice, forget_all=forget_all)
         self._reader.require_writable()
         tags = names_of(tags)
         require_tags(tags)
         require_users(tags)
-        return _Pass(self.memory, self._reader, tags, progress, on_file).run(from_home(folder).resolve(), choice)
+        one = _Pass(self.memory, self._reader, tags, progress, on_file)
+        return one.run(from_home(folder).resolve(), choice, forget_all=forget_all)
 
 
 def _several(names: str | Sequence[str]) -> Sequence[str]:
@@ -160,9 +171,11 @@ class _Pass:
         self._forgotten, self._read = 0, ReadReport(0, 0, 0.0)
         self._passed_over: dict[str, str] = {}
 
-    def run(self, folder: Path, choice: Choice) -> SyncReport:
+    def run(self, folder: Path, choice: Choice, *, forget_all: bool) -> SyncReport:
         started = time.monotonic()
-        found, files = plan(self._memory, folder, choice)
+        found, files = plan(self._memory, folder, choice, forget_all=forget_all)
+        if not forget_all:
+            found.require_most_there()
         try:
             for old, new in found.moved:
                 for blocks in found.held[old].blocks.values():
@@ -189,7 +202,7 @@ class _Pass:
         self._on_file(found.name(path))
         seen, held = found.table[path], found.held.get(path)
         try:
-            texts = file_texts(file)
+            texts = file_texts(file, follow_links=False)
         except UnreadableFileError as error:
             why = found.unreadable[path] = str(error).removeprefix(f"{file} ")
             if "pip install" not in why:  # that may be mended without a change of the file

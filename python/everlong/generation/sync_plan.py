@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from everlong.errors import MostFilesGoneError
 from everlong.files.folder import Choice, File, Listing, listed
+from everlong.files.parsing import too_large
 from everlong.memory import Memory
 from everlong.memory.synced import EMPTY, Held, Seen, held_in, table_of
 
@@ -29,6 +33,27 @@ class Plan:
     gone: list[str] = dataclasses.field(default_factory=list)
     kept: list[str] = dataclasses.field(default_factory=list)
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
+    held_here: int = 0  # files that the memory holds of this folder
+    emptied: int = 0  # of those that changed: files without a byte by now
+
+    @property
+    def lost(self) -> int:
+        """The number of files whose text would be forgotten, and none come in its place."""
+        return len(self.gone) + self.emptied
+
+    @property
+    def most_is_lost(self) -> bool:
+        """Whether more than half of the folder's files would be lost: it may be empty because it is not mounted."""
+        return 2 * self.lost > self.held_here
+
+    def require_most_there(self) -> None:
+        """Raise MostFilesGoneError where `most_is_lost`."""
+        if self.most_is_lost:
+            raise MostFilesGoneError(
+                f"{self.lost:,} of {self.held_here:,} files that the memory holds of {self.folder} are gone, empty, or "
+                "left out by now. Nothing was done. Is it the right folder, and is it mounted? To have the memory "
+                "forget them, sync with forget_all=True (--forget-all)"
+            )
 
     def name(self, path: str) -> str:
         """Return a path from the folder on; one that is not in it, as it is."""
@@ -40,24 +65,34 @@ def origin_in(folder: Path, path: str) -> str:
     return os.fspath(folder / path).encode("utf-8", "backslashreplace").decode()
 
 
-def plan(memory: Memory | None, folder: Path, choice: Choice) -> tuple[Plan, dict[str, Path]]:
+def plan(
+    memory: Memory | None, folder: Path, choice: Choice, *, forget_all: bool = False
+) -> tuple[Plan, dict[str, Path]]:
     """Return what is to be done, and the files by their paths. `folder` is from the root, without links.
 
-    OSError where the folder cannot be listed: then nothing is known to be gone.
+    OSError where the folder cannot be listed: then nothing is known to be gone. With `forget_all` a folder that is not
+    there has no files.
     """
     inside = [memory.path] if memory is not None and memory.path is not None else []
-    listing = listed(folder, choice, without=inside)
+    try:
+        listing = listed(folder, choice, without=inside)
+    except FileNotFoundError:
+        if not forget_all:
+            raise
+        listing = Listing((), {})
     found = Plan(folder, held_in(memory), {})
     files = {origin_in(folder, file.path): folder / file.path for file in listing.files}
     found.table = _looked_into(found, table_of(memory), files, listing)
     fresh = _sort(found, files)
     missing = _missing(found, files, listing)
     _match(found, fresh, missing)
+    found.held_here = sum(path.startswith(f"{folder}{os.sep}") for path in found.held)
+    found.emptied = sum(found.table[path].size == 0 for path in found.changed)
     return found, files
 
 
 def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], listing: Listing) -> dict[str, Seen]:
-    """Return the table as it is now. A file of another size or time is hashed."""
+    """Return the table as it is now. A file of another size or time is hashed, unless it is too large to be read."""
     for name, why in listing.unreadable.items():
         found.unreadable[origin_in(found.folder, name)] = why
     below = f"{found.folder}{os.sep}"
@@ -74,6 +109,10 @@ def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], l
 
 
 def _seen(path: Path, file: File, before: Seen | None) -> Seen:
+    if why := too_large(file.size):  # it may be all holes, and take years
+        return Seen(file.size, file.time, f"{file.size} bytes at {file.time}", why)
+    if not stat.S_ISREG(path.lstat().st_mode):  # it was one when the folder was listed; a pipe would wait for ever
+        raise OSError(errno.EINVAL, "is no ordinary file any more")
     now = time.time_ns()
     with path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
@@ -107,10 +146,10 @@ def _missing(found: Plan, files: dict[str, Path], listing: Listing) -> list[str]
     A file of another folder counts where it is there no more: it may have come to this one.
     """
     below = f"{found.folder}{os.sep}"
-    unknown = tuple(origin_in(found.folder, path) for path in listing.unreadable if path.endswith("/"))
+    unknown = tuple(f"{origin_in(found.folder, path)}{os.sep}" for path in listing.unreadable)  # they may be folders
     missing = []
     for path in sorted(found.held):
-        if path in files or path in found.unreadable or path.startswith(tuple(f"{one}{os.sep}" for one in unknown)):
+        if path in files or path in found.unreadable or path.startswith(unknown):
             continue
         if path.startswith(below) or not os.path.lexists(path):
             missing.append(path)

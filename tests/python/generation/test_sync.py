@@ -392,7 +392,7 @@ def test_whatever_happens_to_a_folder_the_memory_holds_it(passes: Any, random: A
                     words = first.read_text(), second.read_text()
                     first.write_text(words[1])
                     second.write_text(words[0])
-            mm.sync(folder)
+            mm.sync(folder, forget_all=True)
             assert held(mm) == there(folder)
             assert mm.sync(folder).tokens == 0
 
