@@ -18,7 +18,7 @@ from everlong.errors import EverlongError
 from everlong.serve import memories, status
 from everlong.serve.chat import chat_completions
 from everlong.serve.embeddings import embeddings
-from everlong.serve.errors import ApiError, refusal_of
+from everlong.serve.errors import ApiError, keep_private, refusal_of
 from everlong.serve.guard import Guard
 from everlong.serve.mcp_http import McpOverHttp
 from everlong.serve.responses import create_response, response
@@ -30,6 +30,7 @@ _LOGGER = logging.getLogger("everlong.serve")
 
 def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
     """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
+    keep_private(service.shelf.root)
     mcp = McpOverHttp(service)
 
     @contextlib.asynccontextmanager
@@ -65,7 +66,7 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         Route("/page/{file}", web_page),
         *mcp.routes,
     ]
-    expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError), _refused)
+    expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError, TypeError, OverflowError), _refused)
     handlers = {**expected, HTTPException: _no_route, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
     app.state.service = service

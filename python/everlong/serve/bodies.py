@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from everlong.serve.errors import ApiError
+
+_AT_ONCE = 1 << 16  # bytes of a body that is parsed where the requests are taken; more of them would hold the others up
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 
 
 async def json_body(request: Request, depth: int) -> dict[str, Any]:
@@ -17,15 +21,25 @@ async def json_body(request: Request, depth: int) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a page of another site can send no JSON without being asked for leave
         raise ApiError(415, f"the body is {kind or 'of no type'}: expected application/json", "unsupported_media_type")
-    return parsed_object(await request.body(), depth)
+    body = await request.body()
+    if len(body) <= _AT_ONCE:
+        return parsed_object(body, depth)
+    return await run_in_threadpool(parsed_object, body, depth)
 
 
 def parsed_object(body: bytes, depth: int) -> dict[str, Any]:
-    """Return the JSON object in a body. ApiError where it is none, or too deep."""
+    """Return the JSON object in a body. ApiError where it is none, or too deep.
+
+    Whatever is in it can be written as UTF-8, its numbers are finite, and no name stands twice in an object.
+    """
     if depth_of(body) > depth:
         raise ApiError(400, f"the body's JSON is nested deeper than {depth}", "json_too_deep")
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant, object_pairs_hook=_named_once)
+        if b"\\u" in body:  # only that may spell half a surrogate pair
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeError:
+        raise ApiError(400, "the body is no UTF-8, or has half a surrogate pair", "invalid_json") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is no JSON: {error}", "invalid_json") from None
     if not isinstance(value, dict):
@@ -36,27 +50,30 @@ def parsed_object(body: bytes, depth: int) -> dict[str, Any]:
 def depth_of(text: bytes) -> int:
     """Return how deep brackets are nested, outside of strings. Nothing is parsed for it."""
     deep = deepest = 0
-    quoted = escaped = False
-    for byte in text:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                quoted = False
-        elif byte == 0x22:
-            quoted = True
-        elif byte in b"[{":
+    for found in _STRING_OR_BRACKET.finditer(text):
+        first = text[found.start()]
+        if first in b"[{":
             deep += 1
             deepest = max(deepest, deep)
-        elif byte in b"]}":
+        elif first in b"]}":
             deep -= 1
     return deepest
 
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON value")
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return named
+
+
+def _is(value: Any, allowed: Any) -> bool:
+    """Return whether they are equal as JSON: true is not 1."""
+    return isinstance(value, bool) == isinstance(allowed, bool) and bool(value == allowed)
 
 
 class Fields:
@@ -101,10 +118,10 @@ class Fields:
         value = self.take(field)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(field, "a number")
-        if not least <= value <= most:
-            raise self.wrong(field, f"from {least:g} to {most:g}, and not {value:g}")
+        if not least <= value <= most:  # NaN is not, and a whole number may be larger than any float
+            raise self.wrong(field, f"a number from {least:g} to {most:g}")
         return float(value)
 
     def whole(self, field: str, least: int, most: int) -> int | None:
@@ -114,7 +131,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(field, "a whole number")
         if not least <= value <= most:
-            raise self.wrong(field, f"from {least} to {most}, and not {value}")
+            raise self.wrong(field, f"a whole number from {least} to {most}")
         return value
 
     def flag(self, field: str, default: bool) -> bool:
@@ -147,7 +164,7 @@ class Fields:
     def only(self, field: str, allowed: Collection[Any], why: str) -> None:
         """Refuse a field that asks for what is not supported; what asks for nothing passes."""
         value = self.take(field)
-        if value is not None and value not in allowed:
+        if value is not None and not any(_is(value, one) for one in allowed):
             name = self.name(field)
             raise ApiError(400, f"{name} is not supported: {why}", "unsupported_parameter", param=name)
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import errno
+import logging
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from everlong.errors import (
     BrokenFrameError,
     CapacityError,
+    CorruptMemoryError,
     EverlongError,
     MemoryBusyError,
     MemoryExistsError,
     MemoryIOError,
     MemoryNotFoundError,
     ModelMismatchError,
+    NewerFormatError,
 )
+
+_LOGGER = logging.getLogger("everlong.serve")
 
 _TYPES = {
     400: "invalid_request_error",
@@ -31,11 +38,29 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (MemoryExistsError, 409, "memory_exists"),
     (MemoryBusyError, 409, "memory_busy"),
     (ModelMismatchError, 409, "model_mismatch"),
+    (NewerFormatError, 409, "newer_format"),
     (BrokenFrameError, 500, "broken_frame"),
+    (CorruptMemoryError, 500, "corrupt_memory"),
     (CapacityError, 507, "no_room"),
     (ValueError, 400, "invalid_value"),
     (TypeError, 400, "invalid_value"),
+    (OverflowError, 400, "invalid_value"),
 )
+# What a caller is told in place of words that name a file of the service. The others are in the log.
+_WORDS = {
+    "memory_not_found": "there is no such memory, or no such block",
+    "memory_exists": "there is a memory of that name",
+    "memory_busy": "the memory is being written: try again later",
+    "model_mismatch": "the memory is of another model or tokenizer than this service's",
+    "newer_format": "the memory was written by a later release",
+    "broken_frame": "an earlier error left the memory's frame of no use: ask again",
+    "corrupt_memory": "the memory is damaged",
+    "no_room": "there is no room for it",
+}
+_OTHER_WORDS = "it was refused for a reason that names a file of the service: its log says which"
+# A path from the root of the disk. One in an address or between words is none.
+_PATH = re.compile(r"(?<![\w/:.])/[\w.~-]")
+_private: set[str] = set()
 
 
 class ApiError(Exception):
@@ -78,7 +103,21 @@ def refusal_of(error: BaseException) -> ApiError:
             )
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            return ApiError(status, str(error), code)
+            return ApiError(status, _told(error, code), code)
     if isinstance(error, EverlongError):
-        return ApiError(500, str(error), type(error).__name__)
+        return ApiError(500, _told(error, ""), type(error).__name__)
     return ApiError(500, "the service failed; its log says how, under this request's id", "internal_error")
+
+
+def keep_private(folder: Path) -> None:
+    """Note a folder whose path no refusal tells, also one from the folder of the moment."""
+    _private.update({f"{folder}/", f"{folder.absolute()}/", f"{folder.resolve()}/"})
+
+
+def _told(error: BaseException, code: str) -> str:
+    """Return an error's words, or others for it where they name a file of the service."""
+    said = str(error)
+    if not _PATH.search(said) and not any(folder in f"{said}/" for folder in _private):
+        return said
+    _LOGGER.warning("a refusal is told in other words than: %s", said)
+    return _WORDS.get(code, _OTHER_WORDS)

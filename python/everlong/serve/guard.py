@@ -8,9 +8,11 @@ import importlib
 import importlib.util
 import ipaddress
 import logging
+import re
 import time
 from collections.abc import Collection
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,7 +24,11 @@ from everlong.serve.metrics import Metrics
 
 _LOGGER = logging.getLogger("everlong.serve")
 _SEND_SECONDS = 60.0  # a caller who takes nothing for so long is given up
+_UPLOAD = re.compile(r"/v1/memories/[^/]+/files/[^/]+")
+# Two of these would mean one thing to a proxy in front, and another here.
+_ONCE = frozenset({b"host", b"origin", b"sec-fetch-site", b"content-length", b"authorization", b"content-type"})
 _SAFE = ("GET", "HEAD")
+_OWN_PAGES = ("none", "same-origin")  # of Sec-Fetch-Site: nobody's page, or the service's own
 # Whoever may reach the service may ask for these without a key: they tell nothing of a memory.
 OPEN = frozenset({"/", "/health", "/ready"})
 OPEN_BELOW = "/page/"
@@ -46,9 +52,14 @@ class Guard:
         self._tracer = _tracer()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
+        elif scope["type"] == "http":
+            await self._request(scope, receive, send)
+        else:  # there is nothing to connect to, and a page of another site may ask for it
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         asked = request_id.set(id_of(headers.get("x-request-id")))
         started, status = time.monotonic(), 500
@@ -73,7 +84,8 @@ class Guard:
 
     async def _guarded(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         try:
-            most = self._limits.upload_bytes if "/files/" in scope["path"] else self._limits.body_bytes
+            upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
+            most = self._limits.upload_bytes if upload else self._limits.body_bytes
             self._require(scope, headers, most)
             scope.setdefault("state", {})["key"] = self._key(scope, headers)
         except ApiError as error:
@@ -92,15 +104,21 @@ class Guard:
         """Raise ApiError for what no honest client sends."""
         if len(scope["headers"]) > self._limits.headers:
             raise ApiError(431, f"expected at most {self._limits.headers} headers", "too_many_headers")
+        names = [name for name, _ in scope["headers"] if name in _ONCE]
+        if len(set(names)) < len(names):
+            raise ApiError(400, "a header that is to stand once stands twice", "invalid_header")
+        for given in (scope.get("raw_path") or b"", scope["query_string"]):
+            try:
+                unquote_to_bytes(given).decode("utf-8")
+            except UnicodeDecodeError:
+                raise ApiError(400, "the address is no UTF-8", "invalid_address") from None
         host = headers.get("host", "")
         if not self._is_mine(host):  # the name of another site that leads here
             raise ApiError(421, f"this service is not {host[:100]!r}: --allow-host adds a name", "unknown_host")
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        foreign = origin is not None and origin.partition("://")[2] != host
-        if foreign or (site not in ("none", "same-origin") and scope["method"] not in _SAFE):
+        if _is_foreign(headers, host) and not _opens_page(scope, headers):
             raise ApiError(403, "requests of pages of other sites are refused", "cross_origin")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > most:
+        if not re.fullmatch("[0-9]{1,19}", length) or int(length) > most:
             raise ApiError(413, f"the body has {length[:20]} bytes: expected at most {most:,}", "body_too_large")
 
     def _is_mine(self, host: str) -> bool:
@@ -113,17 +131,20 @@ class Guard:
         return False
 
     def _limited(self, receive: Receive, most: int) -> Receive:
-        """Return what receives a body of at most `most` bytes, which does not pause for too long."""
-        seen, whole = 0, False
+        """Return what receives a body of at most `most` bytes, which neither pauses for long nor comes too slowly."""
+        seen, waited, whole = 0, 0.0, False
 
         async def receiving() -> Message:
-            nonlocal seen, whole
+            nonlocal seen, waited, whole
             if whole:
                 return await receive()
+            began, patience = time.monotonic(), self._limits.body_seconds
+            left = patience + seen / self._limits.body_rate - waited
             try:
-                message = await asyncio.wait_for(receive(), self._limits.body_seconds)
+                message = await asyncio.wait_for(receive(), min(patience, left))
             except TimeoutError:
                 raise ApiError(408, "the body came too slowly", "body_too_slow") from None
+            waited += time.monotonic() - began
             seen += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if seen > most:
@@ -149,6 +170,24 @@ class Guard:
             "everlong.request", attributes=attributes
         )
         return span
+
+
+def _is_foreign(headers: dict[str, str], host: str) -> bool:
+    """Return whether a page of another site, or of nobody knows which, has its visitor's browser send this."""
+    origin, referer = headers.get("origin"), headers.get("referer", "")
+    _, named, from_page = referer.partition("://")
+    return (
+        headers.get("sec-fetch-site", "none").lower() not in _OWN_PAGES
+        or (origin is not None and origin.partition("://")[2] != host)
+        or (bool(named) and from_page.partition("/")[0] != host)
+    )
+
+
+def _opens_page(scope: Scope, headers: dict[str, str]) -> bool:
+    """Return whether a link leads to the service's own page. It tells nothing, and nobody reads it from outside."""
+    mode, place = headers.get("sec-fetch-mode", "navigate"), headers.get("sec-fetch-dest", "document")
+    is_link = "origin" not in headers and mode == "navigate" and place == "document"
+    return scope["path"] == "/" and scope["method"] in _SAFE and is_link
 
 
 async def send_error(error: ApiError, send: Send) -> None:

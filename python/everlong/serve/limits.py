@@ -24,4 +24,8 @@ class Limits:
     upload_bytes: int = 1 << 30  # of a file
     json_depth: int = 32
     headers: int = 64
+    header_seconds: float = 15.0  # a connection whose next request has begun, and has no end of its headers, is closed
+    connections: int = 1000  # that are open at once; half of them from one address, except this machine's own
     body_seconds: float = 30.0  # a body that pauses for longer is given up
+    body_rate: int = 4 << 10  # bytes a second: a body that comes more slowly is given up, after `body_seconds`
+    embedded_bytes: int = 1 << 20  # of all texts of a request for vectors

@@ -33,7 +33,7 @@ async def create_response(request: Request) -> Response:
     messages = await run_in_threadpool(_messages, service, fields, key, memory, previous)
     tokens = fields.whole("max_output_tokens", 1, service.limits.answer_tokens)
     asked = asked_of(fields, memory, messages, tokens, service.limits)
-    metadata = fields.inner("metadata").left()
+    metadata = _metadata(fields)
     _refuse_others(fields)
     made = _Made(service, key, asked, model, previous, store=store, metadata=metadata)
     job = service.ask(key, asked)
@@ -199,6 +199,16 @@ def _without_type(one: Any) -> Any:
         kind = str(one["type"])[:40]
         raise ApiError(400, f"input: {kind!r} is not supported, only messages", "unsupported_value", param="input")
     return one
+
+
+def _metadata(fields: Fields) -> dict[str, Any]:
+    """Return what the caller notes with a response: a few texts by name, as OpenAI takes them."""
+    given = fields.inner("metadata").left()
+    if len(given) > 16 or not all(isinstance(value, str) and len(value) <= 512 for value in given.values()):
+        raise fields.wrong("metadata", "at most 16 texts by name, each of at most 512 characters")
+    if any(len(name) > 64 for name in given):
+        raise fields.wrong("metadata", "names of at most 64 characters")
+    return given
 
 
 def _refuse_others(fields: Fields) -> None:

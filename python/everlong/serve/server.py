@@ -9,6 +9,7 @@ import socket
 import uvicorn
 
 from everlong.serve.app import application
+from everlong.serve.connections import connections_within
 from everlong.serve.service import Service
 
 _LOGGER = logging.getLogger("everlong.serve")
@@ -17,24 +18,32 @@ _ANYWHERE = ("0.0.0.0", "::", "")
 
 def serve(service: Service, host: str, port: int, hosts: tuple[str, ...] = ()) -> None:
     """Serve until SIGINT or SIGTERM. Answers under way end, and what was acknowledged is on disk."""
-    config = uvicorn.Config(
-        application(service, (*hosts, host)),
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        h11_max_incomplete_event_size=64 << 10,  # all headers of a request
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=30,
-        limit_concurrency=1000,
-        ws="none",
-    )
+    config = configured(service, host, port, hosts)
     listening = config.bind_socket()
     listening.listen(config.backlog)  # who reads the line below may connect at once, and waits until it is served
     name = f"[{host}]" if ":" in host else host
     _LOGGER.info("listens at http://%s:%d", name, listening.getsockname()[1])
     uvicorn.Server(config).run([listening])
+
+
+def configured(
+    service: Service, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = (), *, graceful: int = 30
+) -> uvicorn.Config:
+    """Return how a service is served. `hosts` as in `Guard`; `graceful`: seconds in which answers under way end."""
+    return uvicorn.Config(
+        application(service, (*hosts, host)),
+        host=host,
+        port=port,
+        http=connections_within(service.limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=64 << 10,  # all headers of a request
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=graceful,
+        limit_concurrency=service.limits.connections,
+        ws="none",
+    )
 
 
 def is_loopback(host: str) -> bool:
