@@ -56,7 +56,7 @@ class Neighbour:
         text = self._caller.one_text(memory)
         if text is None:
             return
-        leaving = self._oracle.leave(memory, text.source)
+        leaving = self._oracle.leave(memory, text.source, "a second process", waiting=False)
         ended = await asyncio.to_thread(run_script, _FORGET, self._root / memory.name, text.source)
         self._calls.counted["forget beside", str(ended.returncode)] += 1
         self._oracle.left(leaving, {0: True, _BUSY: False}.get(ended.returncode))

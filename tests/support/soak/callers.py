@@ -7,6 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 from urllib.parse import quote
@@ -51,30 +52,13 @@ FILES += (
 )
 NO_FILES = ("..", ".", " ", "a/b", "../../order.json", "a\\b", "z" * 201, "a\nb", "a\0b", "é" * 101)
 NO_TEXTS = (b"SQLite format 3\0", b"\x89PNG\r\n\x1a\n")  # what a file begins with that is none
+WRITTEN = {200, 202, 409, 422}
 _FULL = 60  # texts of a memory: then callers forget some
 
-OPERATIONS = {
-    "post": 12,
-    "put": 10,
-    "put_no_name": 1,
-    "search": 14,
-    "chat": 8,
-    "respond": 10,
-    "kept": 6,
-    "browse": 12,
-    "follow": 8,
-    "tools": 6,
-    "resource": 2,
-    "forget": 8,
-    "forget_by_tool": 3,
-    "remove": 1,
-    "make": 4,
-    "export": 2,
-    "compact": 2,
-    "cancel": 2,
-    "give_up": 6,
-    "trespass": 4,
-}
+# What a caller may do, and how often.
+OPERATIONS = dict(post=12, put=10, put_no_name=1, follow=8, cancel=2, retry=1, give_up=6)
+OPERATIONS |= dict(search=14, chat=9, respond=10, kept=6, look=12, tools=6, resource=2, export=2, trespass=4)
+OPERATIONS |= dict(forget=8, forget_by_tool=3, compact=2, remove=1, make=4)
 
 
 class Caller:
@@ -84,6 +68,7 @@ class Caller:
         """`responses`: those of all callers, as (id, key, memory, what was taken out of it, the memory made)."""
         self.rng, self.key = Random(f"{seed} {number}"), KEYS[number % len(KEYS)]
         self.calls, self.oracle, self.responses = calls, calls.oracle, responses
+        self.talks: list[tuple[Shelved, list[dict[str, str]]]] = []  # conversations that may go on
         self.mine = [one for one in self.oracle.memories.values() if self.key.may_see(one.name)]
 
     async def live(self, until: float, most: int) -> None:
@@ -110,8 +95,10 @@ class Caller:
         """Draw a text. Some sources have a secret in their name, some are shared by several texts."""
         rng = self.rng
         named = secret(rng) if rng.random() < 0.4 else ""
-        source = file or (f"notes {named}" if named else f"shared {rng.randrange(4)}")
-        return Text(memory, source, secret(rng), "h" + word(rng, 9), "" if file else named)
+        source = f"notes {named}" if named else f"shared {rng.randrange(4)}"
+        if file:  # a plain text is named without its ending
+            source, named = PurePosixPath(file).stem, ""
+        return Text(memory, source, secret(rng), "h" + word(rng, 9), named)
 
     def words_of(self, text: Text) -> str:
         more = " ".join(word(self.rng, self.rng.randrange(2, 9)) for _ in range(self.rng.randrange(2, 40)))
@@ -126,9 +113,7 @@ class Caller:
         text = self.oracle.send(self.text_for(memory))
         body = {"source": text.source, "text": self.words_of(text), "wait": self.rng.random() < 0.3}
         path = f"/v1/memories/{memory.name}/sources"
-        reply = await self.calls.send(
-            "post", self.key, "POST", path, memory, json=body, expected={200, 202, 422}, cut=cut
-        )
+        reply = await self.calls.send("post", self.key, "POST", path, memory, json=body, expected=WRITTEN, cut=cut)
         self.written(text, reply)
 
     async def put(self, cut: float | None = None) -> None:
@@ -140,8 +125,10 @@ class Caller:
         text = self.oracle.send(self.text_for(memory, "" if own else file))
         words = self.words_of(text)
         data = (json.dumps({"note": words}) if file.endswith("json") else words).encode()
+        if file == "order.json":
+            data = self.forged(words)
         if rng.random() < 0.1:
-            data = rng.choice(NO_TEXTS) + data
+            data, text.readable = rng.choice(NO_TEXTS) + data, False
         given = {"wait": "true"} if rng.random() < 0.3 else {}
         given |= {"source": text.source} if own else {}
         path = f"/v1/memories/{memory.name}/files/{quote(file, safe='')}"
@@ -152,11 +139,16 @@ class Caller:
                 await asyncio.sleep(0.02)
 
         content = slowly() if rng.random() < 0.3 else data
-        expected = {200, 202, 422}
         reply = await self.calls.send(
-            "put", self.key, "PUT", path, memory, content=content, params=given, expected=expected, cut=cut
+            "put", self.key, "PUT", path, memory, content=content, params=given, expected=WRITTEN, cut=cut
         )
         self.written(text, reply)
+
+    def forged(self, words: str) -> bytes:
+        """Return what looks like the service's own note of a text, accepted for another memory."""
+        named = {"source": words, "tags": ["by:root"], "happened": None, "plain": True}
+        of = {"memory": self.rng.choice(MEMORIES), "key": "root", "id": "0" * 32, "number": 1, "file": "order.json"}
+        return json.dumps({**of, "named": named}).encode()
 
     async def put_no_name(self) -> None:
         memory, file = self.memory(), self.rng.choice(NO_FILES)
@@ -174,9 +166,11 @@ class Caller:
                 self.oracle.accepted(text, settled=status == "done")
             else:
                 self.ended(text, reply.json)
-        elif reply.status == 422:
+        elif reply.status == 422 or (reply.status == 409 and "status" in reply.json):
             text.reading = reply.json["id"]
             self.ended(text, reply.json)
+            cancelled = reply.status == 409
+            self.oracle.require(text.clouded or not cancelled, "cancelled by nobody", self.oracle.told(text))
         else:
             self.oracle.refused(text)
 
@@ -224,6 +218,14 @@ class Caller:
         path = f"/v1/memories/{memory.name}/readings/{text.reading}"
         await self.calls.send("cancel", self.key, "DELETE", path, memory, expected={200, 404})
 
+    async def retry(self) -> None:
+        """Let a reading that failed be tried again. It fails again, or it was set aside."""
+        memory = self.memory()
+        failed = [one for one in memory.texts if one.failed and one.reading]
+        if failed and self.key.write:
+            path = f"/v1/memories/{memory.name}/readings/{self.rng.choice(failed).reading}"
+            await self.calls.send("retry", self.key, "POST", path, memory, expected={200, 404, 409})
+
     # --- looking
 
     async def search(self) -> None:
@@ -237,20 +239,25 @@ class Caller:
         if text is None or reply is None or reply.status != 200 or not (certain and text.certain):
             return
         if "source" in body and begun == memory.sure:
-            what = f"search of {memory.name!r} in source {text.source!r} for a text that was read"
-            self.oracle.require(text.secret in reply.data.decode(), "not found", what)
+            told = f"a search in its source: {self.oracle.told(text)}"
+            self.oracle.require(text.secret in reply.data.decode(), "not found", told)
 
     async def chat(self, cut: float | None = None) -> None:
-        memory = self.memory()
-        text, rng = self.one_text(memory), self.rng
-        turns = [{"role": "user", "content": text.handle if text else "Who?"}]
-        if rng.random() < 0.4:
-            turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}, *turns]
-        stream = rng.random() < 0.5
+        """Ask, half of the time within a conversation, which may go on."""
+        memory, turns, rng = self.memory(), [], self.rng
+        if self.talks and rng.random() < 0.5:
+            memory, turns = rng.choice(self.talks)
+        elif rng.random() < 0.4:
+            turns = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
+        text, stream = self.one_text(memory), rng.random() < 0.5
+        turns = [*turns, {"role": "user", "content": text.handle if text else "Who?"}]
         body = {"model": memory.name, "messages": turns, "max_tokens": rng.randrange(1, 40), "stream": stream}
         chunks = rng.randrange(1, 8) if stream and rng.random() < 0.5 else None
         path = "/v1/chat/completions"
-        await self.calls.send("chat", self.key, "POST", path, memory, json=body, chunks=chunks, cut=cut)
+        reply = await self.calls.send("chat", self.key, "POST", path, memory, json=body, chunks=chunks, cut=cut)
+        if reply is not None and reply.status == 200 and not stream and len(turns) < 8:
+            said = {"role": "assistant", "content": reply.json["choices"][0]["message"]["content"] or "."}
+            self.talks = [*self.talks[-3:], (memory, [*turns, said])]
 
     async def respond(self, cut: float | None = None) -> None:
         """Ask for a response that is kept, one half of the time behind an earlier one."""
@@ -287,7 +294,7 @@ class Caller:
             if reply is not None and whole and reply.status in (200, 404):
                 self.oracle.require(reply.status == 200, "response lost", f"{id} of {memory.name!r}, {key.name}")
 
-    async def browse(self) -> None:
+    async def look(self) -> None:
         memory = self.memory()
         one = f"/v1/memories/{memory.name}"
         block = f"{one}/blocks/{self.rng.randrange(200)}"
@@ -385,7 +392,7 @@ class Caller:
         if there and self.key.write:
             memory = self.rng.choice(there)
             with held(memory):
-                leaving = self.oracle.leave(memory, None)
+                leaving = self.oracle.leave(memory, None, f"removal by {self.key.name}")
                 memory.made += 1
                 path = f"/v1/memories/{memory.name}"
                 reply = await self.calls.send("remove", self.key, "DELETE", path, memory, expected={200, 409})
@@ -413,6 +420,7 @@ def held(memory: Shelved) -> Iterator[None]:
 
 async def make(calls: Calls, key: Key, memory: Shelved) -> None:
     """Make a memory that is not there, or may not be."""
+    earlier = [text for text in memory.texts if not text.writing]
     memory.made += 1
     reply = await calls.send("make", key, "POST", "/v1/memories", json={"name": memory.name}, expected={201, 409})
     memory.made += 1
@@ -421,13 +429,14 @@ async def make(calls: Calls, key: Key, memory: Shelved) -> None:
     elif reply.code != "memory_busy":
         told = f"{memory.name!r} is there, after it was removed"
         calls.oracle.require(reply.status == 201 or memory.there is There.MAYBE, "not removed", told)
-        calls.oracle.made(memory, new=reply.status == 201)
+        memory.there = There.YES
+        calls.oracle.gone(earlier if reply.status == 201 else (), "as it was made anew")
 
 
 async def take_out(calls: Calls, key: Key, memory: Shelved, source: str, *, by_tool: bool = False) -> bool:
     """Forget a source. Return whether it is known to be gone."""
     oracle = calls.oracle
-    leaving, begun = oracle.leave(memory, source), memory.sure
+    leaving, begun = oracle.leave(memory, source, f"{'mcp' if by_tool else 'forget'} by {key.name}"), memory.sure
     certain = [text for text, sure in leaving.texts if sure and text.certain_but(1)]
     gone: bool | None = None
     if by_tool:
@@ -443,7 +452,6 @@ async def take_out(calls: Calls, key: Key, memory: Shelved, source: str, *, by_t
         gone = None if reply is None or reply.status >= 500 else reply.status == 200 or nothing
     if nothing and begun == memory.sure and begun[1]:
         for text in certain:
-            what = f"source {source!r} of {memory.name!r} is not there to be forgotten"
-            oracle.require(not text.certain_but(1), "not found", what)
+            oracle.require(not text.certain_but(1), "not found", f"a forget: {oracle.told(text)}")
     oracle.left(leaving, gone)
     return bool(gone)

@@ -93,7 +93,7 @@ class Calls:
         caller goes; `chunks`: so many pieces of a stream, after which he goes.
         """
         await self.server.up.wait()
-        life, begun, before = self.server.lives, time.monotonic(), about and about.sure
+        life, begun, before = self.server.lives, time.monotonic(), about and (about.sure, about.taken)
         headers = {"Authorization": f"Bearer {key.name}", **given.pop("headers", {})}
         data = bytearray()
 
@@ -130,11 +130,18 @@ class Calls:
         self.counted[did, str(status)] += 1
         absent = status == 404 and reply.code == "memory_not_found" and about is not None
         if absent and about is not None:
-            there = before == about.sure and about.sure[1]
-            self.oracle.require(not there, "memory lost", f"{what}: {about.name!r} was there all the time")
+            there = before is not None and before[0] == about.sure and about.sure[1]
+            told = f"{what}: {about.name!r} was there all the time: {bytes(data[:300])!r}"
+            self.oracle.require(not there, "memory lost", told)
         if status == 503 and reply.code == "stopping":
             return None  # some of it may have been done
-        if not absent and status not in BUSY and status not in expected:
+        changed = (
+            status == 409
+            and reply.code == "memory_changed"
+            and about is not None
+            and (before != (about.sure, about.taken) or about.taken % 2 == 1)
+        )
+        if not (absent or changed) and status not in BUSY and status not in expected:
             self.oracle.fault("status", f"{what}: {status} {bytes(data[:300])!r}")
         return reply
 

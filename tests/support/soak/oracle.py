@@ -50,12 +50,15 @@ class Text:
     there: There = There.MAYBE
     since: float = 0.0  # when it was known to be gone
     writing: bool = True  # its request is under way
+    accepted: bool = False  # it was acknowledged
     settled: bool = False  # its reading is known to be over
     clouded: bool = False  # something that would take it out overlapped with its request
     leaving: int = 0  # so many requests to take it out are under way
     made: int = 0  # of the memory, when it was sent
     reading: str = ""
     failed: str = ""  # why it was not read
+    story: str = ""  # what became of it, for whoever looks for a fault
+    readable: bool = True  # it is text
 
     @property
     def certain(self) -> bool:
@@ -74,6 +77,7 @@ class Leaving:
     memory: Shelved
     source: str | None  # None: the whole memory
     texts: tuple[tuple[Text, bool], ...]
+    what: str
 
 
 class Oracle:
@@ -85,6 +89,7 @@ class Oracle:
         self._leaving: list[Leaving] = []
         self.counts: collections.Counter[str] = collections.Counter()
         self.faults: list[str] = []
+        self.begun = time.monotonic()
         self.fault_kinds: collections.Counter[str] = collections.Counter()
 
     def fault(self, kind: str, what: str) -> None:
@@ -100,6 +105,13 @@ class Oracle:
 
     # --- texts
 
+    def note(self, text: Text, what: str) -> None:
+        text.story += f"; {time.monotonic() - self.begun:.2f} {what}"
+
+    def told(self, text: Text) -> str:
+        """Return which text it is, and what became of it."""
+        return f"source {text.source!r} of {text.memory.name!r}, reading {text.reading!r}{text.story}"
+
     def send(self, text: Text) -> Text:
         """Know a text before it is sent."""
         text.memory.texts = [one for one in text.memory.texts if one.there is not There.NO] + [text]
@@ -110,19 +122,27 @@ class Oracle:
 
     def accepted(self, text: Text, *, settled: bool) -> None:
         """Note that the service acknowledged a text; `settled`: it has been read."""
-        text.writing, text.settled = False, settled
+        text.writing, text.accepted, text.settled = False, True, settled
         self.counts["acknowledged"] += 1
+        self.note(text, "read" if settled else "accepted")
         if not text.clouded and text.memory.sure == (text.made, True):
             text.there = There.YES
 
     def refused(self, text: Text) -> None:
         text.writing, text.settled = False, True
         text.there, text.since = There.NO, time.monotonic()
+        self.note(text, "refused")
 
     def failed(self, text: Text, why: str) -> None:
         """Note that the service told a reading as failed. A part of it may have been read."""
-        self.require(bool(why), "failed without a reason", f"{text.source!r} in {text.memory.name}")
-        text.settled, text.failed = True, why or "unknown"
+        if text.failed:
+            return
+        text.settled, text.failed = True, why or "?"
+        self.note(text, f"failed: {why}")
+        self.require(bool(why), "failed without a reason", self.told(text))
+        # What was read when the service was killed, twice, is set aside: it might be what kills the service.
+        wanted = text.readable and text.there is There.YES and not text.leaving and not why.startswith("set aside")
+        self.require(not wanted, "not read", self.told(text))
         self.unknown(text)
 
     def unknown(self, text: Text) -> None:
@@ -142,17 +162,19 @@ class Oracle:
 
     # --- what is taken out
 
-    def leave(self, memory: Shelved, source: str | None) -> Leaving:
-        """Know what a request would take out before it is sent; without a source, the whole memory."""
+    def leave(self, memory: Shelved, source: str | None, what: str, *, waiting: bool = True) -> Leaving:
+        """Know what a request would take out before it is sent; without a source, the whole memory.
+
+        `waiting`: texts that wait to be read, too.
+        """
         found = []
         for text in memory.texts:
             if text.there is not There.NO and source in (None, text.source):
-                # A text that waits to be read goes with its memory. A source that is forgotten may be read afterwards.
-                sure = not text.writing and (text.settled or source is None)
+                sure = not text.writing and (text.settled or (text.accepted and waiting))
                 found.append((text, sure))
                 text.leaving += 1
                 text.clouded |= not sure
-        left = Leaving(memory, source, tuple(found))
+        left = Leaving(memory, source, tuple(found), what)
         self._leaving.append(left)
         memory.taken += 1
         return left
@@ -161,21 +183,22 @@ class Oracle:
         """Note whether it was taken out; None: nobody knows."""
         self._leaving.remove(leaving)
         leaving.memory.taken += 1
-        now = time.monotonic()
         for text, sure in leaving.texts:
             text.leaving -= 1
-            if gone is None or (gone and not sure):
+            if gone and sure:
+                self.gone([text], f"by {leaving.what}")
+                continue
+            self.note(text, f"{'kept' if gone is False else 'maybe gone'} by {leaving.what}")
+            if gone is not False:
                 self._unsure(text)
-            elif gone and text.there is not There.NO:
-                text.there, text.since = There.NO, now
-                self.counts["forgotten"] += 1
 
-    def made(self, memory: Shelved, *, new: bool) -> None:
-        """Note that a memory is there. `new`: it was not, so that what was sent to another of its name is gone."""
-        memory.there = There.YES
-        for text in memory.texts if new else ():
-            if not text.writing and text.there is not There.NO:
+    def gone(self, texts: Iterable[Text], what: str) -> None:
+        """Note that texts are gone for sure."""
+        for text in texts:
+            if text.there is not There.NO:
+                self.note(text, f"gone {what}")
                 text.there, text.since = There.NO, time.monotonic()
+                self.counts["forgotten"] += 1
 
     # --- what may be seen
 
@@ -187,27 +210,22 @@ class Oracle:
             if text is None:
                 self.fault("unknown secret", f"{what}: {one}")
             elif text.memory.name not in memories:
-                self.fault("another's text", f"{what} shows a text of {text.memory.name!r}, source {text.source!r}")
+                self.fault("another's text", f"{what} shows {self.told(text)}")
             elif text.there is There.NO and text.since < begun:
                 which = "name" if one == text.named else "text"
-                ago = f"{begun - text.since:.1f} s after it was gone"
-                self.fault(f"forgotten {which}", f"{what} shows source {text.source!r} {ago}")
+                self.fault(f"forgotten {which}", f"{what} at {begun - self.begun:.2f} shows {self.told(text)}")
 
     def missing(self, data: bytes, texts: Collection[Text], where: str) -> None:
         """Check that what was read is in the bytes of a memory, if nobody has taken it out meanwhile."""
         found = secrets_in(data)
         for text in texts:
             if text.certain:
-                told = f"source {text.source!r}, reading {text.reading!r} is not in {where}"
-                self.require(text.secret in found, "lost", told)
+                self.require(text.secret in found, "lost", f"{where} has no {self.told(text)}")
 
     def left_on_disk(self, data: bytes, where: str) -> None:
         """Check that bytes of the service's folder hold nothing that was forgotten."""
         for one in secrets_in(data):
             text = self._by_secret.get(one)
             if text is not None and text.there is There.NO:
-                self.fault(
-                    "forgotten bytes",
-                    f"{where} has {'the name' if one == text.named else 'words'} of "
-                    f"source {text.source!r} of {text.memory.name!r}, reading {text.reading!r}",
-                )
+                which = "the name" if one == text.named else "words"
+                self.fault("forgotten bytes", f"{where} has {which} of {self.told(text)}")

@@ -72,7 +72,7 @@ class Soak:
         least, most = (20.0, 60.0) if self.seconds > 300 else (8.0, 14.0)
         while (pause := self.rng.uniform(least, most)) < until - time.monotonic():
             await asyncio.sleep(pause)
-            if self.rng.random() < 0.25:
+            if (self.kills + self.ends) % 3 == 2:
                 self.ends += 1
                 self.oracle.require(await self.server.end(), "stop", "SIGTERM does not end the service, or it fails")
             else:
@@ -113,7 +113,7 @@ class Soak:
         if told is not None:
             self.callers[0].ended(text, told)
         elif text.failed and text.made == memory.made and not text.clouded:
-            self.oracle.fault("failed reading is not told", f"{text.reading} of {memory.name!r}: {text.failed[:100]}")
+            self.oracle.fault("failed reading is not told", self.oracle.told(text))
         text.settled = True
 
     def _there(self) -> list[Shelved]:
@@ -136,7 +136,7 @@ class Soak:
                 body = {"query": text.handle, "source": [text.source], "max_results": 50}
                 reply = await self.calls.send("search", _ROOT, "POST", f"{one}/search", memory, json=body)
                 found = "" if reply is None else reply.data.decode()
-                told = f"the last search of {memory.name!r} in source {text.source!r}, reading {text.reading!r}"
+                told = f"the last search in its source: {self.oracle.told(text)}"
                 self.oracle.require(text.secret in found, "not found", told)
 
     async def _forget_much(self) -> None:
@@ -162,6 +162,8 @@ class Soak:
             await self.calls.send("kept", key, "GET", f"/v1/responses/{id}", shows=shows, expected={200, 404})
         await asyncio.sleep(1)
         self._search_disk("while the service runs, ")
+        spool = [one.name for one in (self.server.root / ".service" / "spool").iterdir()]
+        self.oracle.require(not spool, "left in the spool", f"after all was read or taken back: {spool[:5]}")
 
     def _search_disk(self, when: str) -> None:
         root = self.server.root
@@ -171,7 +173,10 @@ class Soak:
             for file in folder.rglob("*"):
                 if file.is_file():
                     self.oracle.left_on_disk(file.read_bytes(), f"{when}{file.relative_to(folder.parent)}")
-        self.oracle.left_on_disk(self.server.log.read_bytes(), f"{when}the log")
+        log = self.server.log.read_bytes()
+        self.oracle.left_on_disk(log, f"{when}the log")
+        strange_lines = [line for line in log.splitlines() if line[:1] != b"{"]
+        self.oracle.require(not strange_lines, "log", f"{when}lines that are no JSON: {strange_lines[:5]}")
 
     def _compare(self) -> None:
         before, after, more = (dataclasses.asdict(one) for one in (*self.samples, TOLERANCE))
