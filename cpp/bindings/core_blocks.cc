@@ -17,6 +17,7 @@
 #include "core_names.h"
 #include "core_tensors.h"
 #include "core_transfer.h"
+#include "everlong/graph/own_tags.h"
 
 namespace everlong::bindings {
 namespace {
@@ -133,10 +134,16 @@ py::array_t<float> ReadKeys(const BlocksHandle& self, PageRef page, int32_t laye
   return keys;
 }
 
-std::vector<BlockInfo> Infos(const BlocksHandle& self, std::optional<std::string> source,
-                             std::optional<std::string> tag, std::optional<double> since, std::optional<double> before,
-                             const std::vector<std::string>& roles) {
-  const store::BlockFilter filter{std::move(source), std::move(tag), since, before, ParseRoles(roles)};
+std::vector<BlockInfo> Infos(const BlocksHandle& self, std::vector<std::string> sources, std::vector<std::string> tags,
+                             std::optional<double> since, std::optional<double> before,
+                             const std::vector<std::string>& roles, std::optional<double> happened_since,
+                             std::optional<double> happened_before, std::vector<std::string> newest_tags,
+                             const std::optional<std::string>& source, const std::optional<std::string>& tag) {
+  if (source) sources.push_back(*source);
+  if (tag) tags.push_back(*tag);
+  const index::SearchFilter filter{
+      std::move(sources), std::move(tags), since,           before,
+      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(self.Call([&](os::Blocks& blocks) { return blocks.Infos(filter); }));
 }
 
@@ -180,6 +187,9 @@ void BindInfo(py::module_& module) {
       .def_readonly("sink_tokens", &BlockInfo::sink_tokens)
       .def_property_readonly("source", [](const BlockInfo& self) { return TextOf(self.source); })
       .def_readonly("created_at", &BlockInfo::created_at)
+      .def_property_readonly(
+          "happened", [](const BlockInfo& self) { return graph::ToldBy(self.tags).happened; },
+          "When its events happened, in seconds since 1970, as its tags say; None where nobody said.")
       .def_property_readonly("tags",
                              [](const BlockInfo& self) {
                                py::typing::List<py::str> tags;
@@ -209,6 +219,8 @@ void BindChanges(py::class_<BlocksHandle>& blocks) {
           R"(Add tags to an archived block, behind those it has. They are durable on return, and searched by from then on.
 
 A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).)")
+      .def("set_tags", Method(&os::Blocks::SetTags), py::arg("block"), py::arg("tags"),
+           "Give an archived block these tags in place of all that it has. MemoryNotFoundError as for add_tags.")
       .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"),
            R"(Put tensors to an archived block, each in place of the one of its name. They are durable on return.
 
@@ -235,9 +247,13 @@ void BindReads(py::class_<BlocksHandle>& blocks) {
            "Return one of those alone. MemoryNotFoundError where there is none.")
       .def("tensor_shapes", &TensorShapes, py::arg("block"),
            "Return their dtypes, as safetensors names them, and shapes. None of their bytes are read.")
-      .def("infos", &Infos, py::kw_only(), py::arg("source") = py::none(), py::arg("tag") = py::none(),
-           py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{},
-           "Return blocks by filters. Without roles it returns every role.")
+      .def("infos", &Infos, py::kw_only(), py::arg("sources") = std::vector<std::string>{},
+           py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
+           py::arg("roles") = std::vector<std::string>{}, py::arg("happened_since") = py::none(),
+           py::arg("happened_before") = py::none(), py::arg("newest_tags") = std::vector<std::string>{},
+           py::arg("source") = py::none(), py::arg("tag") = py::none(),
+           "Return blocks by the filters of a search. Without roles it returns every role. `source` is one more of "
+           "the sources, `tag` of the tags.")
       .def("info", Method(&os::Blocks::Info), py::arg("id"))
       .def("pages", Method(&os::Blocks::Pages))
       .def(

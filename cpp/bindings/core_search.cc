@@ -101,8 +101,9 @@ os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& to
                             const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
                             std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
                             const std::vector<std::string>& tags, std::optional<double> since,
-                            std::optional<double> before, const std::vector<std::string>& roles, const WalkHandle* walk,
-                            const os::NarrowRequest* narrow) {
+                            std::optional<double> before, const std::vector<std::string>& roles,
+                            std::optional<double> happened_since, std::optional<double> happened_before,
+                            const std::vector<std::string>& newest_tags, const WalkHandle* walk, const os::NarrowRequest* narrow) {
   os::SearchRequest request;
   if (narrow != nullptr) request.narrow = *narrow;
   if (walk != nullptr) request.walk = walk->request;
@@ -125,7 +126,8 @@ os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& to
   for (const auto& [page, score] : added) request.added.push_back({page, score});
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
-  request.filter = {sources, tags, since, before, ParseRoles(roles)};
+  request.filter = {sources, tags, since, before, ParseRoles(roles), happened_since, happened_before,
+                    newest_tags};
   return request;
 }
 
@@ -147,15 +149,21 @@ auto RankingsBy(os::SearchRequest (*request)(const SearchHandle& self, Arguments
 
 std::vector<PageRef> RecentPages(const SearchHandle& self, int64_t stream, int64_t end, int32_t blocks, Names sources,
                                  Names tags, std::optional<double> since, std::optional<double> before,
-                                 const Names& roles) {
-  const os::SearchFilter filter{std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
+                                 const Names& roles, std::optional<double> happened_since,
+                                 std::optional<double> happened_before, Names newest_tags) {
+  const os::SearchFilter filter{
+      std::move(sources), std::move(tags), since,           before,
+      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(self.Call([&](os::Searcher& searcher) { return searcher.RecentPages(stream, end, blocks, filter); }));
 }
 
 std::vector<PageRef> RandomPages(const SearchHandle& self, int64_t stream, int64_t end, int32_t count, uint64_t seed,
                                  Names sources, Names tags, std::optional<double> since, std::optional<double> before,
-                                 const Names& roles) {
-  const os::SearchFilter filter{std::move(sources), std::move(tags), since, before, ParseRoles(roles)};
+                                 const Names& roles, std::optional<double> happened_since,
+                                 std::optional<double> happened_before, Names newest_tags) {
+  const os::SearchFilter filter{
+      std::move(sources), std::move(tags), since,           before,
+      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(
       self.Call([&](os::Searcher& searcher) { return searcher.RandomPages(stream, end, count, seed, filter); }));
 }
@@ -236,7 +244,9 @@ Thread-safe: searches run beside each other and beside changes.)");
         py::arg("added") = std::vector<std::pair<PageRef, float>>{}, py::arg("stream") = 0,
         py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
         py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
-        py::arg("roles") = std::vector<std::string>{}, py::arg("walk") = nullptr, py::arg("narrow") = nullptr, doc);
+        py::arg("roles") = std::vector<std::string>{}, py::arg("happened_since") = py::none(),
+        py::arg("happened_before") = py::none(), py::arg("newest_tags") = std::vector<std::string>{},
+        py::arg("walk") = nullptr, py::arg("narrow") = nullptr, doc);
   };
   by_request(
       "find", FindBy(&RequestOf),
@@ -256,7 +266,9 @@ Arguments as in `find`; those about groups count nothing. ValueError on k < 1.)"
       py::arg("k"));
   const auto filtered = [&searcher](const char* name, const auto& method, const auto&... first) {
     searcher.def(name, method, first..., py::kw_only(), py::arg("sources") = Names{}, py::arg("tags") = Names{},
-                 py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = Names{});
+                 py::arg("since") = py::none(), py::arg("before") = py::none(), py::arg("roles") = Names{},
+                 py::arg("happened_since") = py::none(), py::arg("happened_before") = py::none(),
+                 py::arg("newest_tags") = Names{});
   };
   filtered("recent_pages", &RecentPages, py::arg("stream"), py::arg("end"), py::arg("blocks"));
   filtered("random_pages", &RandomPages, py::arg("stream"), py::arg("end"), py::arg("count"), py::arg("seed"));

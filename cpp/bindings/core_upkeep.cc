@@ -54,6 +54,8 @@ anew.)")
           },
           py::arg("file"), "Keep the tables of a transform with the memory. Return the name of their codec.")
       .def("verify", Method(&os::Upkeep::Verify), py::arg("repair") = false)
+      .def("hear_forgettings", Method(&os::Upkeep::HearForgettings),
+           "Where another process forgot blocks of a memory that is open for reading, bring the index to what is left.")
       .def("fork", Method(&os::Upkeep::Fork), py::arg("folder"))
       .def("export_file", Method(&os::Upkeep::Export), py::arg("file"))
       .def("stats", Method(&os::Upkeep::Stats));

@@ -9,6 +9,8 @@ BlockFilter::BlockFilter(const BlockTable& table, const SearchFilter& filter)
       any_source_(filter.sources.empty()),
       since_(filter.since),
       before_(filter.before),
+      happened_since_(filter.happened_since),
+      happened_before_(filter.happened_before),
       roles_(filter.roles.value_or(Roles{Role::kRead, Role::kSaid})) {
   const auto distinct = [](std::vector<int32_t>& numbers) {
     std::ranges::sort(numbers);
@@ -23,6 +25,12 @@ BlockFilter::BlockFilter(const BlockTable& table, const SearchFilter& filter)
     nothing_ = nothing_ || number < 0;
     tags_.push_back(number);
   }
+  for (const std::string& name : filter.newest_tags) {
+    const int32_t number = table_.tags_.Find(name);
+    nothing_ = nothing_ || number < 0;
+    tags_.push_back(number);
+    newest_.push_back(number);
+  }
   distinct(sources_);
   distinct(tags_);
 }
@@ -33,12 +41,23 @@ bool BlockFilter::Passes(const BlockEntry& block) const {
   if ((since_ && !(block.created_at >= *since_)) || (before_ && !(block.created_at < *before_))) {
     return false;
   }
-  return std::ranges::all_of(tags_, [&](int32_t tag) {
+  if ((happened_since_ && !(block.happened >= *happened_since_)) ||
+      (happened_before_ && !(block.happened < *happened_before_))) {
+    return false;
+  }
+  const auto tag_at = [&](int32_t at) { return table_.tags_of_blocks_[block.first_tag + at]; };
+  const auto has = [&](int32_t tag) {
     for (int32_t at = 0; at < block.tag_count; ++at) {
-      if (table_.tags_of_blocks_[block.first_tag + at] == tag) return true;
+      if (tag_at(at) == tag) return true;
     }
     return false;
-  });
+  };
+  const auto is_newest = [&](int32_t tag) {
+    int32_t at = block.tag_count - 1;
+    while (at >= 0 && !table_.tag(tag_at(at)).starts_with(KindOfTag(table_.tag(tag)))) --at;
+    return at >= 0 && tag_at(at) == tag;
+  };
+  return std::ranges::all_of(tags_, has) && std::ranges::all_of(newest_, is_newest);
 }
 
 std::optional<std::vector<int32_t>> BlockFilter::InTime(size_t most) const {
@@ -105,7 +124,8 @@ PageFilter BlockFilter::PagesOfRoles() const {
 
 PageFilter BlockFilter::Pages() const {
   if (nothing_) return {};
-  if (any_source_ && tags_.empty() && !since_ && !before_) return PagesOfRoles();
+  const bool any_time = !since_ && !before_ && !happened_since_ && !happened_before_;
+  if (any_source_ && tags_.empty() && any_time) return PagesOfRoles();
   PageFilter pages;
   for (const int32_t number : Candidates()) {
     const BlockEntry& block = table_.block(number);

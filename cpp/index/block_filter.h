@@ -32,10 +32,13 @@ class BlockFilter {
 
   const BlockTable& table_;
   std::vector<int32_t> sources_;  // ascending; any of these, unless `any_source_`
-  std::vector<int32_t> tags_;     // ascending; all of these
+  std::vector<int32_t> tags_;     // ascending; all of these, and the next
+  std::vector<int32_t> newest_;   // the last ones of their kind
   bool any_source_;
   std::optional<double> since_;
   std::optional<double> before_;
+  std::optional<double> happened_since_;
+  std::optional<double> happened_before_;
   Roles roles_;
   bool nothing_ = false;  // no block has some name that is asked for
 };

@@ -56,6 +56,7 @@ int32_t BlockTable::Append(const NewBlock& block) {
   entry.page_count = static_cast<int32_t>(page_count);
   entry.role = block.role;
   entry.token_crc = block.token_crc;
+  entry.happened = block.happened.value_or(block.created_at);
   sources_.Put(entry.source, number);
   OfRole& of_role = roles_[static_cast<size_t>(entry.role)];
   of_role.postings.push_back(number);
@@ -94,11 +95,12 @@ const BlockEntry* BlockTable::Find(int64_t id) const {
   return number < 0 ? nullptr : &blocks_[number];
 }
 
-void BlockTable::AddTags(int64_t id, std::span<const std::string> tags) {
+void BlockTable::SetTags(int64_t id, std::span<const std::string> tags, std::optional<double> happened) {
   const int32_t number = NumberOf(id);
   if (number < 0) return;
   BlockEntry& entry = blocks_[number];
-  std::vector<int32_t> names = this->tags(entry);
+  entry.happened = happened.value_or(entry.created_at);
+  std::vector<int32_t> names;
   for (const std::string& tag : tags) {
     const int32_t name = tags_.Number(tag);
     if (std::ranges::find(names, name) != names.end()) continue;

@@ -10,6 +10,7 @@
 #include "block_reader.h"
 #include "everlong/base/crc32c.h"
 #include "everlong/base/heap.h"
+#include "everlong/graph/own_tags.h"
 #include "everlong/kv/archive.h"
 #include "memory_state.h"
 
@@ -59,6 +60,24 @@ Status CheckDraft(const store::BlockDraft& draft, const kv::PayloadLayout& layou
                                 std::to_string(bytes) + " for " + std::to_string(tokens) + " tokens");
   }
   return OkStatus();
+}
+
+// Return whether a block has any of the sources, all of the tags, and the time of events that a filter asks for.
+bool Passes(const store::BlockInfo& info, const index::SearchFilter& filter) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  if (!filter.sources.empty() && !has(filter.sources, info.source)) return false;
+  if (!std::ranges::all_of(filter.tags, [&](const std::string& tag) { return has(info.tags, tag); })) return false;
+  for (const std::string& tag : filter.newest_tags) {
+    const auto alike = [&](const std::string& other) { return other.starts_with(index::KindOfTag(tag)); };
+    const auto newest = std::ranges::find_if(info.tags.rbegin(), info.tags.rend(), alike);
+    if (newest == info.tags.rend() || *newest != tag) return false;
+  }
+  if (!filter.happened_since && !filter.happened_before) return true;
+  const double happened = graph::ToldBy(info.tags).happened.value_or(info.created_at);
+  return !(filter.happened_since && happened < *filter.happened_since) &&
+         !(filter.happened_before && happened >= *filter.happened_before);
 }
 
 // Return the ordinal of a page that a caller names; kNotFound, or kInvalidArgument when its span differs.
@@ -125,7 +144,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   }
   EVERLONG_RETURN_IF_ERROR(
       state_.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
-                           draft.role, Crc32c(std::as_bytes(draft.token_ids))},
+                           draft.role, Crc32c(std::as_bytes(draft.token_ids)), graph::ToldBy(draft.tags).happened},
                           input));
   state_.appended_tokens += tokens;
   if (state_.appended_tokens >= MemoryState::kTrimTokens) {
@@ -148,7 +167,18 @@ Status Blocks::PutTensors(int64_t block, std::span<const store::TensorView> tens
 Status Blocks::AddTags(int64_t block, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.store->AddTags(block, tags));
-  state_.index.AddTags(block, tags);
+  return TagsChanged(block);
+}
+
+Status Blocks::SetTags(int64_t block, std::span<const std::string> tags) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.store->SetTags(block, tags));
+  return TagsChanged(block);
+}
+
+Status Blocks::TagsChanged(int64_t block) {
+  EVERLONG_ASSIGN_OR_RETURN(const store::BlockInfo info, state_.store->Block(block));
+  state_.index.SetTags(block, info.tags);
   state_.tags.Added(block);
   return OkStatus();
 }
@@ -305,8 +335,16 @@ int64_t Blocks::StreamEnd(int64_t stream) const {
   return state_.index.table().StreamEnd(stream);
 }
 
-Result<std::vector<store::BlockInfo>> Blocks::Infos(const store::BlockFilter& filter) const {
-  return state_.store->Blocks(filter);
+Result<std::vector<store::BlockInfo>> Blocks::Infos(const index::SearchFilter& filter) const {
+  store::BlockFilter coarse{.since = filter.since, .before = filter.before, .roles = filter.roles};
+  if (filter.sources.size() == 1) coarse.source = filter.sources[0];
+  if (filter.tags.size() == 1) coarse.tag = filter.tags[0];
+  std::vector<store::BlockInfo> infos;
+  EVERLONG_RETURN_IF_ERROR(state_.store->VisitBlocks(coarse, [&](store::BlockInfo&& info) {
+    if (Passes(info, filter)) infos.push_back(std::move(info));
+    return OkStatus();
+  }));
+  return infos;
 }
 Result<store::BlockInfo> Blocks::Info(int64_t id) const { return state_.store->Block(id); }
 Result<std::vector<store::TensorInfo>> Blocks::Tensors(int64_t block) const { return state_.store->Tensors(block); }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "everlong/graph/own_tags.h"
 #include "stored_blocks.h"
 
 namespace everlong::os {
@@ -57,7 +58,7 @@ Status IndexSet::LoadBlocks() {
   EVERLONG_RETURN_IF_ERROR(store_.VisitBlocks({}, [&](const store::BlockInfo& info) {
     EVERLONG_RETURN_IF_ERROR(stored.CheckNext(info));
     table_.Append({info.id, info.stream, info.span, info.sink_tokens, info.created_at, info.source, info.tags,
-                   info.role, info.token_crc});
+                   info.role, info.token_crc, graph::ToldBy(info.tags).happened});
     return OkStatus();
   }));
   MarkUnsaved();
@@ -340,10 +341,10 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   return OkStatus();
 }
 
-void IndexSet::AddTags(int64_t block, std::span<const std::string> tags) {
+void IndexSet::SetTags(int64_t block, std::span<const std::string> tags) {
   {
     const auto changing = Change();
-    table_.AddTags(block, tags);
+    table_.SetTags(block, tags, graph::ToldBy(tags).happened);
   }
   TellBytes();
 }

@@ -89,8 +89,8 @@ class IndexSet {
   // Call Part::AddVectors of a part that is there.
   Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
                     std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
-  // Call BlockTable::AddTags, once the tags are stored.
-  void AddTags(int64_t block, std::span<const std::string> tags);
+  // Call BlockTable::SetTags, once the tags are stored.
+  void SetTags(int64_t block, std::span<const std::string> tags);
   // Return the index of a part's vectors, if it has lists; else nullptr. It may run beside searches.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
   Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);

@@ -78,6 +78,12 @@ Result<store::VerifyReport> Upkeep::Verify(bool repair) {
   return report;
 }
 
+Status Upkeep::HearForgettings() {
+  if (!state_.store->read_only()) return OkStatus();
+  const auto turn = state_.index.TakeTurn();
+  return state_.index.HasBlocksThatAreGone() ? state_.index.Reload() : OkStatus();
+}
+
 Status Upkeep::Fork(const std::filesystem::path& folder) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.Flush());

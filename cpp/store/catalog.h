@@ -102,6 +102,8 @@ class Catalog {
   // Replace all tensors of a block.
   Status PutTensors(int64_t id, const TensorRecord& record);
   Status AddTags(int64_t id, std::span<const std::string> tags);
+  // Replace all tags of a block.
+  Status SetTags(int64_t id, std::span<const std::string> tags);
 
   // `damage`, if given, gets what does not match its checksum, and that is left out. Without it that is kCorrupt.
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);

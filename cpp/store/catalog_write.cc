@@ -147,6 +147,15 @@ Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
   return turn.transaction->Commit();
 }
 
+Status Catalog::SetTags(int64_t id, std::span<const std::string> tags) {
+  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
+  EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
+  row.info.tags.assign(tags.begin(), tags.end());
+  EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, row.info.tags));
+  EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
+  return turn.transaction->Commit();
+}
+
 Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) {
   const std::set<int64_t> once(ids.begin(), ids.end());
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());

@@ -59,6 +59,7 @@ class Store final : public MemoryStore {
                       std::span<const std::string> tags) override;
   Status ChangeGraph(const GraphChange& change) override;
   Status AddTags(int64_t block, std::span<const std::string> tags) override;
+  Status SetTags(int64_t block, std::span<const std::string> tags) override;
   Status SetAttribute(const std::string& key, const std::string& value) override;
   Status PutFile(const std::string& name, std::span<const std::byte> bytes) override;
   void SetIndexBytes(int64_t bytes) override;

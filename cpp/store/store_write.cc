@@ -210,6 +210,14 @@ Status Store::AddTags(int64_t block, std::span<const std::string> tags) {
   });
 }
 
+Status Store::SetTags(int64_t block, std::span<const std::string> tags) {
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    if (queue_) queue_->WaitFor(block);
+    return rooms_.catalog->SetTags(block, tags);
+  });
+}
+
 Status Store::SetAttribute(const std::string& key, const std::string& value) {
   return OrOutOfMemory([&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(CheckWritable());

@@ -7,21 +7,16 @@ On disk it is the JSON text of the manifest's attribute `frame`. Keys and values
 from __future__ import annotations
 
 import dataclasses
-import json
-import zlib
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import safetensors.torch
 import torch
 
 import everlong._core as _core
 from everlong.frame.anchors import AnchorMasters
 from everlong.frame.kept import KeptRows
-
-_ATTRIBUTE = "frame"
-_FILE = "frame.safetensors"
-_CRC = "state_crc32"  # in the text: zlib's CRC-32 of the file
+from everlong.memory import frame_file
+from everlong.memory.frame_file import ATTRIBUTE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +117,10 @@ class Checkpoint:
     recall_counts: RecallCounts | None = None
     cooldown_until: int = 0
     state: KvState | None = None  # None for a frame of text
+    forgettings: int = 0  # what the memory had counted when the frame last let go of what was forgotten
 
     @classmethod
-    def of(cls, os: _core.MemoryOs, state: KvState | None) -> Checkpoint:
+    def of(cls, os: _core.MemoryOs, state: KvState | None, forgettings: int) -> Checkpoint:
         """Return where a frame stands, by its Memory OS and its state."""
         return cls(
             stream_end=os.stream_end,
@@ -136,6 +132,7 @@ class Checkpoint:
             recall_counts=RecallCounts.parse(os.recall_counts),
             cooldown_until=os.cooldown_until,
             state=state,
+            forgettings=forgettings,
         )
 
     def still_true(self, stream_end: int) -> Checkpoint:
@@ -147,30 +144,38 @@ class Checkpoint:
 
 
 def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:
-    """Keep it in a writable memory, in place of the last one."""
-    # The text's members are the record's fields, by name and in order, without the state and without an empty zone.
+    """Keep it in a writable memory, in place of the last one, without what was forgotten since."""
+    # The text's members are the record's fields, by name and in order, without the state and without what is empty.
     fields = dataclasses.asdict(dataclasses.replace(checkpoint, state=None))
     del fields["state"]
     if checkpoint.kept is None:
         del fields["kept"]
-    if tensors := _tensors(checkpoint.state):
-        file = safetensors.torch.save(tensors)
-        core.put_file(_FILE, file)
-        fields[_CRC] = zlib.crc32(file)
-    core.set_attribute(_ATTRIBUTE, json.dumps(fields))
+    if checkpoint.forgettings == 0:
+        del fields["forgettings"]
+    frame_file.keep(core, fields, _tensors(checkpoint.state))
 
 
 def load_checkpoint(core: _core.Memory) -> Checkpoint:
-    """Return the memory's last checkpoint, without keys and values that are gone or damaged.
+    """Return the memory's last checkpoint, without keys and values that are gone, damaged, or of forgotten text.
 
     Counts that no frame could have had are left out. Anything else that no frame could have written is refused:
     json.JSONDecodeError, KeyError, TypeError, or what safetensors raises for a file that is not one of its own.
     """
-    fields = json.loads(core.manifest().attributes.get(_ATTRIBUTE, "{}"))
+    fields, tensors = frame_file.read(core)
     if not isinstance(fields, dict):
         raise _unfit("all of it", fields, "an object")
-    file = core.file(_FILE) if _CRC in fields else None
-    state = _state(safetensors.torch.load(file)) if file is not None and zlib.crc32(file) == fields[_CRC] else None
+    checkpoint = _parsed(fields, tensors)
+    if not frame_file.was_forgotten_since(core, fields):
+        return checkpoint
+    try:
+        left, rest = frame_file.without_forgotten(core, fields, tensors or {})
+    except (ValueError, KeyError, TypeError):  # its parts do not fit each other: nobody can say what is of forgotten text
+        return Checkpoint()
+    return _parsed(left, rest)
+
+
+def _parsed(fields: Mapping[str, Any], tensors: Mapping[str, torch.Tensor] | None) -> Checkpoint:
+    state = None if not tensors else _state(tensors)
     zone = None if fields.get("anchor_zone") is None else AnchorZone.parse(fields["anchor_zone"])
     if zone is not None and zone.has_slots and (state is None or state.anchors is None):
         zone = None  # its keys and values are gone; no topics are still to leave
@@ -178,6 +183,7 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
     if kept is not None and len(kept.held) != (0 if state is None or state.kept is None else state.kept.k.shape[2]):
         kept = None
     stream_end, cooldown_until = fields.get("stream_end"), fields.get("cooldown_until")
+    forgettings = fields.get("forgettings")
     return Checkpoint(
         stream_end=stream_end if _is_int64(stream_end) else None,
         rolling_from=_integer(fields, "rolling_from"),
@@ -188,6 +194,7 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
         recall_counts=RecallCounts.parse(fields.get("recall_counts")),
         cooldown_until=cooldown_until if _is_int64(cooldown_until) else 0,
         state=state,
+        forgettings=forgettings if _is_int64(forgettings) else 0,
     )
 
 
@@ -230,4 +237,4 @@ def _rows(zone: Mapping[str, Any], part: str, width: int) -> list[list[int]]:
 
 
 def _unfit(name: str, value: object, expected: str) -> TypeError:
-    return TypeError(f"the memory's attribute {_ATTRIBUTE!r}: {name} is {value!r}, expected {expected}")
+    return TypeError(f"the memory's attribute {ATTRIBUTE!r}: {name} is {value!r}, expected {expected}")

@@ -22,6 +22,7 @@ from everlong.errors import CapacityError, EverlongError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
 from everlong.frame.executor import Actions, Asked, Executor
+from everlong.frame.letting_go import holds_what_is_there
 from everlong.frame.listening import Listening
 from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
@@ -154,18 +155,46 @@ class Frame:
         self.end_of_text()
         self._notes.note()
 
+    def let_go(self) -> bool:
+        """Let go of what was forgotten since the frame last looked. Return whether it held any of that.
+
+        It then goes on as one that is opened now: with what is there. Call it between two texts or questions.
+        """
+        core = self.memory.core
+        if core.forgettings() == self.stream.forgettings:
+            return False
+        core.upkeep.hear_forgettings()
+        forgettings = core.forgettings()
+        if holds_what_is_there(self.stream, self.zones.own_from):
+            self.stream.forgettings = forgettings
+            return False
+        if self.can_note:
+            self.checkpoint()
+        try:
+            with plain_tensors():
+                self.zones.begin_anew()
+                self.stream.begin_anew()
+                self._resume()
+        except BaseException:
+            self.steps.broken = True
+            raise
+        return True
+
     def _resume(self) -> None:
         """Go on where the archived stream ends: bring sinks and the newest tokens back into the frame."""
         core, stream = self.memory.core, self.os.stream
         self._listening.require_readable()  # layers that cannot be read are refused now
         self.parts.load_state(core)
+        self.stream.forgettings = core.forgettings()
         end = core.blocks.stream_end(stream)
         last = load_checkpoint(core)
         # The checkpoint's newest text was forgotten: it must go, before other text gets those places.
         outdated = last.stream_end is not None and last.stream_end > end and not core.read_only
         if end == 0:
             if outdated:
-                keep_checkpoint(core, Checkpoint())
+                keep_checkpoint(core, Checkpoint(forgettings=self.stream.forgettings))
+            if self.os.stream_end > 0:  # all of it was forgotten
+                self.zones.come_back(0, Checkpoint(), None)
             return
         behind = self._notes.ids_behind(last, end, self._start)
         stood = end - len(behind)

@@ -86,6 +86,12 @@ class KeptMasters:
             self._row[token] = self._free.pop()
         return new
 
+    def empty(self) -> None:
+        """Hold no token."""
+        self.hold([])
+        self.k.zero_()
+        self.v.zero_()
+
     def in_order(self) -> KeptRows:
         """Return a copy on the CPU, in order of time."""
         rows = self.rows_of(sorted(self._row)).to(self.k.device)

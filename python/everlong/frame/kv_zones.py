@@ -63,6 +63,7 @@ class KvZones(Zones):
         self.stores_beside = self.pages.transfer.copies
         self.computing = Computing(served, self.cache, functools.partial(hidden_slots, stream, self.cache))
         self._undo = Undo(self.cache)
+        self._own_since = 0  # the first token that layers with own state have seen
         self.anchors = AnchorZone(stream, self.cache, served.first_position)
         self._kept = KeptZone(stream, self.cache, self.pages, served.first_position)
         # The rotation of tokens that were computed ahead and wait behind the newest slot: cos, sin [n, rotary_dim / 2].
@@ -272,6 +273,15 @@ class KvZones(Zones):
             kept.in_order() if len(kept) > 0 else None,
         )
 
+    def begin_anew(self) -> None:
+        self._ahead = None
+        self.cache.begin_anew()
+
+    @property
+    def own_from(self) -> int | None:
+        own = self.cache.own
+        return max(self._own_since, own.seen_from(self._stream.os.stream_end)) if own else None
+
     def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
         cache, os, state, stood_at = self.cache, self._stream.os, last.state, last.next_position
         placements = self._stream.resume(stream_end, last, archived_until)
@@ -279,12 +289,13 @@ class KvZones(Zones):
         cache.begin = cache.rolling_slot - (os.sinks if os.evicted else self._stream.config.frame.sink_tokens)
         cache.end = cache.begin + sum(p.tokens for p in placements)
         self.pages.restore(placements, cache.begin, cache)
+        self._own_since = 0
         if cache.own:
             if state is not None and state.own and stood_at is not None:
                 cache.own.load(state.own, self._served.device, self._served.dtype)
                 cache.own.turn(os.next_position() - stood_at)
             else:
-                first = os.rolling[0] if os.evicted else 0
+                self._own_since = first = os.rolling[0] if os.evicted else 0
                 if first < os.stream_end:
                     ids = self._stream.read(first, os.stream_end)
                     self.computing.read_again(Tokens(ids), os.next_position(), self._stream.config.frame.chunk_tokens)

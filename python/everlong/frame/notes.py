@@ -71,7 +71,7 @@ class Notes:
 
     def resumed(self, stood: int, *, noted: bool) -> None:
         """Count from where the frame goes on. `noted`: the memory's checkpoint says just that."""
-        self._due_after = stood + CHECKPOINT_TOKENS
+        self._due, self._due_after = None, stood + CHECKPOINT_TOKENS
         if noted:
             self._noted = self._progress()
 
@@ -97,7 +97,7 @@ class Notes:
         return behind if begin > 0 or torch.equal(behind[: len(start)], start) else nothing
 
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint.of(self._stream.os, self._zones.state())
+        return Checkpoint.of(self._stream.os, self._zones.state(), self._stream.forgettings)
 
     def _progress(self) -> Progress:
         os = self._stream.os

@@ -37,6 +37,7 @@ class Stream:
         if memory.core.read_only:
             self.os.stop_archiving()
         self.branched_at: int | None = None  # inside a branch: where the stream stood before
+        self.forgettings = 0  # what the memory had counted when the frame last looked
         self.shown: Shown | None = None  # inside a branch: what a question may attend to; None: everything
         # Id of the newest token; None where there is none, or where it was forgotten before this frame began.
         self.last_id: int | None = None
@@ -69,6 +70,10 @@ class Stream:
     def hidden(self, begin: int, end: int) -> dict[int, torch.Tensor]:
         """Return hidden states [end - begin, hidden size] by layer, without layers that lack some of them."""
         return self._hidden.span(self.os.stream_end - begin, end - begin)
+
+    def begin_anew(self) -> None:
+        """Hold no token, before the frame goes on with what is archived."""
+        self._ids, self._hidden, self.last_id = [], HiddenRows(), None
 
     def branch(self) -> Callable[[], _core.MemoryOs]:
         """Go on with a branch of the Memory OS. Return a call that goes back, and returns that branch."""

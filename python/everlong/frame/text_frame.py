@@ -130,6 +130,9 @@ class TextZones(Zones):
         ids = self._stream.ids_of(self._stream.resume(stream_end, last, archived_until)).tolist()
         self._sinks, self._rolling = ids[: self._stream.os.sinks], ids[self._stream.os.sinks :]
 
+    def begin_anew(self) -> None:
+        self._sinks, self._recalled, self._rolling, self._seen, self._cache = [], [], [], [], None
+
     def detach(self) -> None:
         """Do nothing: this frame has no hooks on the model."""
 

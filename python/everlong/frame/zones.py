@@ -152,6 +152,15 @@ class Zones(abc.ABC):
         """
 
     @abc.abstractmethod
+    def begin_anew(self) -> None:
+        """Hold nothing, as zones of a new frame. `come_back` follows."""
+
+    @property
+    def own_from(self) -> int | None:
+        """The first token that the state of layers which are not archived has anything of; None: there is no such state."""
+        return None
+
+    @abc.abstractmethod
     def remember(self) -> Callable[[], None]:
         """Keep what is resident now. Return a call that puts it back, to be called once."""
 

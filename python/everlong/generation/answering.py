@@ -64,6 +64,12 @@ class Answering:
         """Note that text was read since the newest question and answer."""
         self._said = []
 
+    def let_go(self) -> None:
+        """Let go of what was forgotten since the last call: of what stands in the frame, and of the newest turn."""
+        if self._frame.let_go():
+            self._said, self._quotes, self.quoted = [], (), ()
+        self.recalled = tuple(filter(self._searcher.citing.is_there, self.recalled))
+
     def raise_signal(self, signal: str) -> None:
         """Do as `MemoryModel.signal`."""
         self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)

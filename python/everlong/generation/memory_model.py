@@ -15,6 +15,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.frame.frame import Frame
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
 from everlong.generation.at_exit import close_at_exit
@@ -90,7 +91,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         self._answering = Answering(self.frame, self.searcher, tokenizer)
         self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
         self.memory.log_messages()
-        self._turns = OneAtATime(functools.partial(require_ready, self.frame, weights, words))
+        self._turns = OneAtATime(functools.partial(_ready, self.frame, weights, words, self._answering))
         close_at_exit(self)
 
     @classmethod
@@ -544,3 +545,9 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _ready(frame: Frame, weights: WeightsAtWork, words: TokenizerAtWork, answering: Answering) -> None:
+    """Raise where a call cannot go on, and let go of what was forgotten since the last one."""
+    require_ready(frame, weights, words)
+    answering.let_go()

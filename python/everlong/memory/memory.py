@@ -154,6 +154,11 @@ class Memory:
         """Return whether there is a memory in folder `path`, whole or damaged."""
         return _core.has_file(absolute(path), "manifest.json")
 
+    @property
+    def id(self) -> str:
+        """As `id_of`."""
+        return self.core.manifest().attributes.get(MEMORY_ID, "")
+
     @staticmethod
     def id_of(path: str | os.PathLike[str]) -> str:
         """Return the id with which the memory in folder `path` was made; "" for one of an earlier release.
@@ -258,9 +263,10 @@ class Memory:
     ) -> int:
         """Forget blocks by id, or those of a source, or older ones, or those of `where`. Return how many.
 
-        They are gone from every later read and search. `compact` frees their bytes. On a full disk they are freed at
-        once, and a message says how many. ValueError for a `where` that leaves nothing out: to forget everything, give
-        the ids of `blocks()`.
+        They are gone from every later read and search, and `forgotten_generation` rises. A MemoryModel over this memory
+        lets go of them before its next call. `compact` removes their bytes, and all that came of them, from the folder.
+        On a full disk payload is freed at once, and a message says how much. ValueError for a `where` that leaves
+        nothing out: to forget everything, give the ids of `blocks()`.
         """
         by_name = source is not None or before is not None
         if (block_ids is not None) + by_name + (where is not None) != 1:
@@ -275,6 +281,11 @@ class Memory:
         freed = self.core.blocks.forget(ids) if ids else 0
         if freed > 0:
             _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
+        if ids:
+            try:
+                self._drop_from_frame()
+            except EverlongError as error:  # they are forgotten: nothing of it comes back, and compact does it again
+                _LOGGER.warning("a frame's keys and values of what was forgotten are there until compact: %s", error)
         return len(ids)
 
     def flush(self) -> None:
@@ -290,6 +301,8 @@ class Memory:
     ) -> int:
         """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk.
 
+        Where it fails, the blocks stay forgotten, and the next call goes on.
+
         With a `codec`, code every block anew first, one after the other; `recoding` says what that takes. It may be
         stopped at any time: the memory is whole, and the same call goes on. What is archived later has the memory's own
         codec. CapacityError where the disk has too little room. The codec "transform" needs `tables`, once:
@@ -297,7 +310,14 @@ class Memory:
         done.
         """
         if codec is None:
+            try:
+                self._drop_forgotten()
+            except EverlongError:  # a full disk: compacting makes room
+                freed = self.core.upkeep.compact()
+                self._drop_forgotten()
+                return freed + self.core.upkeep.compact()
             return self.core.upkeep.compact()
+        self._drop_forgotten()
         if tables is not None and codec == "transform":
             self.core.upkeep.put_transform(tables)
         work = self.recoding(codec)
@@ -311,16 +331,37 @@ class Memory:
 
     def verify(self, repair: bool = False) -> VerifyReport:
         """Read all of it back against every checksum. `repair` drops blocks with damage and keeps what is whole."""
-        return VerifyReport.of(self.core.upkeep.verify(repair))
+        report = VerifyReport.of(self.core.upkeep.verify(repair))
+        if report.dropped:
+            self._drop_from_frame()
+        return report
+
+    def _drop_from_frame(self) -> None:
+        """Remove forgotten tokens from what a frame left here."""
+        if "frame" in self.core.manifest().attributes:  # else nothing needs torch
+            from everlong.memory.frame_file import drop_forgotten
+
+            drop_forgotten(self.core)
+
+    def _drop_forgotten(self) -> None:
+        """Remove what came of forgotten blocks from all that the memory keeps beside its blocks."""
+        from everlong.memory.synced import drop_forgotten
+
+        self._drop_from_frame()
+        drop_forgotten(self.core)
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
         folder = absolute(path)
+        if not self.core.read_only:
+            self._drop_forgotten()
         self.core.upkeep.fork(folder)
         return Memory.open(folder)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
+        if not self.core.read_only:
+            self._drop_forgotten()
         self.core.upkeep.export_file(absolute(file))
 
     def stats(self) -> MemoryStats:

@@ -91,3 +91,10 @@ def content_in(tags: Iterable[str]) -> str:
     The newest one is the last: a block stays where the file changed behind it.
     """
     return next(reversed([tag.removeprefix(_CONTENT) for tag in tags if tag.startswith(_CONTENT)]), "")
+
+
+def without_older(tags: Iterable[str]) -> list[str]:
+    """Return a block's tags without digests that a newer one replaced: of its file, and of the text that it is of."""
+    listed = list(tags)
+    newest = {kind: at for at, tag in enumerate(listed) for kind in (_CONTENT, _TEXT) if tag.startswith(kind)}
+    return [tag for at, tag in enumerate(listed) if not tag.startswith((_CONTENT, _TEXT)) or at in newest.values()]

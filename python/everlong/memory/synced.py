@@ -1,7 +1,7 @@
 """What a memory holds of the files that it is kept in step with: told by its blocks, so that no crash can part the two.
 
 Beside them the memory keeps a table of the files' sizes and times, which saves looking into files that did not change.
-It may be old, or missing: then more files are looked into.
+It may be old, or missing: then more files are looked into. It says nothing of a file whose text was forgotten.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import everlong._core as _core
-from everlong.memory.memory import Memory
-from everlong.memory.origins import content_in, origins_in
-from everlong.memory.unfinished import unfinished_in
+from everlong.memory.origins import content_in, origins_in, without_older
+
+if TYPE_CHECKING:
+    from everlong.memory.memory import Memory
 
 _TABLE = "synced.json"
 EMPTY = "is empty"
@@ -44,15 +46,11 @@ class Seen:
 
 def held_in(memory: Memory | None) -> dict[str, Held]:
     """Return what the memory holds of synced files, by their paths."""
-    found: dict[str, Held] = {}
+    from everlong.memory.unfinished import unfinished_in
+
     if memory is None:
-        return found
-    for info in memory.core.blocks.infos():
-        digest, places = content_in(info.tags), origins_in(info.tags)
-        if digest and places:
-            held = found.setdefault(places[-1], Held())
-            held.blocks.setdefault(digest, []).append(info.id)
-            held.earlier.update(places[:-1])
+        return {}
+    found = _held_in(memory.core)
     for reading in unfinished_in(memory) if found else ():
         for origin in reading.origins:
             if origin in found:
@@ -60,15 +58,49 @@ def held_in(memory: Memory | None) -> dict[str, Held]:
     return found
 
 
+def _held_in(core: _core.Memory) -> dict[str, Held]:
+    found: dict[str, Held] = {}
+    for info in core.blocks.infos():
+        digest, places = content_in(info.tags), origins_in(info.tags)
+        if digest and places:
+            held = found.setdefault(places[-1], Held())
+            held.blocks.setdefault(digest, []).append(info.id)
+            held.earlier.update(places[:-1])
+    return found
+
+
 def table_of(memory: Memory | None) -> dict[str, Seen]:
     """Return the table, by paths; empty where there is none, or it cannot be read."""
+    return {} if memory is None else _table_of(memory.core)
+
+
+def _table_of(core: _core.Memory) -> dict[str, Seen]:
     try:
-        kept = memory.core.file(_TABLE) if memory is not None else None
+        kept = core.file(_TABLE)
         return {path: Seen(*row) for path, row in json.loads(kept or b"{}").items()}
     except (ValueError, TypeError, AttributeError):
         return {}
 
 
 def keep_table(core: _core.Memory, table: Mapping[str, Seen]) -> None:
-    """Keep the table."""
-    core.put_file(_TABLE, json.dumps({path: dataclasses.astuple(seen) for path, seen in table.items()}).encode())
+    """Keep the table, but for files that hold text of which the memory has nothing."""
+    held = _held_in(core)
+    rows = {
+        path: dataclasses.astuple(seen)
+        for path, seen in table.items()
+        if seen.why or (path in held and seen.digest in held[path].blocks)
+    }
+    core.put_file(_TABLE, json.dumps(rows).encode())
+
+
+def drop_forgotten(core: _core.Memory) -> None:
+    """Drop what the table says of files that were forgotten, and what blocks that are there say of earlier files.
+
+    A block whose file changed behind it still had the digests of what the file was.
+    """
+    for info in core.blocks.infos():
+        left = without_older(info.tags)
+        if len(left) < len(info.tags):
+            core.blocks.set_tags(info.id, left)
+    if core.file(_TABLE):
+        keep_table(core, _table_of(core))  # one that cannot be read is an empty one

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import everlong._core as _core
+from everlong.errors import ClosedError, MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.memory import places
@@ -50,6 +51,18 @@ class Citing:
         """Return tokens of a stream that were found by themselves."""
         block = self._core.blocks.pages_of(stream, span[0], span[0] + 1)[0].block
         return self._recall(block, span, span, score, (found_by,), block_id=block)
+
+    def is_there(self, recall: Recall) -> bool:
+        """Return whether the memory has all of it still. Of a memory that was closed nobody can tell."""
+        try:
+            stream = self._core.blocks.info(recall.block_id).stream
+            for page in self._core.blocks.pages_of(stream, *recall.span):
+                self._core.blocks.info(page.block)  # another process may have forgotten it
+        except MemoryNotFoundError:
+            return False
+        except ClosedError:
+            return True
+        return True
 
     def _pages_of(self, one: Offer) -> Recall:
         return self._recall(

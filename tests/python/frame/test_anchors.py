@@ -315,7 +315,7 @@ def test_a_topic_that_has_not_left_yet_is_kept_across_a_reopening(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "other budget", "forgotten", "killed"])
-def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
+def test_of_a_zone_only_what_is_there_and_true_stays(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
@@ -333,6 +333,7 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
         config = ZONED.changed(frame={"tombstones": 2})
     elif how == "forgotten":
         with everlong.Memory.open(tmp_path / "m") as memory:
+            gone = [block.span for block in memory.blocks("part 1")]
             memory.forget(source="part 1")
     else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
         monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
@@ -345,6 +346,13 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(
         if how == "killed":
             assert mm.frame.os.anchor_zone["tombstones"] == zone["tombstones"]
             assert torch.equal(mm.frame.cache.anchors.k, anchors.k)
+        elif how == "forgotten":  # what stands for any of it
+            left = [anchor for anchor in zone["anchors"] if not any(anchor[0] < e and b < anchor[1] for b, e in gone)]
+            assert mm.frame.os.anchor_zone["anchors"] == left
+            assert len(left) < len(zone["anchors"])
+            assert mm.frame.cache.anchors.anchor_k.shape[2] == sum(end - begin for begin, end in left)
+            stones = [stone for stone in zone["tombstones"] if not any(stone[0] < e and b < stone[1] for b, e in gone)]
+            assert mm.frame.os.anchor_zone["tombstones"] == stones
         else:
             assert mm.frame.os.anchor_positions == []
             assert len(mm.frame.cache.anchors) == 0
@@ -409,9 +417,10 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
         assert mm.frame.os.stream_end >= 900
         if reads_again:  # the text that is there now
             assert mm.frame.os.anchor_zone == zone
-        else:
-            assert mm.frame.os.anchor_positions == []
-            assert len(mm.frame.cache.anchors) == 0
+        else:  # at most what stood for the text that was never forgotten
+            spans = [*mm.frame.os.anchor_zone["anchors"], *(stone[:2] for stone in mm.frame.os.anchor_zone["tombstones"])]
+            assert all(end <= (300 if "part 0" not in forgotten else 0) for _, end in spans)
+            assert len(mm.frame.cache.anchors) == len(mm.frame.os.anchor_positions)
 
 
 @pytest.mark.slow

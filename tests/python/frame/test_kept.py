@@ -295,7 +295,7 @@ def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rop
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "smaller", "off", "forgotten"])
-def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp_path: Path) -> None:
+def test_of_a_zone_only_what_is_there_and_true_stays(how: str, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=KEPT) as mm:
         read_parts(mm)
@@ -312,6 +312,7 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
         config = KEPT.changed(frame={"kept_tokens": 0})
     else:
         with everlong.Memory.open(tmp_path / "m") as memory:
+            gone = [block.span for block in memory.blocks("part 2")]
             memory.forget(source="part 2")
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         os, kept = mm.frame.os, mm.frame.cache.kept
@@ -319,6 +320,12 @@ def test_a_zone_that_is_not_there_or_not_true_any_more_stays_empty(how: str, tmp
             assert 0 < len(os.kept_held) <= 20
             assert set(os.kept_held) < set(held)
             at = [held.index(token) for token in os.kept_held]
+            assert torch.equal(kept.in_order().k, masters.k[:, :, at])
+        elif how == "forgotten":
+            left = [token for token in held if not any(begin <= token < end for begin, end in gone)]
+            assert os.kept_held == left
+            assert 0 < len(left) < len(held)
+            at = [held.index(token) for token in left]
             assert torch.equal(kept.in_order().k, masters.k[:, :, at])
         else:
             assert os.kept_held == []

@@ -22,7 +22,8 @@
 
 namespace everlong::index {
 
-// Which blocks a search may look into. A field that is not set excludes nothing.
+// Which blocks a question may see. A field that is not set excludes nothing. All that reads blocks for a question takes
+// it: searches, lists of pages, and os::Blocks::Infos.
 struct SearchFilter {
   std::vector<std::string> sources;  // any of these
   std::vector<std::string> tags;     // all of these
@@ -30,7 +31,17 @@ struct SearchFilter {
   std::optional<double> before;      // archived before this time
   // Any of these. If not set: what was read and what was said, because a question is no evidence for its own answer.
   std::optional<Roles> roles;
+  std::optional<double> happened_since;   // its events happened at this time or later (BlockEntry::happened)
+  std::optional<double> happened_before;  // before this time
+  // All of these, each the last of the block's tags that begin as it does, up to "=": a newer value replaces an older.
+  std::vector<std::string> newest_tags;
 };
+
+// Return what tags begin with that a newer one replaces: up to "=", or all of it.
+inline std::string_view KindOfTag(std::string_view tag) {
+  const size_t end = tag.find('=');
+  return end == tag.npos ? tag : tag.substr(0, end + 1);
+}
 
 // A block to add.
 struct NewBlock {
@@ -43,6 +54,7 @@ struct NewBlock {
   std::span<const std::string> tags;
   Role role = Role::kRead;
   uint32_t token_crc = 0;  // CRC-32C of its token ids
+  std::optional<double> happened = std::nullopt;  // when its events did, where that was told
 };
 
 // Return how many tokens a page has of a block of `tokens`, in pages of `page_tokens`.
@@ -69,6 +81,7 @@ struct BlockEntry {
   bool forgotten = false;
   Role role = Role::kRead;
   uint32_t token_crc = 0;
+  double happened = 0;  // when its events did, as it was told; else created_at
 
   [[nodiscard]] PageRun pages() const { return {first_page, first_page + page_count}; }
   // Return those that hold more than sinks.
@@ -98,8 +111,9 @@ class BlockTable {
   int32_t Append(const NewBlock& block);
   // Forget a block. An unknown or forgotten block changes nothing.
   void Forget(int64_t id);
-  // Add tags behind those that the block has, each once. An unknown or forgotten block changes nothing.
-  void AddTags(int64_t id, std::span<const std::string> tags);
+  // Give a block these tags, each once, in place of those it has, and this time of its events. An unknown or forgotten
+  // block changes nothing.
+  void SetTags(int64_t id, std::span<const std::string> tags, std::optional<double> happened);
 
   [[nodiscard]] int32_t page_tokens() const { return page_tokens_; }
   // Return the count, with the forgotten ones.

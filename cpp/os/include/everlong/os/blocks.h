@@ -12,6 +12,7 @@
 #include "everlong/base/page_ref.h"
 #include "everlong/base/status.h"
 #include "everlong/base/token_span.h"
+#include "everlong/index/block_table.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 
@@ -35,9 +36,12 @@ class Blocks {
   Status PutTensors(int64_t block, std::span<const store::TensorView> tensors);
   // Add tags of a block behind those it has, durable on return, as the store does. Later searches use them.
   Status AddTags(int64_t block, std::span<const std::string> tags);
+  // Give a block these tags in place of those it has.
+  Status SetTags(int64_t block, std::span<const std::string> tags);
   // Return every page that is not forgotten, in order of archiving.
   [[nodiscard]] std::vector<PageRef> Pages() const;
-  [[nodiscard]] Result<std::vector<store::BlockInfo>> Infos(const store::BlockFilter& filter = {}) const;
+  // Return the blocks that pass, by id. Without roles here, those of every role.
+  [[nodiscard]] Result<std::vector<store::BlockInfo>> Infos(const index::SearchFilter& filter = {}) const;
   [[nodiscard]] Result<store::BlockInfo> Info(int64_t id) const;  // kNotFound
   // Remove blocks from every later search and read, and from document frequencies. All or none, but on a full disk:
   // there they may go some at a time, each with its payload, which makes room for the next. `freed`, if given, gets the
@@ -73,6 +77,9 @@ class Blocks {
  private:
   friend class Memory;
   explicit Blocks(MemoryState& state) : state_(state) {}
+
+  // Bring the tags of a block, which changed in the store, into the index.
+  Status TagsChanged(int64_t block);
 
   MemoryState& state_;  // of the memory, which outlives this
 };

@@ -30,6 +30,9 @@ class Upkeep {
   // "transform" says it, too. kCorrupt for bytes that are no tables; kModelMismatch for those of another model.
   Result<std::string> PutTransform(std::span<const std::byte> file);
   Result<store::VerifyReport> Verify(bool repair);
+  // For a memory that is open for reading: bring the index to what the catalog has by now, where another process forgot
+  // blocks that the index has. It is loaded again then. A writer's index always knows.
+  Status HearForgettings();
   // Call the store's methods, with the saved indexes.
   Status Fork(const std::filesystem::path& folder);
   Status Export(const std::filesystem::path& file);

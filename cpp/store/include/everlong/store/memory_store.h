@@ -183,6 +183,8 @@ class MemoryStore {
                               std::span<const std::string> tags) = 0;
   // Add tags of a block behind those it has, each once. One commit, durable on return. kNotFound.
   virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
+  // Give a block these tags in place of those it has. One commit, durable on return. kNotFound.
+  virtual Status SetTags(int64_t block, std::span<const std::string> tags) = 0;
   // Change the graph in one commit, durable on return.
   virtual Status ChangeGraph(const GraphChange& change) = 0;
   virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
