@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import uuid
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from everlong.frame.serve import default_config, require_plain, serve
 from everlong.generation.given import require_config
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
+from everlong.memory.memory import MEMORY_ID
 from everlong.models.fingerprint import fingerprint, is_noted_as
 from everlong.models.given import require_model_and_tokenizer
 from everlong.models.pack import open_pack
@@ -136,5 +138,8 @@ def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _cor
         head_dim=served.head_dim,
         page_tokens=config.archive.page_tokens,
         codec=config.archive.codec,
-        attributes={"model": name_from_anywhere(str(getattr(served.model, "name_or_path", "")))},
+        attributes={
+            "model": name_from_anywhere(str(getattr(served.model, "name_or_path", ""))),
+            MEMORY_ID: uuid.uuid4().hex,
+        },
     )

@@ -53,7 +53,7 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         Route(f"{one}/sources", memories.sources, methods=["GET", "POST", "DELETE"]),
         Route(f"{one}/files/{{file}}", memories.files, methods=["PUT"]),
         Route(f"{one}/readings", memories.readings),
-        Route(f"{one}/readings/{{id}}", memories.reading, methods=["GET", "DELETE"]),
+        Route(f"{one}/readings/{{id}}", memories.reading, methods=["GET", "POST", "DELETE"]),
         Route(f"{one}/search", memories.search, methods=["POST"]),
         Route(f"{one}/blocks/{{block:int}}", memories.block),
         Route(f"{one}/verify", memories.verify, methods=["POST"]),

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from everlong.memory import Memory
-from everlong.serve.seats import Seat, Seats
+from everlong.serve.seats import Seat, Seats, Version
+from everlong.serve.shelf import State
 
-_VERSION = 0  # of a conversation's own folder, which nobody else changes
+_VERSION: Version = (None, 0)  # of a conversation's own folder, which nobody else changes
 
 
 @dataclasses.dataclass(eq=False)
@@ -28,7 +29,7 @@ class _Place:
     """Where a conversation stood after a message."""
 
     memory: str
-    version: int  # of the memory
+    version: Version  # of the memory
     folder: Path
     base: int  # tokens of the stream before the conversation
     tip: bool  # its folder goes on from there; otherwise it is a copy that stays as it is
@@ -65,7 +66,7 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._places)
 
-    def known(self, digests: Sequence[str], version: int) -> int:
+    def known(self, digests: Sequence[str], version: Version) -> int:
         """Return how many of the messages a conversation has, which was forked from this version of the memory."""
         for count in range(len(digests), 0, -1):
             place = self._places.get(digests[count - 1])
@@ -74,7 +75,7 @@ class Conversations:
         return 0
 
     @contextlib.contextmanager
-    def going_on(self, memory: str, version: int, library: Path, digest: str | None) -> Iterator[Going]:
+    def going_on(self, memory: str, version: Version, library: Path, digest: str | None) -> Iterator[Going]:
         """Open the conversation that stood at `digest`; None: a new one, of the memory in the folder `library`.
 
         `reached` says where it stands at the end. One that was not told so is removed.
@@ -99,7 +100,7 @@ class Conversations:
             if not any(one.folder == folder for one in self._places.values()):
                 self._remove(folder)
 
-    def reached(self, digest: str, memory: str, version: int, going: Going) -> None:
+    def reached(self, digest: str, memory: str, version: Version, going: Going) -> None:
         """Note where a conversation stands now."""
         old = self._places.pop(digest, None)
         self._places[digest] = _Place(memory, version, going.seat.folder, going.base, True)
@@ -109,10 +110,15 @@ class Conversations:
             _, oldest = self._places.popitem(last=False)
             self._remove(oldest.folder)
 
-    def forget(self, memory: str) -> None:
-        """Remove all conversations of a memory, as something was taken out of it."""
-        for digest in [digest for digest, place in self._places.items() if place.memory == memory]:
-            self._remove(self._places.pop(digest).folder)
+    def memories(self) -> set[str]:
+        """Return the memories that conversations were forked from. Any thread may ask."""
+        return {place.memory for place in list(self._places.values()) if place.memory}
+
+    def forget(self, memory: str, state: State | None) -> None:
+        """Remove the conversations of a memory that were forked before `state`; None: it is gone."""
+        for digest, place in list(self._places.items()):
+            if place.memory == memory and (state is None or place.version[0] != state):
+                self._remove(self._places.pop(digest).folder)
 
     def _new(self) -> Path:
         return self._root / uuid.uuid4().hex

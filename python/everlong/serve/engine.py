@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -82,7 +83,7 @@ class Engine:
         self._limits, self._waited = limits, waited
         self.queue: FairQueue[Job] = FairQueue(limits.waiting, limits.waiting_each)
         self._active: list[Job] = []
-        self._soon: list[Callable[[], None]] = []
+        self._soon: list[tuple[Callable[[], None], concurrent.futures.Future[None]]] = []
         self._begun = 0
         self.prefers: Callable[[Job], bool] = lambda job: True  # which job is cheaper to begin now
         self._stopping = threading.Event()
@@ -106,10 +107,24 @@ class Engine:
         if not self.queue.put(job):
             raise too_many("too many questions wait", 5, "queue_full")
 
-    def soon(self, do: Callable[[], None]) -> None:
-        """Do something between two steps, in the answering thread."""
-        self._soon.append(do)
-        self.queue.wake()
+    def soon(self, do: Callable[[], None]) -> concurrent.futures.Future[None]:
+        """Do something between two steps, in the answering thread. Return what is done with it."""
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        if not self.alive:  # nobody answers: nobody is in its way
+            self._do(do, done)
+        else:
+            self._soon.append((do, done))
+            self.queue.wake()
+        return done
+
+    def interrupt(self, memory: str, error: ApiError) -> None:
+        """End the answers from a memory that are under way. For the answering thread."""
+        for job in [one for one in self._active if one.memory == memory and one.steps is not None]:
+            self._active.remove(job)
+            assert job.steps is not None
+            with contextlib.suppress(BaseException):
+                job.steps.throw(error)
+            job.tell(Ended(error=error))
 
     def stop(self, seconds: float) -> None:
         """Take no job any more, let those at work end within `seconds`, and end the others."""
@@ -124,12 +139,13 @@ class Engine:
     def _run(self) -> None:
         while True:
             while self._soon:
-                self._guarded(self._soon.pop(0))
+                self._do(*self._soon.pop(0))
             self._admit()
             if not self._active and self._stopping.is_set() and not self._soon:
                 return
             for job in list(self._active):
-                self._step(job)
+                if job in self._active:  # no other one's step has ended it
+                    self._step(job)
 
     def _admit(self) -> None:
         while not self._stopping.is_set():
@@ -184,11 +200,13 @@ class Engine:
             job.tell(Ended(error=error))
 
     @staticmethod
-    def _guarded(do: Callable[[], None]) -> None:
+    def _do(do: Callable[[], None], done: concurrent.futures.Future[None]) -> None:
         try:
             do()
         except Exception:
             _LOGGER.exception("something that was to be done between two answers failed")
+        finally:
+            done.set_result(None)
 
 
 def _gone() -> ApiError:

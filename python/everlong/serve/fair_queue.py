@@ -37,15 +37,39 @@ class FairQueue(Generic[One]):
     def __len__(self) -> int:
         return self._count
 
-    def put(self, one: One) -> bool:
-        """Let it wait. False where too many do, or the queue is closed."""
+    def has_room(self, key: str) -> bool:
+        """Return whether one more of that key may wait."""
         with self._changed:
-            lines = self._lines.get(one.key, {})
-            if self._closed or self._count >= self._most or sum(map(len, lines.values())) >= self._most_each:
+            waiting = sum(map(len, self._lines.get(key, {}).values()))
+            return not self._closed and self._count < self._most and waiting < self._most_each
+
+    def put(self, one: One, *, anyway: bool = False, first: bool = False) -> bool:
+        """Let it wait. False where too many do, or the queue is closed.
+
+        `anyway`: however many do. `first`: in front of the others of its key and memory.
+        """
+        with self._changed:
+            if self._closed or not (anyway or self.has_room(one.key)):
                 return False
-            self._lines.setdefault(one.key, lines).setdefault(one.memory, collections.deque()).append(one)
+            line = self._lines.setdefault(one.key, {}).setdefault(one.memory, collections.deque())
+            line.insert(0 if first else len(line), one)
             self._count += 1
             self._changed.notify()
+            return True
+
+    def remove(self, one: One) -> bool:
+        """Let it wait no longer. Return whether it did."""
+        with self._changed:
+            lines = self._lines.get(one.key, {})
+            line = lines.get(one.memory, collections.deque())
+            if one not in line:
+                return False
+            line.remove(one)
+            self._count -= 1
+            if not line:
+                del lines[one.memory]
+            if not lines:
+                del self._lines[one.key]
             return True
 
     def take(self, *, wait: float, ready: Callable[[One], bool] = lambda one: True) -> One | None:

@@ -3,64 +3,96 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-_MOST_SECONDS = 30 * 86400.0
-_MOST = 100_000
+from everlong.serve.records import Records
+from everlong.serve.shelf import State
+
+KEPT_SECONDS = 30 * 86400.0
+_MOST_EACH = 20_000  # of one key
 
 
 class KeptResponses:
-    """A file of responses, durable when `keep` returns. Thread-safe."""
+    """Rows of the service's records, durable when `keep` returns. Thread-safe.
 
-    def __init__(self, file: Path) -> None:
-        self._lock = threading.Lock()
-        self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS responses "
-            "(id TEXT PRIMARY KEY, key TEXT, memory TEXT, created REAL, body TEXT, messages TEXT)"
-        )
+    A response is bound to its memory, and to how often something had been forgotten there when its answer began. What
+    is older than the newest forgetting may tell what was forgotten: it is not kept, and not told any more.
+    """
 
-    def keep(self, id: str, key: str, memory: str, body: dict[str, Any], messages: Sequence[Any]) -> None:
-        """Keep a response, with all messages up to its answer. What is too old, or too many, goes."""
+    def __init__(self, records: Records, state_of: Callable[[str], State | None]) -> None:
+        """`state_of` returns the state of the memory of that name now; None where there is none."""
+        self._records, self._state_of = records, state_of
+
+    def keep(self, id: str, key: str, memory: str, state: State, body: dict[str, Any], messages: Sequence[Any]) -> bool:
+        """Keep a response, with all messages up to its answer. Return whether it is kept.
+
+        `memory`: "" is the model alone. `state`: of the memory when the answer began. What is too old, or too many of
+        one key, goes.
+        """
         now = time.time()
-        row = (id, key, memory, now, json.dumps(body), json.dumps(messages))
-        with self._lock:
-            self._db.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)", row)
-            self._db.execute("DELETE FROM responses WHERE created < ?", (now - _MOST_SECONDS,))
-            self._db.execute("DELETE FROM responses WHERE rowid <= (SELECT max(rowid) FROM responses) - ?", (_MOST,))
+        with self._records.changing():  # a forgetting removes rows behind this, or is seen here
+            if memory and self._state_of(memory) != state:
+                return False
+            bound = self._records.memory(memory, state.id) if memory else None
+            self._records.change(
+                "INSERT INTO responses (id, memory, forgotten, key, created, body, messages) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (id, bound, state.forgotten, key, now, json.dumps(body), json.dumps(messages)),
+            )
+            self._records.change("DELETE FROM responses WHERE created < ?", (now - KEPT_SECONDS,))
+            self._records.change(
+                "DELETE FROM responses WHERE key = ? AND number <= "
+                "(SELECT number FROM responses WHERE key = ? ORDER BY number DESC LIMIT 1 OFFSET ?)",
+                (key, key, _MOST_EACH),
+            )
+        return True
 
     def body(self, id: str, key: str) -> dict[str, Any] | None:
         """Return a response of that key; None where it has none of that id."""
-        found = self._row("body", id, key)
+        found = self._row("r.body", id, key)
         return None if found is None else dict(json.loads(found[0]))
 
     def messages(self, id: str, key: str) -> tuple[str, list[dict[str, str]]] | None:
         """Return the memory of a response, and its messages."""
-        found = self._row("memory, messages", id, key)
+        found = self._row("coalesce(m.name, ''), r.messages", id, key)
         return None if found is None else (str(found[0]), list(json.loads(found[1])))
 
     def delete(self, id: str, key: str) -> bool:
         """Delete a response. Return whether it was there."""
-        with self._lock:
-            return self._db.execute("DELETE FROM responses WHERE id = ? AND key = ?", (id, key)).rowcount > 0
+        found = self._records.change("DELETE FROM responses WHERE id = ? AND key = ?", (id, key)) > 0
+        self._records.overwrite()
+        return found
 
-    def forget(self, memory: str) -> None:
-        """Delete all responses from a memory, as something was taken out of it that they may tell."""
-        with self._lock:
-            self._db.execute("DELETE FROM responses WHERE memory = ?", (memory,))
+    def forget(self, memory: str, state: State | None) -> None:
+        """Delete all responses of a memory that began before its present state; None: it is gone."""
+        self._records.change(
+            "DELETE FROM responses WHERE memory IN (SELECT number FROM memories WHERE name = ?) AND forgotten != ?",
+            (memory, -1 if state is None else state.forgotten),
+        )
 
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
+    def retire(self, key: str, seconds: float) -> int:
+        """Delete a key's responses that are older than it keeps what it wrote. Return how many."""
+        return self._records.change("DELETE FROM responses WHERE key = ? AND created < ?", (key, time.time() - seconds))
+
+    def bytes_of(self, key: str) -> int:
+        """Return how many bytes of responses a key has here."""
+        ((size,),) = self._records.rows(
+            "SELECT coalesce(sum(length(body) + length(messages)), 0) FROM responses WHERE key = ?", (key,)
+        )
+        return int(size)
 
     def _row(self, columns: str, id: str, key: str) -> Any:
-        with self._lock:
-            found = self._db.execute(f"SELECT {columns} FROM responses WHERE id = ? AND key = ?", (id, key))
-            return found.fetchone()
+        found = self._records.rows(
+            f"SELECT m.name, m.id, r.forgotten, {columns} FROM responses r LEFT JOIN memories m ON m.number = r.memory "
+            "WHERE r.id = ? AND r.key = ?",
+            (id, key),
+        )
+        if not found:
+            return None
+        name, memory_id, forgotten, *row = found[0]
+        if name is not None and self._state_of(name) != State(memory_id, forgotten):
+            self._records.change("DELETE FROM responses WHERE id = ?", (id,))
+            return None
+        return row

@@ -70,13 +70,16 @@ class Keys:
 
     def require_tokens(self, key: Key) -> None:
         """Raise ApiError 429 where the key had all its tokens of this minute."""
-        if key.tokens_per_minute is None:
-            return
-        with self._lock:
-            since, used = self._minute(key)
-        if used >= key.tokens_per_minute:
+        if not self.has_tokens(key):
+            with self._lock:
+                since, _ = self._minute(key)
             wait = 60 - (time.monotonic() - since)
             raise too_many(f"the key had its {key.tokens_per_minute:,} tokens of this minute", wait)
+
+    def has_tokens(self, key: Key) -> bool:
+        """Return whether the key has tokens left in this minute."""
+        with self._lock:
+            return key.tokens_per_minute is None or self._minute(key)[1] < key.tokens_per_minute
 
     def count(self, key: Key, tokens: int) -> None:
         with self._lock:

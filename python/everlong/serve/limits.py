@@ -15,6 +15,10 @@ class Limits:
     waiting: int = 64  # questions that wait in all
     waiting_each: int = 32  # questions that wait of one key
     readings: int = 1000  # texts that wait to be read
+    readings_each: int = 500  # texts that wait of one key
+    looks: int = 4  # memories that are open at once to be looked into
+    looks_each: int = 2  # of one key
+    copies: int = 2  # memories that are exported, verified or compacted at once; of one key, one
     queue_seconds: float = 120.0  # a question waits no longer
     answer_seconds: float = 600.0  # an answer ends after that
     conversations: int = 64  # conversations, and earlier turns of them, that are kept to go on with

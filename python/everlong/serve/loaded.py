@@ -34,12 +34,14 @@ class Loaded:
         """Return it with a tokenizer of its own: a fast tokenizer is not made for two threads."""
         return dataclasses.replace(self, tokenizer=copy.deepcopy(self.tokenizer))
 
-    def over(self, folder: Path, *, read_only: bool = False, host_bytes: int | None = None) -> MemoryModel:
-        """Open the memory in a folder, or make one. `close_whole` closes it.
+    def over(
+        self, folder: Path, *, read_only: bool = False, host_bytes: int | None = None, make: bool = False
+    ) -> MemoryModel:
+        """Open the memory in a folder; `make` one where there is none. `close_whole` closes it.
 
         Errors as in `MemoryModel`.
         """
-        if not Memory.exists(folder):
+        if make and not Memory.exists(folder):
             return MemoryModel(self.model, self.tokenizer, folder, self.config, pack=self.pack)
         memory = Memory.open(folder, read_only=read_only, host_bytes=host_bytes)
         try:
@@ -49,9 +51,9 @@ class Loaded:
             raise
 
     @contextlib.contextmanager
-    def opened(self, folder: Path, host_bytes: int | None = None) -> Iterator[MemoryModel]:
-        """Open a memory to write, and close it at the end."""
-        mm = self.over(folder, host_bytes=host_bytes)
+    def opened(self, folder: Path, host_bytes: int | None = None, *, make: bool = True) -> Iterator[MemoryModel]:
+        """Open a memory to write, and close it at the end. `make` one where there is none."""
+        mm = self.over(folder, host_bytes=host_bytes, make=make)
         try:
             yield mm
         finally:

@@ -19,7 +19,7 @@ from everlong.serve.shelf import Shelf
 def serve_stdio(root: Path, loaded: Loaded | None, tokenizer: Any, encoder: Any, *, read_only: bool) -> None:
     """Serve until standard input ends. Without a model, `tokenizer` reads the memories' words."""
     key = dataclasses.replace(ANYONE, write=not read_only)
-    service = None if loaded is None else Service(loaded, root, encoder=encoder)
+    service = None if loaded is None else Service(loaded, root, encoder=encoder, alone=False)
     shelf = Shelf(root) if service is None else service.shelf
     looking = Looking(tokenizer, encoder) if service is None else service.looking
     server = mcp_server(Tools(shelf, looking, lambda context: key, service))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -12,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from everlong.memory import Memory
 from everlong.memory.where import Where
-from everlong.serve import memories
+from everlong.serve import changes
 from everlong.serve.asking import Asked
 from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.keys import Key
@@ -53,40 +54,52 @@ class Tools:
             raise ApiError(400, "there is no model here: `everlong mcp --model NAME` loads one", "no_model")
         return self.service
 
-    def look(self, key: Key, memory: str, look: Callable[[Memory], Any]) -> Any:
+    async def look(self, key: Key, memory: str, look: Callable[[Memory], Any]) -> Any:
         self.require(key, memory)
-        with self.shelf.looking(memory) as opened:
-            return look(opened)
 
-    def listed(self, key: Key, memory: str) -> dict[str, Any]:
+        def looked() -> Any:
+            with self.shelf.looking(memory) as opened:
+                return look(opened)
+
+        async with contextlib.nullcontext() if self.service is None else self.service.looks.taken(key.name):
+            return await run_in_threadpool(looked)
+
+    async def listed(self, key: Key, memory: str) -> dict[str, Any]:
         if not memory:
             return {"memories": [name for name in self.shelf.names() if key.may_see(name)]}
-        return {"memory": memory, "sources": self.look(key, memory, self.looking.sources)}
+        return {"memory": memory, "sources": await self.look(key, memory, self.looking.sources)}
 
-    def recall(self, key: Key, memory: str, question: str, most: int) -> dict[str, Any]:
+    async def recall(self, key: Key, memory: str, question: str, most: int) -> dict[str, Any]:
         most = min(max(most, 1), _MOST)
-        found = self.look(key, memory, lambda opened: self.looking.search(opened, question, most))
+        found = await self.look(key, memory, lambda opened: self.looking.search(opened, question, most))
         if self.service is not None:
             self.service.audit.note(key.name, "search", memory, blocks=[one["block_id"] for one in found])
         return {"memory": memory, "passages": found}
 
-    def remember(self, key: Key, memory: str, text: str, source: str, tags: list[str]) -> dict[str, Any]:
+    async def remember(self, key: Key, memory: str, text: str, source: str, tags: list[str]) -> dict[str, Any]:
         service = self.with_model()
         service.require(key, memory, write=True)
-        reading = memories.read_and_wait(service, key, memory, text, source, tuple(tags))
-        if reading.error is not None:
-            raise ApiError(400, reading.error, "reading_failed")
-        return {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}
+        reading = await changes.accept_text(service, key, memory, text, source, tuple(tags))
+        await changes.tried(reading)
+        if reading.state == "failed":
+            raise ApiError(400, reading.error or "the text could not be read", "reading_failed")
+        told = {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}
+        return told if reading.error is None else {**told, "waits_because": reading.error}
 
-    def forget(self, key: Key, memory: str, source: str) -> dict[str, Any]:
+    async def forget(self, key: Key, memory: str, source: str) -> dict[str, Any]:
         self.require(key, memory, write=True)
         where = Where(source="" if source == CONVERSATION else source)
-        with self.shelf.changing(memory, gone=True) as opened:
+        if self.service is not None:
+            blocks = await changes.forget(self.service, key, memory, where)
+        else:
+            blocks = await run_in_threadpool(self._forget, memory, where)
+        return {"memory": memory, "source": source, "blocks": blocks}
+
+    def _forget(self, memory: str, where: Where) -> int:
+        with self.shelf.opened(memory) as opened:
             blocks = opened.forget(where=where)
             opened.compact()
-        if self.service is not None:
-            self.service.audit.note(key.name, "forget", memory, blocks=blocks)
-        return {"memory": memory, "source": source, "blocks": blocks}
+        return blocks
 
     async def ask(self, key: Key, memory: str, question: str, tokens: int) -> dict[str, Any]:
         service = self.with_model()
@@ -98,14 +111,14 @@ class Tools:
             job.cancel()
         return {"answer": said.text, **everlong_of(memory, said)}
 
-    def text_of(self, key: Key, memory: str, source: str) -> str:
+    async def text_of(self, key: Key, memory: str, source: str) -> str:
         def text(opened: Memory) -> str:
             found = opened.blocks("" if source == CONVERSATION else source)
             if not found:
                 raise ApiError(404, f"{memory!r} has no source {source!r}", "source_not_found")
             return "".join(self.looking.text(opened, block.id) for block in sorted(found, key=lambda one: one.span))
 
-        return str(self.look(key, memory, text))
+        return str(await self.look(key, memory, text))
 
 
 def mcp_server(tools: Tools) -> MCPServer[Any]:
@@ -140,10 +153,7 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     @server.tool(annotations=looks)
     async def ask(ctx: _Context, memory: str, question: str, max_tokens: int = 256) -> dict[str, Any]:
         """Let the memory's own model answer a question, with what came back for it."""
-        try:
-            return await tools.ask(tools.key_of(ctx), memory, question, max_tokens)
-        except Exception as error:
-            raise ToolError(refusal_of(error).message) from None
+        return await _tried(tools.ask, tools.key_of(ctx), memory, question, max_tokens)
 
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
     async def source(memory: str, source: str, ctx: _Context) -> str:
@@ -153,9 +163,9 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     return server
 
 
-async def _tried(does: Callable[..., T], *given: Any) -> T:
-    """Do something in a thread. ToolError says what went wrong, and nothing else."""
+async def _tried(does: Callable[..., Awaitable[T]], *given: Any) -> T:
+    """Do something. ToolError says what went wrong, and nothing else."""
     try:
-        return await run_in_threadpool(does, *given)
+        return await does(*given)
     except Exception as error:
         raise ToolError(refusal_of(error).message) from None

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from everlong.errors import CapacityError, MemoryBusyError, MemoryNotFoundError
 from everlong.generation.given_file import GivenText, GivenTexts, file_texts
+from everlong.generation.memory_model import MemoryModel
 from everlong.memory.where import Time, parse_time
 from everlong.serve.errors import ApiError, refusal_of, too_many
 from everlong.serve.fair_queue import FairQueue
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
 from everlong.serve.metrics import Metrics
-from everlong.serve.shelf import Shelf
-from everlong.serve.spool import Order, Spool
+from everlong.serve.quotas import Quotas
+from everlong.serve.shelf import Shelf, no_memory
+from everlong.serve.spool import OVER, Order, Spool
 
 _LOGGER = logging.getLogger("everlong.serve")
-_KEPT = 1000  # readings that are over, whose end is still told
+_MOST_CRASHES = 2  # a text that was read when the process ended so often is set aside
+_MOST_FAILURES = 5  # attempts at a text that fails by something that nobody expected
+_LONGEST_PAUSE = 300.0  # seconds between two attempts
+_SOON = 0.1  # seconds until a reading that made room goes on
+_NOTED = 5.0  # seconds between two notes of how far a reading is
+_PATIENCE = 1.0  # seconds that the thread waits for a memory that is being changed
 
 
 class _TakenBackError(Exception):
-    """Ends a reading that nobody wants any more."""
+    """Ends a reading that nobody wants any more, or that the service has no time for."""
+
+
+class _LaterError(Exception):
+    """Ends a reading that makes room. It goes on where it was, and nobody waits for it any more who is told why."""
+
+    def __init__(self, why: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,13 +51,21 @@ class Reading:
     """A text on its way into a memory."""
 
     order: Order
-    state: str = "waiting"  # then "reading", then "done", "failed", "cancelled"
+    state: str = "waiting"  # as of an order
     tokens: int = 0  # read so far
     of: int | None = None  # in all, where that is known
+    attempts: int = 0
     report: dict[str, Any] | None = None
-    error: str | None = None
+    error: str | None = None  # of the last attempt
     cancelled: bool = False
-    over: threading.Event = dataclasses.field(default_factory=threading.Event)
+    not_before: float = 0.0  # on the monotonic clock
+    # Done when the first attempt is over, or the service ends.
+    tried: concurrent.futures.Future[None] = dataclasses.field(default_factory=concurrent.futures.Future)
+
+    @classmethod
+    def of_order(cls, order: Order) -> Reading:
+        state, cancelled = order.state, order.state == "cancelled"
+        return cls(order, state, order.tokens, None, order.attempts, order.report, order.reason, cancelled)
 
     @property
     def key(self) -> str:
@@ -60,27 +86,40 @@ class Reading:
             "tokens": self.tokens,
             "total_tokens": self.of,
             "report": self.report,
+            "attempts": self.attempts,
             "error": self.error,
         }
 
+    def end_wait(self) -> None:
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self.tried.set_result(None)
+
 
 class Readings:
-    """Reads texts into memories. Thread-safe."""
+    """Reads texts into memories. Thread-safe.
+
+    What was accepted stays until it is read or taken back: what fails for a while is tried again, and what cannot be
+    read stays with its reason.
+    """
 
     def __init__(
-        self, loaded: Loaded, shelf: Shelf, limits: Limits, metrics: Metrics, host_bytes: int | None = None
+        self,
+        loaded: Loaded,
+        shelf: Shelf,
+        spool: Spool,
+        limits: Limits,
+        metrics: Metrics,
+        quotas: Quotas,
+        host_bytes: int | None = None,
     ) -> None:
         self._loaded, self._shelf, self._metrics = loaded.for_another_thread(), shelf, metrics
-        self._host_bytes = host_bytes
-        self.spool = Spool(shelf.own / "spool")
-        self.queue: FairQueue[Reading] = FairQueue(limits.readings, limits.readings)
-        self._known: collections.OrderedDict[str, Reading] = collections.OrderedDict()
+        self._quotas, self._host_bytes, self.spool = quotas, host_bytes, spool
+        self.queue: FairQueue[Reading] = FairQueue(limits.readings, limits.readings_each)
+        self._live: dict[str, Reading] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everlong readings", daemon=True)
-        self.after: Callable[[Reading], None] = lambda reading: None  # called when one is over
-        self.left: Callable[[str], int | None] = lambda key: None  # bytes that a key may still write; None: any
         for order in self.spool.waiting():
-            self.put(order)
+            self._take_up(order)
 
     @property
     def alive(self) -> bool:
@@ -89,95 +128,268 @@ class Readings:
     def start(self) -> None:
         self._thread.start()
 
+    def require_room(self, key: str) -> None:
+        """Raise ApiError 429 where too many texts wait."""
+        if self._stopping.is_set() or not self.queue.has_room(key):
+            raise too_many("too many texts wait to be read", 30, "queue_full")
+
     def put(self, order: Order) -> Reading:
-        """Let an accepted text wait for its turn. ApiError 429 where too many wait."""
+        """Let an accepted text wait for its turn. ApiError 429 where too many wait: then it was not accepted."""
         reading = Reading(order)
-        if self._stopping.is_set() or not self.queue.put(reading):
+        self._live[order.id] = reading
+        if not self.queue.put(reading):
+            del self._live[order.id]
             self.spool.remove(order.id)
             raise too_many("too many texts wait to be read", 30, "queue_full")
-        self._known[order.id] = reading
         return reading
 
     def of(self, memory: str) -> list[Reading]:
         """Return the readings of a memory that are known still, oldest first."""
-        return [reading for reading in list(self._known.values()) if reading.memory == memory]
+        return [self._reading(order) for order in self.spool.orders(self._shelf.id(memory), memory)]
 
     def one(self, memory: str, id: str) -> Reading:
         """Return a reading. ApiError where it is not known."""
-        reading = self._known.get(id)
-        if reading is None or reading.memory != memory:
+        order = self.spool.order(id)
+        if order is None or (order.memory, order.memory_id) != (memory, self._shelf.id(memory)):
             raise ApiError(404, f"{memory!r} has no reading {id[:80]!r}", "reading_not_found")
-        return reading
+        return self._reading(order)
+
+    def cancel(self, reading: Reading) -> None:
+        """Take a text back, as far as it is not read yet. One that failed is forgotten."""
+        reading.cancelled = True
+        if self.queue.remove(reading):
+            self._end(reading, "cancelled")
+        elif reading.state == "failed":
+            self.spool.remove(reading.order.id)
+
+    def retry(self, reading: Reading) -> Reading:
+        """Try a text that failed again. ApiError where it did not."""
+        if reading.state != "failed":
+            raise ApiError(409, "the reading did not fail", "reading_did_not_fail")
+        self.require_room(reading.key)
+        self.spool.note(reading.order.id, state="waiting", crashes=0)
+        order = self.spool.order(reading.order.id)
+        assert order is not None
+        return self._take_up(order)
+
+    def forget(self, memory: str, memory_id: str, matches: Callable[[Order], bool]) -> int:
+        """Remove the texts of a memory that match, read or not, and end their readings. Return how many were not."""
+        found = [order for order in self.spool.orders(memory_id, memory) if matches(order)]
+        for order in found:
+            reading = self._live.get(order.id)
+            if reading is not None:
+                reading.cancelled = True
+                if self.queue.remove(reading):
+                    self._drop(reading)
+            self.spool.remove(order.id)
+        return sum(order.state not in ("done", "cancelled") for order in found)
+
+    def gone(self, memory: str, memory_id: str) -> None:
+        """End the readings of a memory that was removed, with its row: their texts go."""
+        for reading in list(self._live.values()):
+            if (reading.memory, reading.order.memory_id) == (memory, memory_id):
+                reading.cancelled = True
+                if self.queue.remove(reading):
+                    self._drop(reading)
+        self.spool.clean()
+
+    def end_waits(self) -> None:
+        """Let nobody wait for a reading any more."""
+        self._stopping.set()
+        for reading in list(self._live.values()):
+            reading.end_wait()
 
     def stop(self) -> None:
         """End the reading at work between two chunks. It goes on when the service starts again."""
-        self._stopping.set()
+        self.end_waits()
         self.queue.close()
         if self._thread.is_alive():
             self._thread.join()
 
+    def _take_up(self, order: Order) -> Reading:
+        """Let a text wait that was accepted before, however many wait."""
+        reading = Reading.of_order(order)
+        if order.state == "reading":  # the process ended while it was read
+            crashes = order.crashes + 1
+            state = "failed" if crashes >= _MOST_CRASHES else "waiting"
+            if state == "failed":
+                reading.error = f"set aside: the service ended {crashes} times while it was read"
+            self.spool.note(order.id, state=state, crashes=crashes, reason=reading.error)
+            reading.state = state
+        if reading.state == "waiting":
+            self._live[order.id] = reading
+            self.queue.put(reading, anyway=True)
+        return reading
+
+    def _reading(self, order: Order) -> Reading:
+        return self._live.get(order.id) or Reading.of_order(order)
+
     def _run(self) -> None:
         while not self._stopping.is_set():
-            reading = self.queue.take(wait=0.5)
+            reading = self.queue.take(wait=0.5, ready=self._may_begin)
             if reading is not None:
                 self._read(reading)
 
+    def _may_begin(self, reading: Reading) -> bool:
+        if reading.not_before > time.monotonic() or self._shelf.is_wanted(reading.memory):
+            return False
+        return self._quotas.has_tokens(reading.key)
+
     def _read(self, reading: Reading) -> None:
+        """Read a text, once: to its end, or until it fails or makes room."""
         started = time.monotonic()
         try:
             if reading.cancelled:
                 raise _TakenBackError
-            reading.state = "reading"
-            with self._shelf.writing(reading.memory, patience=600) as folder:
-                self._shelf.there(reading.memory)  # it may have been removed meanwhile
-                report = self._read_into(folder, reading)
-            reading.report, reading.state = report, "done"
-            self._metrics.read.labels("texts").inc(report["tokens"])
-            self._metrics.reading.observe(time.monotonic() - started)
-        except _TakenBackError:
-            if self._stopping.is_set() and not reading.cancelled:
-                return  # its order stays
-            reading.state = "cancelled"
-        except Exception as error:
-            refusal = refusal_of(error)
-            self._metrics.errors.labels(refusal.code or "error").inc()
-            shown = error if refusal.status >= 500 else None
-            _LOGGER.warning("a reading failed", exc_info=shown, extra={"reading": reading.order.id})
-            reading.state, reading.error = "failed", refusal.message
-        self.spool.remove(reading.order.id)
-        self._shelf.changed(reading.memory)
-        reading.over.set()
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
-        self.after(reading)
-
-    def _read_into(self, folder: Any, reading: Reading) -> dict[str, Any]:
-        order, named = reading.order, reading.order.named
-
-        happened: Time | None = None if named.happened is None else parse_time(named.happened)
-        with self._loaded.opened(folder, self._host_bytes) as mm:
-            if named.plain:
-                text = self.spool.file(order).read_text(encoding="utf-8")
-                given = GivenTexts([GivenText([text], named.source)])
-            else:
-                given = file_texts(self.spool.file(order))
-            left = self.left(order.key)
-            a_token = mm.memory.core.page_bytes(mm.config.archive.page_tokens) / mm.config.archive.page_tokens
-
-            def progress(tokens: int, of: int | None) -> None:
-                reading.tokens, reading.of = tokens, of
-                if reading.cancelled or self._stopping.is_set():
+            with self._shelf.writing(reading.memory, patience=_PATIENCE) as folder:
+                if reading.cancelled:  # while it waited for the memory
                     raise _TakenBackError
-                if left is not None and tokens * a_token > left:
-                    raise too_many("the key has its bytes on disk: forget something", 60, "quota_exceeded")
+                if self._shelf.id(reading.memory) != reading.order.memory_id:  # another one by that name
+                    raise no_memory(reading.memory)
+                self.spool.note(reading.order.id, state="reading")
+                reading.state = "reading"
+                reading.report = self._read_into(folder, reading)
+            reading.error = None
+            self._end(reading, "done", report=reading.report, reason=None)
+            self._metrics.read.labels("texts").inc(reading.report["tokens"])
+            self._metrics.reading.observe(time.monotonic() - started)
+        except _LaterError as later:
+            reading.error = later.why
+            self._put_back(reading, _SOON, reason=later.why)
+            if later.why is not None:
+                reading.end_wait()
+        except _TakenBackError:
+            if reading.cancelled:
+                self._end(reading, "cancelled")
+            else:  # the service stops
+                self._note(reading, state="waiting")
+        except Exception as error:
+            self._failed(reading, error)
+        self._shelf.changed(reading.memory)
 
+    def _failed(self, reading: Reading, error: Exception) -> None:
+        refusal = refusal_of(error)
+        if refusal.code == "memory_not_found":  # with all that was to be read into it
+            self.spool.remove(reading.order.id)
+            self._drop(reading)
+            return
+        if refusal.code == "memory_busy" and isinstance(error, ApiError):  # this service itself changes it
+            self._put_back(reading, _SOON)
+            return
+        self._metrics.errors.labels(refusal.code or "error").inc()
+        shown = error if refusal.status >= 500 else None
+        _LOGGER.warning("a reading failed", exc_info=shown, extra={"reading": reading.order.id})
+        reading.attempts += 1
+        reading.error = refusal.message
+        noted = {"attempts": reading.attempts, "reason": reading.error}
+        unknown = refusal.status >= 500 and not _is_passing(error, refusal)
+        if _is_passing(error, refusal) or (unknown and reading.attempts < _MOST_FAILURES):
+            self._put_back(reading, min(_LONGEST_PAUSE, 2.0**reading.attempts), **noted)
+        else:
+            self._end(reading, "failed", **noted)
+        reading.end_wait()
+
+    def _put_back(self, reading: Reading, seconds: float, **noted: Any) -> None:
+        """Let a reading wait in front of the others of its memory, for so many seconds at least."""
+        reading.state, reading.not_before = "waiting", time.monotonic() + seconds
+        self._note(reading, state="waiting", **noted)
+        if reading.cancelled:
+            self._end(reading, "cancelled")
+        else:
+            self.queue.put(reading, anyway=True, first=True)
+
+    def _end(self, reading: Reading, state: str, **noted: Any) -> None:
+        assert state in OVER
+        self._note(reading, state=state, tokens=reading.tokens, **noted)
+        reading.state = state
+        self._drop(reading)
+
+    def _drop(self, reading: Reading) -> None:
+        if reading.state not in OVER:
+            reading.state = "cancelled"
+        self._live.pop(reading.order.id, None)
+        reading.end_wait()
+
+    def _note(self, reading: Reading, **fields: Any) -> None:
+        """Note what became of a reading. A disk that is full keeps the older note, by which it is tried again."""
+        try:
+            self.spool.note(reading.order.id, **fields)
+        except OSError as error:
+            _LOGGER.warning("a reading could not be noted: %s", error, extra={"reading": reading.order.id})
+
+    def _read_into(self, folder: Path, reading: Reading) -> dict[str, Any]:
+        order, named = reading.order, reading.order.named
+        happened: Time | None = None if named.happened is None else parse_time(named.happened)
+        file = self.spool.file(order)
+        with self._loaded.opened(folder, self._host_bytes, make=False) as mm:
+            if mm.memory.id != order.memory_id:
+                raise no_memory(order.memory)
+            if named.plain:
+                given = GivenTexts([GivenText([file.read_text(encoding="utf-8")], named.source)])
+            else:
+                given = file_texts(file, called=order.file)
             report = mm.read(
                 given,
                 source=named.source,
-                origin="" if named.plain else f"upload:{order.file}",
+                origin=order.origin,
                 tags=named.tags,
                 happened=happened,
-                progress=progress,
+                progress=self._progress_of(reading, mm),
             )
+            self._settle(mm, reading)
             mm.searcher.heads.look_if_due()  # here, and not in front of the first question
         return dataclasses.asdict(report)
+
+    def _progress_of(self, reading: Reading, mm: MemoryModel) -> Callable[[int, int | None], None]:
+        """Return what is told of each chunk. It counts, and ends the reading where it must."""
+        a_token = mm.memory.core.page_bytes(mm.config.archive.page_tokens) / mm.config.archive.page_tokens
+        left = self._quotas.bytes_left(reading.key)
+        before, written, noted = 0, 0, time.monotonic()
+
+        def progress(tokens: int, of: int | None) -> None:
+            nonlocal before, written, noted
+            more = tokens - before if tokens >= before else tokens  # a file of several texts counts each anew
+            before, written = tokens, written + more
+            reading.tokens, reading.of = tokens, of
+            self._quotas.count(reading.key, more)
+            self._require_turn(reading)
+            if left is not None and written * a_token > left:
+                raise too_many("the key has its bytes on disk: forget something", 60, "quota_exceeded")
+            if more and not self._quotas.has_tokens(reading.key):
+                raise _LaterError("the key had its tokens of this minute")
+            if more and time.monotonic() > noted + _NOTED:  # it is not this text that ends the process
+                noted = time.monotonic()
+                self.spool.note(reading.order.id, tokens=tokens, crashes=0)
+
+        return progress
+
+    def _require_turn(self, reading: Reading) -> None:
+        """End a reading that nobody wants any more, or whose memory somebody else wants to change."""
+        if reading.cancelled or self._stopping.is_set():
+            raise _TakenBackError
+        if self._shelf.is_wanted(reading.memory):
+            raise _LaterError
+
+    def _settle(self, mm: MemoryModel, reading: Reading) -> None:
+        """Return once all that is stored with blocks is there: vectors, Detail Tokens, topics."""
+        settled: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def settle() -> None:
+            try:
+                mm.searcher.settle()
+                settled.set_result(None)
+            except BaseException as error:
+                settled.set_exception(error)
+
+        # Closing the memory ends the wait of this thread, too.
+        threading.Thread(target=settle, name="everlong settling", daemon=True).start()
+        while not concurrent.futures.wait([settled], timeout=0.1).done:
+            self._require_turn(reading)
+        settled.result()
+
+
+def _is_passing(error: Exception, refusal: ApiError) -> bool:
+    """Return whether a failure may be none later: of a disk, of RAM, of a busy memory, of a quota."""
+    of_the_moment = isinstance(error, MemoryBusyError | CapacityError | MemoryError)
+    of_the_disk = isinstance(error, OSError) and not isinstance(error, MemoryNotFoundError)
+    return of_the_moment or of_the_disk or refusal.status in (429, 503, 507)

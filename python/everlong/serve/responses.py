@@ -19,6 +19,7 @@ from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.events import Events, begun, event, pieces, whole
 from everlong.serve.keys import Key
 from everlong.serve.service import Service
+from everlong.serve.shelf import NO_STATE
 from everlong.serve.turns import asked_of, memory_of, messages_of
 
 
@@ -136,7 +137,8 @@ class _Made:
         body = self.body(said)
         if self._store:
             turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": said.text}]
-            self._service.kept.keep(self.id, self._key.name, self.asked.memory, body, turns)
+            memory, state = self.asked.memory, said.state or NO_STATE
+            body["store"] = self._service.kept.keep(self.id, self._key.name, memory, state, body, turns)
         return body
 
 

@@ -11,9 +11,14 @@ from pathlib import Path
 
 import everlong._core as _core
 from everlong.generation.memory_model import MemoryModel
+from everlong.memory import Memory
 from everlong.serve.loaded import Loaded, close_whole
+from everlong.serve.shelf import State
 
 _LOGGER = logging.getLogger("everlong.serve")
+
+# A memory's state, and how often the service has changed it. None: a folder of the service's own.
+Version = tuple[State | None, int]
 
 
 @dataclasses.dataclass(eq=False)
@@ -21,7 +26,7 @@ class Seat:
     """An open MemoryModel, and who uses it."""
 
     folder: Path
-    version: int  # of the memory when it was opened
+    version: Version  # of the memory when it was opened
     read_only: bool
     mm: MemoryModel
     busy: bool = True
@@ -55,7 +60,7 @@ class Seats:
         return any(seat.folder == folder and not seat.busy for seat in self._open)
 
     @contextlib.contextmanager
-    def taken(self, folder: Path, version: int, *, read_only: bool) -> Iterator[Seat]:
+    def taken(self, folder: Path, version: Version, *, read_only: bool) -> Iterator[Seat]:
         """Wrap the use of a memory by one answer. A reader that is busy is opened a second time.
 
         What ended with an error is closed, as its frame may be of no use any more.
@@ -72,6 +77,13 @@ class Seats:
         finally:
             seat.busy, seat.used = False, time.monotonic()
 
+    def state(self, folder: Path) -> State | None:
+        """Return the state of a memory now, as far as an open one tells; None where none is open."""
+        for seat in self._open:
+            if seat.folder == folder and seat.mm.memory.id == Memory.id_of(folder):
+                return State(seat.mm.memory.id, seat.mm.memory.forgotten_generation)
+        return None
+
     def close(self, folder: Path) -> None:
         """Close what is open of a folder, if nobody uses it."""
         for seat in [one for one in self._open if one.folder == folder and not one.busy]:
@@ -81,7 +93,7 @@ class Seats:
         for seat in list(self._open):
             self._close(seat)
 
-    def _idle(self, folder: Path, version: int, *, read_only: bool) -> Seat | None:
+    def _idle(self, folder: Path, version: Version, *, read_only: bool) -> Seat | None:
         found = None
         for seat in [one for one in self._open if one.folder == folder and not one.busy]:
             if seat.version != version or seat.read_only != read_only:
@@ -90,7 +102,7 @@ class Seats:
                 found = seat
         return found
 
-    def _new(self, folder: Path, version: int, *, read_only: bool) -> Seat:
+    def _new(self, folder: Path, version: Version, *, read_only: bool) -> Seat:
         while len(self._open) >= self._most:
             idle = [one for one in self._open if not one.busy]
             if not idle:

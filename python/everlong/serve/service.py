@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -10,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from everlong.frame.serve import default_config
-from everlong.memory.where import Where
-from everlong.serve.asking import Answers, Asked
+from everlong.memory.given_text import name_of
+from everlong.memory.where import Where, names_of
+from everlong.serve.asking import Answers, Asked, Counted
 from everlong.serve.engine import Engine, Job, Work
-from everlong.serve.errors import ApiError, too_many
+from everlong.serve.errors import ApiError
 from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
@@ -21,9 +24,14 @@ from everlong.serve.loaded import Loaded
 from everlong.serve.logs import Audit
 from everlong.serve.looking import Looking
 from everlong.serve.metrics import Metrics
+from everlong.serve.own_folder import OwnFolder
+from everlong.serve.quotas import Quotas
 from everlong.serve.readings import Readings
+from everlong.serve.records import Records
 from everlong.serve.seats import Seats
-from everlong.serve.shelf import Shelf, no_memory
+from everlong.serve.shares import Shares
+from everlong.serve.shelf import Shelf, State, changed_meanwhile, no_memory
+from everlong.serve.spool import Order, Spool
 
 _LOGGER = logging.getLogger("everlong.serve")
 _SWEEP_SECONDS = 60.0
@@ -33,29 +41,42 @@ class Service:
     """One model, the memories of a folder, and their callers. Thread-safe."""
 
     def __init__(
-        self, loaded: Loaded, root: Path, keys: Keys | None = None, limits: Limits | None = None, encoder: Any = None
+        self,
+        loaded: Loaded,
+        root: Path,
+        keys: Keys | None = None,
+        limits: Limits | None = None,
+        encoder: Any = None,
+        *,
+        alone: bool = True,
     ) -> None:
-        """`encoder`: for `/v1/embeddings` and for searches without the model; None: there are none."""
+        """`encoder`: for `/v1/embeddings` and for searches without the model; None: there are none.
+
+        MemoryBusyError where another service serves these memories, unless this one need not be `alone` with them.
+        """
         self.loaded, self.limits, self.encoder = loaded, limits or Limits(), encoder
         self.keys = keys or Keys(())
         self.metrics = Metrics()
         # Of all RAM, each open memory has its share, and so has the one that is read into; looks have one together.
         each = None if self.limits.host_bytes is None else self.limits.host_bytes // (self.limits.open_memories + 2)
+        self.own = OwnFolder(root, alone=alone)
         self.shelf = Shelf(root, None if each is None else each // 4)
-        self.audit = Audit(self.shelf.own / "audit.log")
-        self.kept = KeptResponses(self.shelf.own / "responses.sqlite3")
+        self.audit = Audit(self.own.audit)
+        self.records = Records(self.own.records)
+        self.kept = KeptResponses(self.records, self.shelf.state)
+        self.spool = Spool(self.own.spool, self.records, self.shelf.id)
+        self.quotas = Quotas(self.keys, self.shelf, self.spool, self.kept)
         self.looking = Looking(loaded.for_another_thread().tokenizer, encoder)
         self.engine = Engine(self.limits, self.metrics.waited.observe)
         answering = None if each is None else each * self.limits.open_memories
-        self.readings = Readings(loaded, self.shelf, self.limits, self.metrics, each)
+        self.readings = Readings(loaded, self.shelf, self.spool, self.limits, self.metrics, self.quotas, each)
+        self.looks = Shares(self.limits.looks, self.limits.looks_each)
+        self.copies = Shares(self.limits.copies, 1)
+        self.encoding = Shares(1, 1)  # a few texts of each caller in turn
         seats = Seats(loaded, self.limits.open_memories, answering, self.metrics.evictions.inc)
         window = (loaded.config or default_config(loaded.model)).frame.rolling_tokens
-        self.answers = Answers(loaded, self.shelf, seats, self.limits, self.metrics, window)
+        self.answers = Answers(loaded, self.shelf, self.own, seats, self.limits, self.metrics, window)
         self.engine.prefers = lambda job: seats.has_idle(self.shelf.root / job.memory)
-        by_name = {key.name: key for key in self.keys.all}
-        self.readings.left = lambda name: self.bytes_left(by_name[name]) if name in by_name else None
-        self.readings.after = lambda one: self.keys.count(by_name[one.key], one.tokens) if one.key in by_name else None
-        self.shelf.on_change.append(self._changed)
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="everlong retention", daemon=True)
         self.metrics.gauge("queue", "Questions that wait.", lambda: len(self.engine.queue))
@@ -77,12 +98,14 @@ class Service:
     def stop(self, seconds: float = 30.0) -> None:
         """End what is under way. What was acknowledged is on disk."""
         self._stopping.set()
+        self.readings.end_waits()
         self.engine.stop(seconds)
         self.readings.stop()
         self._sweeper.join()
         self.answers.close()
-        self.kept.close()
+        self.records.close()
         self.audit.close()
+        self.own.close()
 
     # --- what callers ask for
 
@@ -93,9 +116,11 @@ class Service:
         self.keys.require_tokens(key)
 
         def work() -> Work:
-            said = yield from self.answers.answer(key.name, asked)
-            self.keys.count(key, said.read + said.tokens)
-            return said
+            counted = Counted()
+            try:
+                return (yield from self.answers.answer(key.name, asked, counted))
+            finally:  # also of an answer that was cut off, or failed
+                self.keys.count(key, counted.tokens)
 
         whose = {} if asked.user is None else {"user": hash_of(asked.user)[:16]}
         self.audit.note(key.name, "ask", asked.memory, **whose)
@@ -127,63 +152,100 @@ class Service:
         """Return the memories that the key may see."""
         return [name for name in self.shelf.names() if key.may_see(name)]
 
-    def bytes_left(self, key: Key) -> int | None:
-        """Return how many bytes on disk a key may still write; None: any number."""
-        if key.max_bytes is None:
-            return None
-        used = 0
-        for name in self.visible(key):
-            with self.shelf.looking(name) as memory:
-                used += sum(block.payload_bytes for block in memory.blocks(tag=key.tag))
-        return key.max_bytes - used
-
-    def require_bytes(self, key: Key, more: int) -> None:
-        """Raise ApiError 429 where a key has as many bytes on disk as it may, or would have with `more`."""
-        left = self.bytes_left(key)
-        if left is not None and more > left:
-            raise too_many(f"the key has its {key.max_bytes:,} bytes on disk: forget something", 60, "quota_exceeded")
-
     def tags_of(self, key: Key) -> tuple[str, ...]:
         """Return the tags of what a key writes."""
         return (key.tag,) if self.keys.all else ()
 
+    # --- what is taken out of a memory
+
+    def forget(self, name: str, where: Where) -> int:
+        """Forget what `where` says in a memory, and give its bytes back. Return how many blocks and texts it was.
+
+        For who has the turn to write, and sees to it that every holder hears (`hear`), also where this fails: what was
+        forgotten is gone from every search as soon as the first of the two steps is done.
+        """
+        waiting = self.readings.forget(name, self.shelf.id(name), lambda order: _is_of(order, where))
+        with self.shelf.opened(name) as memory:
+            forgotten = memory.forget(where=where)
+            memory.compact()
+        return forgotten + waiting
+
+    def remove(self, name: str) -> Path:
+        """Take a memory off the shelf. The same holds as for `forget`. Return where it waits to be discarded."""
+        hidden = self.own.new_in(self.own.trash)
+        self.shelf.remove(name, hidden)
+        return hidden
+
+    def hear(self, name: str) -> concurrent.futures.Future[None]:
+        """Let every holder of what came from a memory hear what was forgotten there, by whomever. Any thread may.
+
+        What it returns is done when no answer under way, no open memory, and no conversation has any of it. Kept
+        answers, and texts of a memory that is gone, have gone before.
+        """
+        state = self.shelf.state(name)
+        self.shelf.changed(name)
+        self._drop_rows(name, state)
+        self.records.overwrite()
+        error = no_memory(name) if state is None else changed_meanwhile(name)
+
+        def let_go() -> None:
+            self.engine.interrupt(name, error)
+            self.answers.let_go(name, state)
+
+        return self.engine.soon(let_go)
+
+    def _drop_rows(self, name: str, state: State | None) -> None:
+        """Remove the records of memories of that name that are gone, and answers that began before `state`."""
+        for number, called, id in self.records.memories():
+            if called == name and (state is None or id != state.id):
+                self.records.remove_memory(number)
+                self.readings.gone(name, id)
+        self.kept.forget(name, state)
+
     # --- upkeep
 
-    def _changed(self, memory: str, gone: bool) -> None:
-        folder = self.shelf.folder(memory)
-
-        def close() -> None:
-            self.answers.seats.close(folder)
-            if gone:
-                self.answers.conversations.forget(memory)
-
-        if gone:
-            self.kept.forget(memory)
-        self.engine.soon(close)
-
     def _sweep(self) -> None:
-        while not self._stopping.wait(_SWEEP_SECONDS):
+        while True:
             self.sweep()
+            if self._stopping.wait(_SWEEP_SECONDS):
+                return
+            self.own.empty_trash()
 
     def sweep(self) -> None:
-        """Forget what is older than the keys that wrote it allow."""
+        """Forget what is older than the keys that wrote it allow, and hear what other processes forgot."""
+        for name in {name for _, name, _ in self.records.memories()} | self.answers.conversations.memories():
+            self._swept(name, functools.partial(self._hear_others, name))
         for key in self.keys.all:
             if key.keep_seconds is None:
                 continue
+            self.kept.retire(key.name, key.keep_seconds)
             for name in self.visible(key):
-                try:
-                    self._sweep_one(name, key.tag, key.keep_seconds)
-                except Exception as error:  # the others go all the same
-                    _LOGGER.warning("old blocks were not forgotten", exc_info=error, extra={"memory": name})
+                self._swept(name, functools.partial(self._retire, name, key.tag, key.keep_seconds))
+        self.records.overwrite()
 
-    def _sweep_one(self, name: str, tag: str, seconds: float) -> None:
+    def _swept(self, name: str, do: Callable[[], None]) -> None:
+        try:
+            do()
+        except Exception as error:  # the others go all the same
+            _LOGGER.warning("the upkeep of a memory failed", exc_info=error, extra={"memory": name})
+
+    def _hear_others(self, name: str) -> None:
+        """Let who keeps something of a memory hear what other processes forgot. Answers under way look themselves."""
+        state = self.shelf.state(name)
+        self._drop_rows(name, state)
+        self.engine.soon(functools.partial(self.answers.let_go, name, state))
+
+    def _retire(self, name: str, tag: str, seconds: float) -> None:
         old = Where(tags=tag, before=datetime.timedelta(seconds=seconds))
         with self.shelf.looking(name) as memory:
             if not memory.blocks(where=old):
                 return
-        with self.shelf.changing(name, gone=True) as memory:
-            forgotten = memory.forget(where=old)
-            memory.compact()
+        try:
+            with self.shelf.writing(name), self.shelf.opened(name) as memory:
+                forgotten = memory.forget(where=old)
+                memory.compact()
+        finally:
+            self.hear(name)
         self.metrics.retired.inc(forgotten)
         self.audit.note(tag.removeprefix("by:"), "retire", name, blocks=forgotten)
 
@@ -196,3 +258,12 @@ class Service:
             except OSError:  # removed meanwhile
                 continue
         return float(total)
+
+
+def _is_of(order: Order, where: Where) -> bool:
+    """Return whether a text would be read under the names of `where`. No time is asked for: it is not read yet."""
+    if where.origin is not None and where.origin != order.origin:
+        return False
+    sources = names_of(where.source)
+    own = (order.named.source,) if order.named.source else (order.file, name_of(order.file))
+    return (not sources or bool(set(own) & set(sources))) and set(names_of(where.tags)) <= set(order.named.tags)

@@ -1,21 +1,43 @@
-"""The memories of a service: a folder of folders, each with a version that changes when the memory does."""
+"""The memories of a service: a folder of folders."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import os
-import shutil
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from everlong.errors import MemoryNotFoundError
 from everlong.memory import Memory
 from everlong.serve.errors import ApiError
 from everlong.serve.names import memory_name
+from everlong.serve.own_folder import sync
 
-_OWN = ".service"  # no memory's name begins with a dot
-_LOOKS = 4  # memories that are open for a look at once
 _PATIENCE = 30.0  # seconds that a change waits for another one of the same memory
+_LOOK_AGAIN = 0.02  # seconds between two looks of who waits in the event loop
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """What a memory was when something was taken from it: what is kept of it holds for this state alone."""
+
+    id: str  # the memory's own: another one may take its name
+    forgotten: int  # how often something was forgotten in it, by any process
+
+
+NO_STATE = State("", 0)  # of the model without a memory
+
+
+class _Writer:
+    """Who changes a memory now, and how many wait to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wanted = 0
 
 
 class Shelf:
@@ -24,13 +46,9 @@ class Shelf:
     def __init__(self, root: Path, host_bytes: int | None = None) -> None:
         """`host_bytes`: RAM of a memory that is open for a look, or a change; None: half of what is free."""
         self.root, self._host_bytes = root, host_bytes
-        self._looks = threading.BoundedSemaphore(_LOOKS)
-        self.own = root / _OWN
-        self.own.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._versions: dict[str, int] = {}
-        self._writers: dict[str, threading.Lock] = {}
+        self._changes: dict[str, int] = {}
+        self._writers: dict[str, _Writer] = {}
         self._lock = threading.Lock()
-        self.on_change: list[Callable[[str, bool], None]] = []  # told a memory's name, and whether something is gone
 
     def names(self) -> list[str]:
         """Return the names of all memories, sorted."""
@@ -52,55 +70,98 @@ class Shelf:
             raise no_memory(name)
         return folder
 
-    def version(self, name: str) -> int:
-        """Return a number that is another one after every change of the memory."""
-        with self._lock:
-            return self._versions.get(name, 0)
+    def id(self, name: str) -> str:
+        """Return the own id of a memory. ApiError where there is none."""
+        try:
+            return Memory.id_of(self.there(name))
+        except MemoryNotFoundError:
+            raise no_memory(name) from None
 
-    def changed(self, name: str, *, gone: bool = False) -> None:
-        """Note that a memory has changed; `gone`: something was taken out of it, and nobody may see that any more."""
+    def state(self, name: str) -> State | None:
+        """Return the state of a memory now, whoever changed it; None where there is none."""
+        try:
+            with Memory.open(self.there(name), read_only=True, host_bytes=self._host_bytes) as memory:
+                return State(memory.id, memory.forgotten_generation)
+        except (ApiError, MemoryNotFoundError):
+            return None
+
+    def changes(self, name: str) -> int:
+        """Return how often this service has changed the memory of that name."""
         with self._lock:
-            self._versions[name] = self._versions.get(name, 0) + 1
-        for tell in self.on_change:
-            tell(name, gone)
+            return self._changes.get(name, 0)
+
+    def changed(self, name: str) -> None:
+        """Note that a memory has changed."""
+        with self._lock:
+            self._changes[name] = self._changes.get(name, 0) + 1
+
+    def is_wanted(self, name: str) -> bool:
+        """Return whether somebody waits to change a memory that is being changed."""
+        with self._lock:
+            writer = self._writers.get(name)
+            return writer is not None and writer.wanted > 0
 
     @contextlib.contextmanager
     def writing(self, name: str, patience: float = _PATIENCE) -> Iterator[Path]:
-        """Wrap a change of a memory: one at a time. ApiError 409 where another one takes too long."""
-        folder = self.folder(name)
-        with self._lock:
-            lock = self._writers.setdefault(name, threading.Lock())
-        if not lock.acquire(timeout=patience):
-            raise ApiError(409, f"a text is being read into {name!r}: try again later", "memory_busy")
+        """Wrap a change of a memory: one at a time. The thread waits. ApiError 409 where another takes too long."""
+        folder, writer = self.folder(name), self._writer(name)
+        if not writer.lock.acquire(timeout=patience):
+            raise _busy(name)
         try:
             yield folder
         finally:
-            lock.release()
+            writer.lock.release()
+
+    @contextlib.asynccontextmanager
+    async def turn_to_write(self, name: str, patience: float = _PATIENCE) -> AsyncIterator[Path]:
+        """Do as `writing` for a request, which holds no thread while it waits. A reading makes room (`is_wanted`)."""
+        folder, writer, until = self.folder(name), self._writer(name), time.monotonic() + patience
+        with self._lock:
+            writer.wanted += 1
+        try:
+            while not writer.lock.acquire(blocking=False):
+                if time.monotonic() > until:
+                    raise _busy(name)
+                await asyncio.sleep(_LOOK_AGAIN)
+        finally:
+            with self._lock:
+                writer.wanted -= 1
+        try:
+            yield folder
+        finally:
+            writer.lock.release()
 
     @contextlib.contextmanager
     def looking(self, name: str) -> Iterator[Memory]:
-        """Open a memory for a look, beside whoever writes. A few looks at once; others wait."""
-        folder = self.there(name)
-        with self._looks, Memory.open(folder, read_only=True, host_bytes=self._host_bytes) as memory:
+        """Open a memory for a look, beside whoever writes."""
+        with Memory.open(self.there(name), read_only=True, host_bytes=self._host_bytes) as memory:
             yield memory
 
     @contextlib.contextmanager
-    def changing(self, name: str, *, gone: bool = False) -> Iterator[Memory]:
-        """Open a memory to change it, without a model."""
-        with self.writing(name), Memory.open(self.there(name), host_bytes=self._host_bytes) as memory:
+    def opened(self, name: str) -> Iterator[Memory]:
+        """Open a memory to change it, without a model, for who has the turn to write."""
+        with Memory.open(self.there(name), host_bytes=self._host_bytes) as memory:
             yield memory
-        self.changed(name, gone=gone)
 
-    def remove(self, name: str) -> None:
-        """Remove a memory with all that it holds."""
-        with self.writing(name):
-            folder = self.there(name)
-            hidden = self.own / f"removed-{name}-{os.getpid()}"
-            folder.rename(hidden)
-        self.changed(name, gone=True)
-        shutil.rmtree(hidden, ignore_errors=True)
+    def remove(self, name: str, into: Path) -> None:
+        """Move a memory out of the shelf, for who has the turn to write: `into` is no folder yet, of the same disk."""
+        self.there(name).rename(into)
+        sync(self.root)
+
+    def _writer(self, name: str) -> _Writer:
+        with self._lock:
+            return self._writers.setdefault(name, _Writer())
 
 
 def no_memory(name: str) -> ApiError:
     """Return the refusal for a memory that is not there, or not for this caller."""
     return ApiError(404, f"there is no memory {name!r}", "memory_not_found")
+
+
+def changed_meanwhile(name: str) -> ApiError:
+    """Return what an answer ends with when something is forgotten in its memory. Clients of OpenAI's ask again."""
+    return ApiError(409, f"something was forgotten in {name!r} while it answered: ask again", "memory_changed")
+
+
+def _busy(name: str) -> ApiError:
+    return ApiError(409, f"a text is being read into {name!r}: try again later", "memory_busy")

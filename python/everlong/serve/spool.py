@@ -1,16 +1,28 @@
-"""Texts that were accepted and not read yet, on disk: a service that was killed reads them when it starts again."""
+"""Texts that were accepted: each a file under an id of the service's own, and a row that says what is to be done."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-import shutil
+import threading
+import time
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-_ORDER = "order.json"  # written last: without it, a text was not accepted
+from everlong.serve.own_folder import discard, sync
+from everlong.serve.records import Records
+from everlong.serve.shelf import no_memory
+
+_TOLD = 1000  # readings of a memory that are over, whose end is still told
+_COLUMNS = (
+    "r.id, m.name, r.memory, m.id, r.key, r.number, r.file, r.source, r.tags, r.happened, r.plain, r.bytes, "
+    "r.state, r.attempts, r.crashes, r.tokens, r.reason, r.report"
+)
+_FROM = "FROM readings r JOIN memories m ON m.number = r.memory"
+OVER = ("done", "failed", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,67 +37,163 @@ class Named:
 
 @dataclasses.dataclass(frozen=True)
 class Order:
-    """A text to read into a memory."""
+    """A text to read into a memory, and what came of it."""
 
     id: str
-    memory: str
+    memory: str  # its name
+    bound: int  # the row of the memory (records.py), to which it is bound
+    memory_id: str  # the memory's own id
     key: str
-    file: str  # the name of the file with the text
     number: int  # they are read in this order
+    file: str  # what the caller calls it: content, and no name of a file
     named: Named
+    bytes: int = 0
+    state: str = "waiting"  # then "reading", then one of OVER
+    attempts: int = 0
+    crashes: int = 0  # how often the process ended while it was read, and came no further than the time before
+    tokens: int = 0  # read before
+    reason: str | None = None  # why the last attempt failed
+    report: dict[str, Any] | None = None
+
+    @property
+    def origin(self) -> str:
+        """Where its blocks say that they were read from."""
+        return "" if self.named.plain else f"upload:{self.file}"
 
 
 class Spool:
-    """A folder of orders. One process uses it."""
+    """One process uses it. Thread-safe."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, records: Records, id_of: Callable[[str], str]) -> None:
+        """`id_of` returns the own id of the memory of that name. Files that no row names were not accepted, and go."""
+        self._root, self._records, self._id_of = root, records, id_of
+        self._begun: dict[str, tuple[str, str, int]] = {}  # by id: what it is called, whose it is, its bytes
+        self._lock = threading.Lock()
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._last = max((order.number for order in self.waiting()), default=0)
+        known = {str(id) for (id,) in records.rows("SELECT id FROM readings")}
+        for file in root.iterdir():
+            if file.name not in known:
+                discard(file)
 
-    def waiting(self) -> list[Order]:
-        """Return what was accepted before, in its order. What was not accepted whole is removed."""
-        found = []
-        for folder in self._root.iterdir():
-            try:
-                row = json.loads((folder / _ORDER).read_bytes())
-                named = Named(**{**row["named"], "tags": tuple(row["named"]["tags"])})
-                found.append(Order(**{**row, "named": named}))
-            except (OSError, ValueError, TypeError, KeyError):
-                shutil.rmtree(folder, ignore_errors=True)
-        return sorted(found, key=lambda order: order.number)
+    def begin(self, name: str, key: str = "", expected: int = 0) -> tuple[str, IO[bytes]]:
+        """Open a new file. Return its id, and the file to write into.
 
-    def begin(self, name: str) -> tuple[str, IO[bytes]]:
-        """Open a new file of that name. Return its id, and the file to write into."""
+        `name` is what the caller calls it. Its `expected` bytes count as the key's (`bytes_of`) from now on.
+        """
         id = uuid.uuid4().hex
-        folder = self._root / id
-        folder.mkdir(mode=0o700)
-        return id, open(folder / name, "xb")
+        file = os.fdopen(os.open(self._root / id, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+        with self._lock:
+            self._begun[id] = (name, key, expected)
+        return id, file
 
-    def accept(self, id: str, file: IO[bytes], memory: str, key: str, named: Named) -> Order:
-        """Make a file that was written whole durable, and return its order."""
+    def accept(
+        self, id: str, file: IO[bytes], memory: str, key: str, named: Named, memory_id: str | None = None
+    ) -> Order:
+        """Make a file that was written whole durable, and return its order.
+
+        `memory_id`: of the memory for which it was sent. ApiError where there is another one by now.
+        """
         file.flush()
         os.fsync(file.fileno())
+        size = os.fstat(file.fileno()).st_size
         file.close()
-        self._last += 1
-        order = Order(id, memory, key, Path(file.name).name, self._last, named)
-        folder = self._root / id
-        with open(folder / _ORDER, "w") as written:
-            json.dump(dataclasses.asdict(order), written)
-            written.flush()
-            os.fsync(written.fileno())
-        for synced in (folder, self._root):
-            opened = os.open(synced, os.O_RDONLY)
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
-        return order
+        sync(self._root)
+        there = self._id_of(memory)
+        if memory_id is not None and memory_id != there:
+            raise no_memory(memory)
+        with self._records.changing():
+            self._records.change(
+                "INSERT INTO readings (id, memory, key, created, bytes, file, source, tags, happened, plain, state) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting')",
+                (
+                    *(id, self._records.memory(memory, there), key, time.time(), size, self._begun[id][0]),
+                    *(named.source, json.dumps(named.tags), named.happened, named.plain),
+                ),
+            )
+        with self._lock:
+            del self._begun[id]
+        found = self.order(id)
+        assert found is not None
+        return found
 
     def file(self, order: Order) -> Path:
         """Return where the text of an order stands."""
-        return self._root / order.id / order.file
+        return self._root / order.id
+
+    def order(self, id: str) -> Order | None:
+        """Return an order as it is noted now."""
+        return next(iter(self._orders("WHERE r.id = ?", (id,))), None)
+
+    def orders(self, memory_id: str, memory: str) -> list[Order]:
+        """Return all orders of a memory, in their order."""
+        return self._orders("WHERE m.id = ? AND m.name = ? ORDER BY r.number", (memory_id, memory))
+
+    def waiting(self) -> list[Order]:
+        """Return what was accepted and is not over, in its order; what was at work when a process ended comes last."""
+        found = self._orders("WHERE r.state IN ('waiting', 'reading') ORDER BY r.number", ())
+        return sorted(found, key=lambda order: order.crashes > 0)
+
+    def note(self, id: str, **fields: Any) -> None:
+        """Note durably what became of an order: columns of its row. What is over has no text any more, but what failed.
+
+        Of a memory's orders that are over the newest are kept.
+        """
+        if "report" in fields:
+            fields["report"] = json.dumps(fields["report"])
+        with self._records.changing():
+            self._records.change(
+                f"UPDATE readings SET {', '.join(f'{name} = ?' for name in fields)} WHERE id = ?",
+                (*fields.values(), id),
+            )
+            if fields.get("state") in OVER:
+                self._keep_newest(id)
+        if fields.get("state") in ("done", "cancelled"):
+            (self._root / id).unlink(missing_ok=True)
 
     def remove(self, id: str) -> None:
-        """Forget an order: it was read, refused or taken back."""
-        shutil.rmtree(self._root / id, ignore_errors=True)
+        """Forget an order with its text: it was refused, or what it says is to be forgotten."""
+        self._records.change("DELETE FROM readings WHERE id = ?", (id,))
+        (self._root / id).unlink(missing_ok=True)
+        with self._lock:
+            self._begun.pop(id, None)
+
+    def clean(self) -> None:
+        """Remove the texts of orders that went with their memory."""
+        known = {str(id) for (id,) in self._records.rows("SELECT id FROM readings")}
+        with self._lock:
+            known |= set(self._begun)
+        for file in list(self._root.iterdir()):
+            if file.name not in known and self.order(file.name) is None:
+                with self._lock:
+                    if file.name in self._begun:
+                        continue
+                file.unlink(missing_ok=True)
+
+    def bytes_of(self, key: str) -> int:
+        """Return how many bytes of texts a key has here, with those that are being sent."""
+        ((kept,),) = self._records.rows(
+            "SELECT coalesce(sum(bytes), 0) FROM readings WHERE key = ? AND state NOT IN ('done', 'cancelled')", (key,)
+        )
+        with self._lock:
+            return int(kept) + sum(size for _, whose, size in self._begun.values() if whose == key)
+
+    def _keep_newest(self, id: str) -> None:
+        """Remove the oldest orders of the memory of an order that are over and hold no text."""
+        self._records.change(
+            "DELETE FROM readings WHERE state IN ('done', 'cancelled') AND memory = (SELECT memory FROM readings WHERE "
+            "id = ?) AND number < (SELECT max(number) FROM readings) - ?",
+            (id, _TOLD),
+        )
+
+    def _orders(self, chosen: str, given: Sequence[Any]) -> list[Order]:
+        return [_order_of(row) for row in self._records.rows(f"SELECT {_COLUMNS} {_FROM} {chosen}", given)]
+
+
+def _order_of(row: Sequence[Any]) -> Order:
+    id, memory, bound, memory_id, key, number, file, source, tags, happened, plain, *rest, report = row
+    named = Named(source, tuple(json.loads(tags)), happened, bool(plain))
+    told = None if report is None else json.loads(report)
+    size, state, attempts, crashes, tokens, reason = rest
+    return Order(
+        *(id, memory, bound, memory_id, key, number, file, named, size, state, attempts, crashes, tokens, reason, told)
+    )

@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from everlong.serve.errors import ApiError
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
+from everlong.serve.shelf import NO_STATE
 from support import random_text
 from support.service import MODEL, Running, running
 
@@ -25,7 +27,8 @@ KEYS = Keys(
         Key("ada", hash_of("ada"), memories=("hers",)),
         Key("ben", hash_of("ben"), memories=("his",)),
         Key("eve", hash_of("eve"), write=False),
-        Key("short", hash_of("short"), memories=("hers",), tokens_per_minute=5, max_bytes=250_000, keep_seconds=0.01),
+        Key("short", hash_of("short"), memories=("hers",), tokens_per_minute=5),
+        Key("small", hash_of("small"), memories=("hers",), max_bytes=250_000, keep_seconds=0.01),
     )
 )
 LIMITS = Limits(body_bytes=50_000, upload_bytes=60_000, headers=40, body_seconds=1.0)
@@ -112,24 +115,44 @@ def test_a_key_that_reads_does_not_write(service: Running) -> None:
             assert eve.request(method, path, json=body).status_code == 403, path
 
 
-def test_tokens_bytes_and_time_of_a_key_are_limited(service: Running) -> None:
+def test_tokens_of_a_key_are_limited_whatever_they_are_for(service: Running) -> None:
     with of(service, "short") as short, of(service, "ada") as ada:
-        assert chat(short, "hers").status_code == 200
-        refused = chat(short, "hers")
-        assert refused.status_code == 429
-        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        write = {"source": "short", "text": random_text(900), "wait": True}
+        begun = short.post("/memories/hers/sources", json=write)
+        assert begun.status_code == 202  # it goes on when the minute is over
+        assert begun.json()["status"] == "waiting"
+        assert "tokens of this minute" in begun.json()["error"]
+        for refused in (
+            chat(short, "hers"),
+            short.post("/memories/hers/sources", json=write),
+            short.put("/memories/hers/files/a.txt", content=b"a"),
+        ):
+            assert refused.status_code == 429
+            assert 1 <= int(refused.headers["Retry-After"]) <= 60
         assert chat(ada, "hers").status_code == 200
+        place = f"/memories/hers/readings/{begun.json()['id']}"
+        assert short.delete(place).json()["status"] == "cancelled"
+        assert ada.delete("/memories/hers/sources", params={"source": "short"}).status_code == 200
+        service.service.keys._used.clear()
+        assert chat(short, "hers").status_code == 200
+        assert chat(short, "hers").status_code == 429
+
+
+def test_bytes_and_time_of_a_key_are_limited(service: Running) -> None:
+    with of(service, "small") as small, of(service, "ada") as ada:
         write = {"source": "hers too", "text": random_text(300), "wait": True}
-        assert short.post("/memories/hers/sources", json=write).json()["status"] == "done"
-        full = short.post("/memories/hers/sources", json={**write, "source": "more", "text": "a" * 30_000})
+        assert small.post("/memories/hers/sources", json=write).json()["status"] == "done"
+        full = small.post("/memories/hers/sources", json={**write, "source": "more", "text": "a" * 30_000})
         assert full.status_code == 429
         assert full.json()["error"]["code"] == "quota_exceeded"
         long = {"source": "long", "text": random_text(20_000, seed=4), "wait": True}
         service.service.sweep()
-        cut = short.post("/memories/hers/sources", json=long)
-        assert cut.status_code == 422
+        cut = small.post("/memories/hers/sources", json=long)
+        assert cut.status_code == 202  # it was accepted, and waits for room
+        assert cut.json()["status"] == "waiting"
         assert "bytes on disk" in cut.json()["error"]
         assert cut.json()["tokens"] < 2000
+        assert small.delete(f"/memories/hers/readings/{cut.json()['id']}").json()["status"] == "cancelled"
         for _ in range(100):  # what it wrote is older than it may become, or will be at once
             service.service.sweep()
             names = [row["name"] for row in ada.get("/memories/hers/sources").json()["data"]]
@@ -138,7 +161,27 @@ def test_tokens_bytes_and_time_of_a_key_are_limited(service: Running) -> None:
             time.sleep(0.05)
         assert names == ["ada"]
         taken = {"source": "b", "text": "c", "tags": ["by:ada"]}
-        assert short.post("/memories/hers/sources", json=taken).status_code == 400
+        assert small.post("/memories/hers/sources", json=taken).status_code == 400
+
+
+def test_texts_that_wait_answers_and_copies_count_as_bytes_of_their_key(service: Running) -> None:
+    quotas, small = service.service.quotas, KEYS.all[-1]
+    before = quotas.bytes_left("small")
+    assert before is not None
+    id, _ = service.service.spool.begin("a", "small", 1000)
+    service.service.kept.keep("r", "small", "", NO_STATE, {"text": "b" * 500}, [])
+    assert before - 1600 < quotas.bytes_left("small") < before - 1500  # type: ignore[operator]
+    service.service.spool.remove(id)
+    assert service.service.kept.delete("r", "small")
+    assert quotas.bytes_left("small") == before
+    with quotas.copy(small, 200_000):
+        with pytest.raises(ApiError), quotas.copy(small, 60_000):
+            pass
+        with quotas.copy(small, 50_000), pytest.raises(ApiError), quotas.copy(small, 1):
+            pass
+    with quotas.copy(small, 250_000):
+        pass
+    assert quotas.bytes_left("nobody") is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +230,7 @@ def test_large_and_deep_bodies_are_refused(service: Running) -> None:
         deep = b'{"model": "hers", "messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
         told = ada.post("/chat/completions", content=deep, headers=json_)
         assert (told.status_code, told.json()["error"]["code"]) == (400, "json_too_deep")
-    assert list((service.service.shelf.own / "spool").iterdir()) == []
+    assert list((service.service.own.path / "spool").iterdir()) == []
 
 
 def test_garbage_and_slow_callers_stop_nobody(service: Running) -> None:
@@ -218,7 +261,7 @@ def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: py
         assert answer.headers["x-request-id"] == "mine-1"
         forged = ada.get("/models", headers={"X-Request-Id": "a b{}"})
         assert forged.headers["x-request-id"] != "a b{}"
-    audit = (service.service.shelf.own / "audit.log").read_text()
+    audit = (service.service.own.path / "audit.log").read_text()
     rows = [json.loads(line) for line in audit.splitlines()]
     mine = [row for row in rows if row["request"] == "mine-1"]
     assert [(row["key"], row["did"], row["memory"]) for row in mine] == [("ada", "ask", "hers")]

@@ -170,11 +170,14 @@ def test_a_full_disk_is_told_and_the_service_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryModel, "read", full)
-        told = http.post("/memories/m/sources", json={"source": "a", "text": "text", "wait": True})
-    assert told.status_code == 422
-    assert told.json()["error"] == "the disk is full"
-    write(http, "a", random_text(300))
+        told = http.post("/memories/m/sources", json={"source": "a", "text": random_text(300), "wait": True})
+        assert told.status_code == 202  # it was accepted, and is tried again
+        assert (told.json()["status"], told.json()["error"]) == ("waiting", "the disk is full")
+        assert told.json()["attempts"] == 1
     assert http.get(service.url + "/ready").status_code == 200
+    while http.get(f"/memories/m/readings/{told.json()['id']}").json()["status"] != "done":
+        time.sleep(0.05)
+    assert names(http) == ["a"]
 
 
 # --- a process of its own, which is killed

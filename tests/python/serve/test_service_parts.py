@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import re
+import sqlite3
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,9 @@ from everlong.serve.fair_queue import FairQueue
 from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.names import file_name, memory_name
-from everlong.serve.spool import Named, Spool
+from everlong.serve.records import Records
+from everlong.serve.shelf import NO_STATE, State
+from everlong.serve.spool import Named, Order, Spool
 from everlong.serve.stops import Stops
 
 
@@ -85,6 +91,22 @@ def test_a_full_queue_and_a_full_line_refuse() -> None:
     assert not queue.put(Waiting("c", "m", 0))
     assert len(queue.close()) == 3
     assert not queue.put(Waiting("d", "m", 0))
+
+
+def test_who_was_taken_waits_in_front_again_and_who_waits_may_go() -> None:
+    queue: FairQueue[Waiting] = FairQueue(2, 1)
+    first, second = Waiting("a", "m", 0), Waiting("a", "m", 1)
+    assert queue.put(first)
+    assert not queue.has_room("a")
+    assert not queue.put(second)
+    assert queue.put(second, anyway=True)
+    taken = queue.take(wait=0)
+    assert taken is first
+    assert queue.put(first, anyway=True, first=True)
+    assert queue.remove(second)
+    assert not queue.remove(second)
+    assert [queue.take(wait=0), queue.take(wait=0)] == [first, None]
+    assert (len(queue), queue.has_room("a")) == (0, True)
 
 
 def test_who_waits_is_woken() -> None:
@@ -216,29 +238,111 @@ def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
     assert digests_of("k", "m", turns[:1]) == digests[0][:1]
 
 
-def test_responses_are_kept_for_their_key(tmp_path: Path) -> None:
-    kept = KeptResponses(tmp_path / "r")
-    kept.keep("one", "ada", "garden", {"id": "one"}, [{"role": "user", "content": "a"}])
-    again = KeptResponses(tmp_path / "r")
-    assert again.messages("one", "ada") == ("garden", [{"role": "user", "content": "a"}])
+def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_path: Path) -> None:
+    state = State("first", 3)
+    kept = KeptResponses(Records(tmp_path / "r"), lambda memory: state)
+    turns = [{"role": "user", "content": "a"}]
+    assert kept.keep("one", "ada", "garden", state, {"id": "one"}, turns)
+    assert kept.keep("alone", "ada", "", NO_STATE, {"id": "alone"}, turns)
+    again = KeptResponses(Records(tmp_path / "r"), lambda memory: state)
+    assert again.messages("one", "ada") == ("garden", turns)
     assert again.body("one", "ben") is None
     assert not again.delete("one", "ben")
-    again.forget("garden")
+    assert not kept.keep("late", "ada", "garden", State("first", 2), {}, turns)  # something was forgotten meanwhile
+    for other in (State("first", 4), State("second", 3), None):  # forgotten, made again, removed
+        kept.keep("two", "ada", "garden", state, {"id": "two"}, turns)
+        before, state = state, other  # type: ignore[assignment]
+        assert kept.body("two", "ada") is None
+        state = before
+        assert kept.body("two", "ada") is None  # it is gone for good
+    assert kept.body("one", "ada") == {"id": "one"}
+    again.forget("garden", State("first", 4))
     assert kept.body("one", "ada") is None
+    assert kept.body("alone", "ada") == {"id": "alone"}
+    assert kept.delete("alone", "ada")
+
+
+def test_what_was_deleted_is_in_no_byte_of_the_records(tmp_path: Path) -> None:
+    state = State("first", 0)
+    records = Records(tmp_path / "r")
+    kept = KeptResponses(records, lambda memory: state)
+    for number in range(50):
+        kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth " * 400}, [])
+    kept.forget("garden", State("first", 1))
+    records.overwrite()
+    for file in tmp_path.iterdir():
+        assert b"amaranth" not in file.read_bytes(), file
+
+
+def spool_in(folder: Path, ids: dict[str, str]) -> Spool:
+    folder.mkdir(exist_ok=True)
+    return Spool(folder / "spool", Records(folder / "records"), lambda memory: ids[memory])
+
+
+def accepted(spool: Spool, name: str, memory: str, text: bytes, **named: Any) -> Order:
+    id, file = spool.begin(name, "ada")
+    file.write(text)
+    return spool.accept(id, file, memory, "ada", Named(**named))
 
 
 def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    orders = []
-    for name in ("b.txt", "a.txt"):
-        id, file = spool.begin(name)
-        file.write(name.encode())
-        orders.append(spool.accept(id, file, "garden", "ada", Named(tags=("x",))))
+    spool = spool_in(tmp_path, {"garden": "1"})
+    orders = [accepted(spool, name, "garden", name.encode(), tags=("x",)) for name in ("b.txt", "a.txt")]
     id, cut_short = spool.begin("c.txt")
     cut_short.close()
-    again = Spool(tmp_path / "spool")
+    again = spool_in(tmp_path, {"garden": "1"})
     assert again.waiting() == orders
     assert [again.file(order).read_text() for order in orders] == ["b.txt", "a.txt"]
     assert not (tmp_path / "spool" / id).exists()
-    third, file = again.begin("d.txt")
-    assert again.accept(third, file, "garden", "ada", Named()).number > orders[-1].number
+    assert accepted(again, "d.txt", "garden", b"").number > orders[-1].number
+
+
+@given(st.text(max_size=40) | st.sampled_from(["order.json", "..", "/etc/passwd", "service.sqlite3", "lock", ""]))
+def test_no_name_of_a_caller_names_a_file(name: str) -> None:
+    """Names come from `file_name`; the spool takes any text all the same."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        spool = spool_in(Path(folder), {"garden": "1"})
+        orders = [accepted(spool, name, "garden", b"one", source=name), accepted(spool, name, "garden", b"two")]
+        assert [spool.file(order).read_bytes() for order in orders] == [b"one", b"two"]
+        files = {file for file in Path(folder).rglob("*") if file.is_file() and not file.name.startswith("records")}
+        assert files == {Path(folder) / "spool" / order.id for order in orders}
+        assert all(re.fullmatch("[0-9a-f]{32}", order.id) for order in orders)
+        assert [order.file for order in spool.waiting()] == [name, name]
+
+
+def test_a_text_is_bound_to_the_memory_that_it_was_sent_to(tmp_path: Path) -> None:
+    ids = {"garden": "first"}
+    spool = spool_in(tmp_path, ids)
+    accepted(spool, "a.txt", "garden", b"a")
+    id, file = spool.begin("b.txt", "ada")  # it is being sent while the memory is removed, and made again
+    ids["garden"] = "second"
+    with pytest.raises(ApiError) as refused:
+        spool.accept(id, file, "garden", "ada", Named(), "first")
+    assert refused.value.status == 404
+    assert spool.orders("second", "garden") == []
+    assert [order.file for order in spool.orders("first", "garden")] == ["a.txt"]
+
+
+def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path: Path) -> None:
+    spool = spool_in(tmp_path, {"garden": "1", "other": "2"})
+    one, two = accepted(spool, "a", "garden", b"12345"), accepted(spool, "b", "other", b"123")
+    id, _ = spool.begin("c", "ada", expected=100)
+    assert (spool.bytes_of("ada"), spool.bytes_of("ben")) == (108, 0)
+    spool.note(two.id, state="done")
+    spool._records.remove_memory(one.bound)
+    spool.clean()
+    assert {file.name for file in (tmp_path / "spool").iterdir()} == {id}
+    assert spool.bytes_of("ada") == 100
+    spool.remove(id)
+    assert spool.bytes_of("ada") == 0
+
+
+def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "r")) as db:
+        db.execute("PRAGMA user_version=99")
+    with pytest.raises(ValueError, match="another release"):
+        Records(tmp_path / "r")

@@ -1,0 +1,134 @@
+"""What callers change in a memory. Each waits for its turn without a thread, and every holder hears what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from everlong.memory import Memory
+from everlong.memory.where import Where, parse_time, require_tags
+from everlong.serve.errors import ApiError
+from everlong.serve.keys import Key
+from everlong.serve.readings import Reading
+from everlong.serve.service import Service
+from everlong.serve.spool import Named, Order
+
+_WAIT_SECONDS = 600.0
+_HEARING_SECONDS = 60.0
+T = TypeVar("T")
+
+
+async def make(service: Service, key: Key, name: str) -> None:
+    """Make an empty memory. ApiError 409 where there is one, and for the name of the model."""
+    if name == service.loaded.name:
+        raise ApiError(409, f"{name!r} is the name of the model without a memory", "memory_exists", param="name")
+
+    def made() -> None:
+        if Memory.exists(service.shelf.root / name):
+            raise ApiError(409, f"there is a memory {name!r} already", "memory_exists", param="name")
+        with service.loaded.for_another_thread().opened(service.shelf.root / name):
+            pass
+
+    async with service.shelf.turn_to_write(name):
+        await run_in_threadpool(made)
+        await _heard(service, name)
+    service.audit.note(key.name, "make", name)
+
+
+async def remove(service: Service, key: Key, name: str) -> None:
+    """Remove a memory with all that was kept of it."""
+    async with service.shelf.turn_to_write(name):
+        hidden = await run_in_threadpool(service.remove, name)
+        await _heard(service, name)
+    await run_in_threadpool(service.own.discard, hidden)
+    service.audit.note(key.name, "remove", name)
+
+
+async def forget(service: Service, key: Key, name: str, where: Where) -> int:
+    """Forget what `where` says in a memory, and give its bytes back. Return how many blocks and texts it was."""
+    async with service.shelf.turn_to_write(name):
+        try:
+            forgotten = await run_in_threadpool(service.forget, name, where)
+        except BaseException:  # it may be gone from the memory all the same
+            await _heard(service, name)
+            raise
+        if forgotten:
+            await _heard(service, name)
+    service.audit.note(key.name, "forget", name, blocks=forgotten)
+    return forgotten
+
+
+async def compact(service: Service, key: Key, name: str) -> int:
+    """Give back the bytes of what was forgotten. Return how many."""
+
+    def compacted() -> int:
+        with service.shelf.opened(name) as opened:
+            return opened.compact()
+
+    async with service.copies.taken(key.name), service.shelf.turn_to_write(name):
+        freed = await run_in_threadpool(compacted)
+        service.shelf.changed(name)
+    service.audit.note(key.name, "compact", name)
+    return freed
+
+
+def require_names(tags: tuple[str, ...], happened: str | None) -> None:
+    """Raise ValueError, or ApiError, for tags and times that none may give."""
+    require_tags(tags)
+    if any(tag.startswith("by:") for tag in tags):
+        raise ApiError(400, "tags that begin with 'by:' say who wrote: expected others", "invalid_value", param="tags")
+    if happened is not None:
+        parse_time(happened)
+
+
+async def require_room(service: Service, key: Key, expected: int) -> None:
+    """Raise ApiError 429 where a key may send no text of so many bytes now."""
+    service.readings.require_room(key.name)
+    service.keys.require_tokens(key)
+    await run_in_threadpool(service.quotas.require_bytes, key, expected)
+
+
+async def accept_text(
+    service: Service, key: Key, name: str, text: str, source: str, tags: tuple[str, ...], happened: str | None = None
+) -> Reading:
+    """Accept a text to be read: it is on disk when this returns. ApiError where it may not be."""
+    require_names(tags, happened)
+    await require_room(service, key, len(text.encode()))
+    named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
+
+    def accepted() -> Order:
+        id, file = service.spool.begin("text", key.name, len(text.encode()))
+        try:
+            with file:
+                file.write(text.encode())
+                return service.spool.accept(id, file, name, key.name, named)
+        except BaseException:
+            service.spool.remove(id)
+            raise
+
+    return take_up(service, key, await run_in_threadpool(accepted))
+
+
+def take_up(service: Service, key: Key, order: Order) -> Reading:
+    """Let an accepted text wait for its turn."""
+    found = service.readings.put(order)
+    service.audit.note(key.name, "write", order.memory, reading=order.id)
+    return found
+
+
+async def tried(reading: Reading) -> None:
+    """Return once a text was read, or could not be for now, or the service ends."""
+    try:
+        await asyncio.wait([asyncio.wrap_future(reading.tried)], timeout=_WAIT_SECONDS)
+    except asyncio.CancelledError:  # the server ends: who waits is told how far it is
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+
+
+async def _heard(service: Service, name: str) -> None:
+    """Return once no holder has any more of a memory than it has itself."""
+    let_go = await run_in_threadpool(service.hear, name)
+    await asyncio.wait([asyncio.wrap_future(let_go)], timeout=_HEARING_SECONDS)

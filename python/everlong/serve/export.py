@@ -1,0 +1,39 @@
+"""A whole memory as one file, which is sent: the copy lies on the disk no longer than that takes."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from everlong.serve.keys import Key
+from everlong.serve.service import Service
+
+
+class Export(Response):
+    """The file that `Memory.export` writes. Its copy goes however the sending ends."""
+
+    def __init__(self, service: Service, key: Key, name: str) -> None:
+        super().__init__()
+        self._service, self._key, self._name = service, key, name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, key, name = self._service, self._key, self._name
+        file = service.own.new_in(service.own.exports)
+
+        def size() -> int:
+            with service.shelf.looking(name) as memory:
+                return memory.stats().disk_bytes
+
+        def write() -> None:
+            with service.shelf.looking(name) as memory:
+                memory.export(file)
+
+        with service.quotas.copy(key, await run_in_threadpool(size)):
+            try:
+                async with service.copies.taken(key.name):
+                    await run_in_threadpool(write)
+                service.audit.note(key.name, "export", name)
+                await FileResponse(file, filename=f"{name}.everlong")(scope, receive, send)
+            finally:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,123 @@
+"""The service's own records: rows of one SQLite file. What a caller sent is content of a row, and names nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from everlong.serve.errors import ApiError
+
+_VERSION = 1
+# Rows of a memory go with it. A memory is bound by its own id: one that was made again under its name is another one.
+_SCHEMA = """
+CREATE TABLE memories (
+  number INTEGER PRIMARY KEY, name TEXT NOT NULL, id TEXT NOT NULL, UNIQUE (name, id));
+CREATE TABLE readings (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+  memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+  key TEXT NOT NULL, created REAL NOT NULL, bytes INTEGER NOT NULL,
+  file TEXT NOT NULL, source TEXT NOT NULL, tags TEXT NOT NULL, happened TEXT, plain INTEGER NOT NULL,
+  state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, crashes INTEGER NOT NULL DEFAULT 0,
+  tokens INTEGER NOT NULL DEFAULT 0, reason TEXT, report TEXT);
+CREATE INDEX readings_of_a_memory ON readings (memory, number);
+CREATE INDEX readings_of_a_key ON readings (key, state);
+CREATE TABLE responses (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+  memory INTEGER REFERENCES memories ON DELETE CASCADE, forgotten INTEGER NOT NULL,
+  key TEXT NOT NULL, created REAL NOT NULL, body TEXT NOT NULL, messages TEXT NOT NULL);
+CREATE INDEX responses_of_a_memory ON responses (memory, forgotten);
+CREATE INDEX responses_of_a_key ON responses (key, number);
+CREATE INDEX responses_by_age ON responses (created);
+"""
+
+
+class Records:
+    """One file, durable when a change returns. What is deleted is overwritten. Thread-safe.
+
+    A file of another release is refused: what it acknowledged is not guessed at.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+            self._db.execute(f"PRAGMA {pragma}")
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            with self.changing():
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={_VERSION}")
+        elif version != _VERSION:
+            self._db.close()
+            raise ValueError(f"{file} is of another release of everlong (records of version {version})")
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Wrap changes that are made together, or not at all."""
+        with self._lock:
+            if self._db.in_transaction:  # within another one's block
+                yield
+                return
+            with _of_the_disk():
+                self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                with _of_the_disk():
+                    self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk may have ended it
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def change(self, statement: str, given: Sequence[Any] = ()) -> int:
+        """Change rows, durably outside of `changing`. Return how many."""
+        with self._lock, _of_the_disk():
+            return self._db.execute(statement, given).rowcount
+
+    def rows(self, statement: str, given: Sequence[Any] = ()) -> list[Any]:
+        with self._lock, _of_the_disk():
+            return self._db.execute(statement, given).fetchall()
+
+    def memory(self, name: str, id: str) -> int:
+        """Return the number of a memory's row, which is made where it is missing."""
+        with self._lock:
+            found = self.rows("SELECT number FROM memories WHERE name = ? AND id = ?", (name, id))
+            if found:
+                return int(found[0][0])
+            self.change("INSERT INTO memories (name, id) VALUES (?, ?)", (name, id))
+            return self.memory(name, id)
+
+    def remove_memory(self, number: int) -> None:
+        """Remove the row of a memory that is gone, with all rows that are bound to it."""
+        self.change("DELETE FROM memories WHERE number = ?", (number,))
+
+    def memories(self) -> list[tuple[int, str, str]]:
+        """Return number, name and id of the memories that rows are bound to."""
+        return [(int(number), str(name), str(id)) for number, name, id in self.rows("SELECT * FROM memories")]
+
+    def overwrite(self) -> None:
+        """Take what was deleted out of the write-ahead log, too."""
+        with self._lock:
+            busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise ApiError(507, "the service's records are read by another program", "disk_error")
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+@contextlib.contextmanager
+def _of_the_disk() -> Iterator[None]:
+    """Have a disk that is full, or refuses, raise OSError."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        code = errno.ENOSPC if "full" in str(error) else errno.EIO
+        raise OSError(code, f"the service's records: {error}") from error
