@@ -9,7 +9,8 @@ from pathlib import Path
 from support.models import tiny_model
 from support.processes import everlong_command, run_script
 from support.service import chat_tokenizer
-from support.soak.callers import Caller, held
+from support.soak.asker import held
+from support.soak.callers import Caller
 from support.soak.oracle import Shelved, There
 
 _BUSY = 75

@@ -93,7 +93,7 @@ class Calls:
         caller goes; `chunks`: so many pieces of a stream, after which he goes.
         """
         await self.server.up.wait()
-        life, begun, before = self.server.lives, time.monotonic(), about and (about.sure, about.taken)
+        life, begun, before = self.server.lives, time.monotonic(), _seen(about)
         headers = {"Authorization": f"Bearer {key.name}", **given.pop("headers", {})}
         data = bytearray()
 
@@ -128,19 +128,16 @@ class Calls:
             return None
         reply = Reply(status, bytes(data))
         self.counted[did, str(status)] += 1
+        same = before == _seen(about)
         absent = status == 404 and reply.code == "memory_not_found" and about is not None
-        if absent and about is not None:
-            there = before is not None and before[0] == about.sure and about.sure[1]
+        if absent and about is not None and before is not None:
+            stood = before[0] == about.sure and about.sure[1]
             told = f"{what}: {about.name!r} was there all the time: {bytes(data[:300])!r}"
-            self.oracle.require(not there, "memory lost", told)
+            self.oracle.require(not stood, "memory lost", told)
         if status == 503 and reply.code == "stopping":
             return None  # some of it may have been done
-        changed = (
-            status == 409
-            and reply.code == "memory_changed"
-            and about is not None
-            and (before != (about.sure, about.taken) or about.taken % 2 == 1)
-        )
+        taking = about is not None and (not same or about.taken % 2 == 1)
+        changed = status == 409 and reply.code == "memory_changed" and taking
         if not (absent or changed) and status not in BUSY and status not in expected:
             self.oracle.fault("status", f"{what}: {status} {bytes(data[:300])!r}")
         return reply
@@ -159,3 +156,8 @@ class Calls:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         accept = {"Accept": "application/json, text/event-stream"}
         return await self.send(did, key, "POST", "/mcp", about, json=body, headers=accept)
+
+
+def _seen(memory: Shelved | None) -> tuple[tuple[int, bool], int] | None:
+    """The same before and behind a request: nobody made or removed the memory, or took something out."""
+    return None if memory is None else (memory.sure, memory.taken)

@@ -190,6 +190,7 @@ class Oracle:
                 continue
             self.note(text, f"{'kept' if gone is False else 'maybe gone'} by {leaving.what}")
             if gone is not False:
+                text.clouded = True
                 self._unsure(text)
 
     def gone(self, texts: Iterable[Text], what: str) -> None:

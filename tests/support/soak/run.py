@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from support.soak.beside import Neighbour
-from support.soak.callers import KEYS, MEMORIES, Caller, make, take_out
+from support.soak.callers import Caller
 from support.soak.calls import Calls
+from support.soak.names import KEYS, MEMORIES
 from support.soak.oracle import Oracle, Shelved, There
 from support.soak.server import Sample, Server
+from support.soak.taking import make, take_out
 
 CALLERS = 20
 MOST = 100_000  # things that one caller does

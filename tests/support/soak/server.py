@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from everlong.serve.keys import Key, Keys, hash_of
+from everlong.serve.keys import Key, Keys
 from everlong.serve.limits import Limits
 from support.processes import PROCESSES
 
@@ -66,9 +66,7 @@ class Server:
     async def start(self) -> None:
         """Start it, and wait until it listens. RuntimeError, with what it wrote, where it does not."""
         told = self.log.stat().st_size
-        arguments = (self.root, self.temporary, self.log, self._keys)
-        self._process = PROCESSES.Process(target=_serve, args=arguments, name="soaked service")
-        self._process.start()
+        self._begin()
         self.lives += 1
         for _ in range(1200):
             written = self.log.read_bytes()[told:]
@@ -90,11 +88,14 @@ class Server:
 
     async def kill_at_start(self, seconds: float) -> None:
         """Start it, and kill it after so long, whatever it does then."""
+        self._begin()
+        await asyncio.sleep(seconds)
+        await self.kill()
+
+    def _begin(self) -> None:
         arguments = (self.root, self.temporary, self.log, self._keys)
         self._process = PROCESSES.Process(target=_serve, args=arguments, name="soaked service")
         self._process.start()
-        await asyncio.sleep(seconds)
-        await self.kill()
 
     async def end(self, seconds: float = 90.0) -> bool:
         """End it by SIGTERM. Return whether it ended by itself."""
@@ -125,8 +126,3 @@ class Server:
             rss_mib=int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) >> 10,
             temporary=len(list(self.temporary.rglob("*"))) + len(set(own) - _KEPT),
         )
-
-
-def key_of(name: str, memories: tuple[str, ...], *, write: bool = True) -> Key:
-    """Return a key whose secret is its name."""
-    return Key(name, hash_of(name), memories, write=write)
