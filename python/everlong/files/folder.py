@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import dataclasses
 import os
-import pathlib
 import stat
 from collections.abc import Iterator, Sequence
 
 from everlong.files.document import UnreadableFileError
-from everlong.files.ignoring import MOST_PATTERNS, Patterns
+from everlong.files.ignoring import MOST_PATTERNS, UNDECIDED, Decided, Patterns
 from everlong.files.parsing import opened
 
 _IGNORE = ".gitignore"
@@ -49,14 +49,18 @@ def listed(folder: str | os.PathLike[str], choice: Choice, *, without: Sequence[
 
     OSError where the folder itself cannot be listed.
     """
-    walk = _Walk(pathlib.Path(folder), choice, {os.path.realpath(path) for path in without})
+    walk = _Walk(os.fspath(folder), choice, without)
     files = sorted(walk.files(), key=lambda file: file.path)
     return Listing(tuple(files), walk.unreadable)
 
 
 class _Walk:
-    def __init__(self, folder: pathlib.Path, choice: Choice, without: set[str]) -> None:
-        self._folder, self._without = folder, without
+    def __init__(self, folder: str, choice: Choice, without: Sequence[str]) -> None:
+        self._folder = folder
+        self._without: set[tuple[int, int]] = set()  # by device and number
+        for path in without:
+            with contextlib.suppress(OSError):  # it is not there
+                self._without.add(_identity(os.stat(path)))
         self._include, self._exclude = _given(choice.include), _given(choice.exclude)
         self._gitignore = choice.gitignore
         self._ignored_bytes = 0
@@ -64,9 +68,9 @@ class _Walk:
 
     def files(self) -> Iterator[File]:
         """Yield the files below the folder, in no order. However deep they lie, nothing is called within itself."""
-        waiting: list[tuple[str, tuple[tuple[str, Patterns], ...]]] = [("", ())]
+        waiting: list[tuple[str, tuple[tuple[str, Patterns], ...], Decided]] = [("", (), UNDECIDED)]
         while waiting:
-            below, ignoring = waiting.pop()
+            below, ignoring, included = waiting.pop()
             entries = self._entries(below)
             if self._gitignore and any(entry.name == _IGNORE for entry in entries):
                 ignoring = (*ignoring, (below, self._patterns_in(below, ignoring)))
@@ -78,15 +82,17 @@ class _Walk:
                     self.unreadable[path] = error.strerror or str(error)
                     continue
                 if stat.S_ISDIR(about.st_mode):
-                    gone = entry.name == ".git" or os.path.realpath(entry.path) in self._without
+                    gone = entry.name == ".git" or _identity(about) in self._without
                     if not gone and not self._is_left_out(path, ignoring, folder=True):
-                        waiting.append((f"{path}/", ignoring))
-                elif stat.S_ISREG(about.st_mode) and entry.name != _IGNORE and self._is_meant(path, ignoring):
-                    yield File(path, about.st_size, about.st_mtime_ns)
+                        waiting.append((f"{path}/", ignoring, self._included(path, included, folder=True)))
+                elif stat.S_ISREG(about.st_mode) and entry.name != _IGNORE:
+                    meant = self._include is None or self._included(path, included, folder=False)[1]
+                    if meant and not self._is_left_out(path, ignoring, folder=False):
+                        yield File(path, about.st_size, about.st_mtime_ns)
 
     def _entries(self, below: str) -> list[os.DirEntry[str]]:
         try:
-            return sorted(os.scandir(self._folder / below), key=lambda entry: entry.name)
+            return sorted(os.scandir(os.path.join(self._folder, below)), key=lambda entry: entry.name)
         except OSError as error:
             if not below:
                 raise
@@ -100,7 +106,7 @@ class _Walk:
         """
         name = below + _IGNORE
         try:
-            with opened(self._folder / name, follow_links=False) as found:
+            with opened(os.path.join(self._folder, name), follow_links=False) as found:
                 data = os.pread(found, _LARGEST_IGNORE + 1, 0)
         except (OSError, UnreadableFileError) as error:
             self.unreadable[name] = getattr(error, "strerror", None) or str(error)
@@ -120,9 +126,10 @@ class _Walk:
             )
         return patterns
 
-    def _is_meant(self, path: str, ignoring: Sequence[tuple[str, Patterns]]) -> bool:
-        left_out = self._is_left_out(path, ignoring, folder=False)
-        return not left_out and (self._include is None or self._include.names_or_above(path))
+    def _included(self, path: str, above: Decided, *, folder: bool) -> Decided:
+        """Return what the last pattern of `include` says that names a path, or a folder above it."""
+        own = UNDECIDED if self._include is None else self._include.decided(path, folder=folder)
+        return max(own, above, key=lambda one: one[0])
 
     def _is_left_out(self, path: str, ignoring: Sequence[tuple[str, Patterns]], *, folder: bool) -> bool:
         """The innermost .gitignore that names a path decides."""
@@ -133,6 +140,10 @@ class _Walk:
             if named is not None:
                 return named
         return False
+
+
+def _identity(about: os.stat_result) -> tuple[int, int]:
+    return about.st_dev, about.st_ino
 
 
 def _given(patterns: Sequence[str]) -> Patterns | None:

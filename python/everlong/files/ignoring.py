@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 MOST_PATTERNS = 2000  # with wildcards: each is asked about each file
 _MANY = re.compile(r"\*\*+")  # a part that stands for any number of them
@@ -18,6 +19,8 @@ _CLASSES = {
     **{"xdigit": "0-9a-fA-F", "punct": r"!-/:-@\[-`{-~", "blank": r" \t", "cntrl": r"\x00-\x1f\x7f"},
     **{"print": r"\x20-\x7e", "graph": r"\x21-\x7e"},
 }
+Decided = tuple[int, bool | None]
+UNDECIDED: Final[Decided] = (-1, None)
 _LONGEST = 4096  # characters, as of a path
 _WILD = re.compile(r"[*?\[\\]")
 
@@ -43,18 +46,12 @@ class Patterns:
 
         What stands above a path is not asked about: who walks through folders does not come below one that is named.
         """
-        return self._decided(path, folder=folder)[1]
+        return self.decided(path, folder=folder)[1]
 
-    def names_or_above(self, path: str) -> bool:
-        """Return whether a file is named, or a folder above it."""
-        ends = [at for at, letter in enumerate(path) if letter == "/"]
-        found = [self._decided(path[:end], folder=True) for end in ends]
-        return bool(max([*found, self._decided(path, folder=False)], key=lambda one: one[0])[1])
-
-    def _decided(self, path: str, *, folder: bool) -> tuple[int, bool | None]:
-        """Return the number of the line that decides, and whether it names the path."""
+    def decided(self, path: str, *, folder: bool) -> Decided:
+        """Return the number of the line that decides, and what `names` does."""
         parts = path.split("/")
-        last: tuple[int, bool | None] = (-1, None)
+        last = UNDECIDED
         for key in ((parts[-1], False), (path, True)):
             for number, folders, named in self._plain.get(key, ()):
                 if number > last[0] and (folder or not folders):

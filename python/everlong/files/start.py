@@ -4,10 +4,7 @@ It is run as a file, by a Python that obeys no environment, looks into no workin
 can import Python's own library alone. What it is told are plain words: what is more would have to be parsed first.
 """
 
-from __future__ import annotations
-
 import resource
-import signal
 import sys
 
 
@@ -22,6 +19,8 @@ def limited(seconds: int, ram: int) -> None:
         _, most = resource.getrlimit(limit)
         value = value if most == resource.RLIM_INFINITY else min(value, most)
         resource.setrlimit(limit, (value, value))
+    import signal
+
     signal.alarm(seconds + 1)  # for the case that the parent, which has the clock, is gone
 
 
