@@ -284,9 +284,7 @@ class ResidentCache(Cache):
         self.begin = self.end = self.rolling_slot
         self.recalled, self.hidden, self._sinks = 0, None, None
         anchors = self.anchors
-        self.anchors = AnchorMasters.empty(
-            anchors.k.shape[0], anchors.k.shape[1], anchors.k.shape[3], anchors.k.device
-        )
+        self.anchors = AnchorMasters.empty(anchors.k.shape[0], anchors.k.shape[1], anchors.k.shape[3], anchors.k.device)
         self._anchor_slots = self.buffers.snapshot(0, 0)
         self.kept.empty()
         self.kept_shown, self._kept_position = (), 0

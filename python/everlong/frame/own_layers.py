@@ -50,7 +50,9 @@ class OwnLayers:
         """Return the first token, of those before `end` that they have seen, of which any of them still has anything."""
         if not self.windows_alone:
             return 0
-        return max(0, end - max((one.keys.shape[-2] for one in self._stateful.values() if one.is_initialized), default=0))
+        return max(
+            0, end - max((one.keys.shape[-2] for one in self._stateful.values() if one.is_initialized), default=0)
+        )
 
     def snapshot(self) -> Snapshot:
         """Return the state, to be put back. Neither transformers nor `turn` writes a window's tensors in place."""

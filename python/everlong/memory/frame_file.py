@@ -140,7 +140,9 @@ def _choose(tensors: Tensors, names: Sequence[str], runs: Sequence[tuple[bool, i
         if name not in tensors:
             continue
         if tensors[name].ndim != 4 or tensors[name].shape[2] != sum(slots for _, slots in runs):
-            raise ValueError(f"{name} has {list(tensors[name].shape)}, expected {sum(slots for _, slots in runs)} slots")
+            raise ValueError(
+                f"{name} has {list(tensors[name].shape)}, expected {sum(slots for _, slots in runs)} slots"
+            )
         stays = torch.tensor([stays for stays, slots in runs for _ in range(slots)], dtype=torch.bool, device="cpu")
         if not stays.all():
             tensors[name] = tensors[name][:, :, stays].contiguous()

@@ -12,19 +12,19 @@ import os
 import reprlib
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import everlong._core as _core
 from everlong.errors import CorruptMemoryError, EverlongError, MemoryBusyError, MemoryGoneWarning, MemoryNotFoundError
 from everlong.graph import MemoryGraph
-from everlong.graph.own_tags import happened_in, keyphrases_in, moment_of, nearest_moment
+from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
 from everlong.memory.recoding import Recoding, check_room, named, plan, recode
-from everlong.memory.where import Role, Time, Where, names_of, require_where, seconds
+from everlong.memory.where import Role, Time, Where, require_where, seconds
 from everlong.paths import absolute
 from everlong.text import notebook
 
@@ -170,7 +170,9 @@ class Memory:
         if not _core.has_file(folder, "manifest.json"):
             raise MemoryNotFoundError(f"there is no memory in {folder}")
         try:
-            found = json.loads(_core.read_file(folder, "manifest.json", _MOST_OF_MANIFEST))["attributes"].get(MEMORY_ID, "")
+            found = json.loads(_core.read_file(folder, "manifest.json", _MOST_OF_MANIFEST))["attributes"].get(
+                MEMORY_ID, ""
+            )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise CorruptMemoryError(f"the manifest of {folder} cannot be read") from None
         return str(found)
@@ -226,32 +228,14 @@ class Memory:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
-            return [block for _, block in self._passing(where)]
+            return list(map(_block_of, where.blocks(self.core)))
         _require_one_name(source=source, tag=tag)
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
 
     def spans(self, stream: int, where: Where) -> list[tuple[int, int]]:
         """Return the spans of that stream's `blocks(where=where)`."""
-        return [block.span for of_stream, block in self._passing(where) if of_stream == stream]
-
-    def _passing(self, where: Where) -> Iterator[tuple[int, Block]]:
-        """Yield the blocks of `where`, each behind its stream."""
-        sources, tags = names_of(where.source), set(names_of(where.tags))
-        for info in self.core.blocks.infos(
-            source=sources[0] if len(sources) == 1 else None,
-            since=seconds(where.after),
-            before=seconds(where.before),
-            roles=[] if where.role is None else names_of(where.role),
-        ):
-            block = _block_of(info)
-            if (
-                where.origin in (None, block.origin)
-                and (not sources or block.source in sources)
-                and tags.issubset(block.tags)
-                and where.includes(block.happened or block.created_at)
-            ):
-                yield info.stream, block
+        return [(block.begin, block.end) for block in where.blocks(self.core) if block.stream == stream]
 
     def forget(
         self,
@@ -458,7 +442,6 @@ class Memory:
 
 def _block_of(info: _core.BlockInfo) -> Block:
     tags, origin = told_apart(info.tags)
-    happened = happened_in(info.tags)
     return Block(
         id=info.id,
         span=(info.begin, info.end),
@@ -468,7 +451,7 @@ def _block_of(info: _core.BlockInfo) -> Block:
         payload_bytes=info.payload_bytes,
         role=cast(Role, info.role),
         origin=origin,
-        happened=None if happened is None else moment_of(happened),
+        happened=None if info.happened is None else moment_of(info.happened),
         keyphrases=keyphrases_in(info.tags),
     )
 

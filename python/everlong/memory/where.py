@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypedDict, get_args
 
 import everlong._core as _core
-from everlong.graph.own_tags import happened_in, moment_of
+from everlong.graph.own_tags import moment_of
 from everlong.memory.origins import origin_of, origin_tag
 
 # A moment, a day (its midnight), a time ago, seconds since 1970, or text in ISO 8601. NumPy's scalars of these kinds
@@ -30,13 +30,16 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 class CoreFilter(TypedDict):
-    """The arguments by which `_core.Memory` takes it."""
+    """The arguments by which everything in `_core.Memory` takes it that reads blocks for a question."""
 
     sources: list[str]
     tags: list[str]
     since: float | None
     before: float | None
     roles: list[str]
+    happened_since: float | None
+    happened_before: float | None
+    newest_tags: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,29 +96,26 @@ class Where:
         """Whether it leaves anything out but what a search does by itself."""
         return dataclasses.replace(self, said_as_read=False) != EVERYWHERE
 
-    @property
-    def happened(self) -> tuple[float, float] | None:
-        """From and up to when events happened, in seconds since 1970; None where that does not choose."""
-        if self.happened_after is None and self.happened_before is None:
-            return None
-        since, before = seconds(self.happened_after), seconds(self.happened_before)
-        return -math.inf if since is None else since, math.inf if before is None else before
-
-    def includes(self, happened: datetime.datetime) -> bool:
-        """Return whether `happened_after` and `happened_before` include it."""
-        wanted = self.happened
-        return wanted is None or wanted[0] <= happened.timestamp() < wanted[1]
-
     def core(self) -> CoreFilter:
-        """Return it as arguments of `_core.Memory`."""
+        """Return it as arguments of `_core.Memory`. There is no other way from it to what may be seen.
+
+        A reader that is not a search leaves out `said_as_read`: see `blocks`.
+        """
         searched = ["read", "said"] if self.said_as_read else []
         return CoreFilter(
             sources=names_of(self.source),
-            tags=[*names_of(self.tags), *([] if self.origin is None else [origin_tag(origin_of(self.origin))])],
+            tags=names_of(self.tags),
             since=seconds(self.after),
             before=seconds(self.before),
             roles=searched if self.role is None else names_of(self.role),
+            happened_since=seconds(self.happened_after),
+            happened_before=seconds(self.happened_before),
+            newest_tags=[] if self.origin is None else [origin_tag(origin_of(self.origin))],
         )
+
+    def blocks(self, core: _core.Memory) -> list[_core.BlockInfo]:
+        """Return the blocks that pass, by id. Without a role it leaves none out."""
+        return core.blocks.infos(**dataclasses.replace(self, said_as_read=False).core())
 
 
 def require_where(where: object) -> None:
@@ -146,8 +146,7 @@ def seconds(moment: Time | None) -> float | None:
 
 def told_at(block: _core.BlockInfo) -> float:
     """Return when a block's events happened, in seconds since 1970, as `read` was told; else when it was archived."""
-    happened = happened_in(block.tags)
-    return block.created_at if happened is None else happened
+    return block.created_at if block.happened is None else block.happened
 
 
 def _seconds(moment: Any) -> float:

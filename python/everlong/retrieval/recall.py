@@ -160,9 +160,9 @@ def search(
     """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
     `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` returns, for a search that
-    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, unless `where`
-    says when. For a question longer than MOST_QUERY_TOKENS its rarest tokens are searched by. A frame without a
-    recalled zone has no room, so nothing is found.
+    names the first places one by one, what to add to the scores of their pages. `narrow` prunes before, too. For a
+    question longer than MOST_QUERY_TOKENS its rarest tokens are searched by. A frame without a recalled zone has no
+    room, so nothing is found.
     """
     if config.frame.recalled_tokens == 0:
         return Found((), False, 0.0)
@@ -172,7 +172,7 @@ def search(
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
-        "narrow": narrow if where.happened is None else _core.Narrow([where.happened], soft=False),
+        "narrow": narrow,
     }
     asked.ask_finders()
     asked.ask_others()
@@ -265,8 +265,6 @@ class _Passing:
 
     def __init__(self, frame: Frame, where: Where) -> None:
         self._core, self._filter = frame.memory.core, where.core()
-        # The core's filter knows nothing of when events happened.
-        self._told_of = None if where.happened is None else {block.id for block in frame.memory.blocks(where=where)}
 
     def __call__(self, block_id: int) -> bool:
         try:
@@ -274,7 +272,7 @@ class _Passing:
         except MemoryNotFoundError:  # forgotten since
             return False
         newest = self._core.search.recent_pages(block.stream, block.end, 1, **self._filter)
-        return any(page.block == block_id for page in newest) and (self._told_of is None or block_id in self._told_of)
+        return any(page.block == block_id for page in newest)
 
 
 def _with_offers(

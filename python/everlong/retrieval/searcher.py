@@ -209,12 +209,10 @@ class Searcher:
         """Return the `count` best places of all that was archived, in the frame or not, however large they are."""
         tapped = self.tap(prompt)
         asked = Asked(self._frame, prompt, tapped, self.config, where, self._page_query(tapped))
+        asked.request |= {**where.core(), "narrow": self._narrow(tapped)}
         asked.ask_finders()
-        narrow = self._narrow(tapped) if where.happened is None else _core.Narrow([where.happened], soft=False)
-        how: dict[str, Any] = {"neighbours": self.config.search.neighbours, "narrow": narrow, "added": asked.added}
-        result = self._core.search.find(
-            **asked.request, **how, **where.core(), max_groups=count, token_budget=NO_BUDGET
-        )
+        how: dict[str, Any] = {"neighbours": self.config.search.neighbours, "added": asked.added}
+        result = self._core.search.find(**asked.request, **how, max_groups=count, token_budget=NO_BUDGET)
         return Found(tuple(map(offer_of, result.groups)), result.agreed, result.decisiveness)
 
     def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
@@ -273,13 +271,7 @@ class Searcher:
     def recent_pages(self, blocks: int, where: Where = EVERYWHERE) -> Sequence[_core.PageRef]:
         """Return the pages of the newest blocks outside of the frame."""
         os = self._frame.os
-        if where.happened is None:
-            return self._core.search.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
-        pages = self.passing(
-            self._core.search.recent_pages(os.stream, os.rolling[0], _ALL_BLOCKS, **where.core()), where
-        )
-        newest = list(dict.fromkeys(page.block for page in pages))[-blocks:] if blocks > 0 else []
-        return [page for page in pages if page.block in newest]
+        return self._core.search.recent_pages(os.stream, os.rolling[0], blocks, **where.core())
 
     def passing(self, pages: Sequence[_core.PageRef], where: Where) -> list[_core.PageRef]:
         """Return those of the pages that pass `where`, in their order. Without a role it leaves none out."""
@@ -292,8 +284,7 @@ class Searcher:
         """Return the archived pages of a span of the frame's stream, in order of time."""
         (begin, end), os = span, self._frame.os
         pages = self._core.search.recent_pages(os.stream, os.stream_end, _ALL_BLOCKS, **where.core())
-        within = [page for page in pages if page.begin < end and page.end > begin]
-        return within if where.happened is None else self.passing(within, where)
+        return [page for page in pages if page.begin < end and page.end > begin]
 
     def anything_outside(self, where: Where = EVERYWHERE) -> bool:
         """Return whether there is a page outside of the frame, in any stream, that a search could find."""

@@ -315,9 +315,7 @@ def test_a_topic_that_has_not_left_yet_is_kept_across_a_reopening(tmp_path: Path
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "other budget", "forgotten", "killed"])
-def test_of_a_zone_only_what_is_there_and_true_stays(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_zone_only_what_is_there_and_true_stays(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -418,7 +416,10 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
         if reads_again:  # the text that is there now
             assert mm.frame.os.anchor_zone == zone
         else:  # at most what stood for the text that was never forgotten
-            spans = [*mm.frame.os.anchor_zone["anchors"], *(stone[:2] for stone in mm.frame.os.anchor_zone["tombstones"])]
+            spans = [
+                *mm.frame.os.anchor_zone["anchors"],
+                *(stone[:2] for stone in mm.frame.os.anchor_zone["tombstones"]),
+            ]
             assert all(end <= (300 if "part 0" not in forgotten else 0) for _, end in spans)
             assert len(mm.frame.cache.anchors) == len(mm.frame.os.anchor_positions)
 

@@ -54,8 +54,6 @@ class Walking:
         search, groups = said.config.search, _WALKED_AHEAD * said.config.search.groups
         resident = {"stream": said.stream, "resident_from": said.resident_from, "neighbours": search.neighbours}
         request = {**resident, **said.where.core(), "max_groups": groups}
-        if said.where.happened is not None:
-            request["narrow"] = _core.Narrow([said.where.happened], soft=False)
         self.prefetcher.predict(words, self.walk(groups), told, request)
 
     def came_back(self, pages: Sequence[_core.PageRef]) -> None:
