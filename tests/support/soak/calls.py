@@ -136,7 +136,7 @@ class Calls:
             self.oracle.require(not stood, "memory lost", told)
         if status == 503 and reply.code == "stopping":
             return None  # some of it may have been done
-        taking = about is not None and (not same or about.taken % 2 == 1)
+        taking = about is not None and (not same or about.taking > 0)
         changed = status == 409 and reply.code == "memory_changed" and taking
         if not (absent or changed) and status not in BUSY and status not in expected:
             self.oracle.fault("status", f"{what}: {status} {bytes(data[:300])!r}")

@@ -28,7 +28,8 @@ class Shelved:
     name: str
     there: There = There.NO
     made: int = 0  # one more when it begins, and when it ends, to be made or removed
-    taken: int = 0  # the same for all that takes something out of it
+    taken: int = 0  # one more when something begins, and when it ends, to take something out of it
+    taking: int = 0  # so many do that now
     held: bool = False  # somebody makes or removes it, and nobody else does
     texts: list[Text] = dataclasses.field(default_factory=list)  # that were sent to it; those that are gone leave
 
@@ -177,12 +178,14 @@ class Oracle:
         left = Leaving(memory, source, tuple(found), what)
         self._leaving.append(left)
         memory.taken += 1
+        memory.taking += 1
         return left
 
     def left(self, leaving: Leaving, gone: bool | None) -> None:
         """Note whether it was taken out; None: nobody knows."""
         self._leaving.remove(leaving)
         leaving.memory.taken += 1
+        leaving.memory.taking -= 1
         for text, sure in leaving.texts:
             text.leaving -= 1
             if gone and sure:
