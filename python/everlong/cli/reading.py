@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 def files_in(given: Iterable[Path], memory: Path) -> list[Path]:
     """Return files as they are given, and in place of a folder its files, in order of their paths.
 
-    The memory's own folder is left out.
+    The memory's own folder is left out. What cannot be looked at is told of.
     """
     from everlong.files.folder import Choice, listed
 
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            files = listed(path, Choice(), without=[str(memory)]).files
-            if not files:
+            listing = listed(path, Choice(), without=[str(memory)])
+            for name, why in listing.unreadable.items():
+                say(f"passed over: {path / name} {why}", stderr=True)
+            if not listing.files:
                 raise typer.BadParameter(f"folder '{path}' has no file to read")
-            found += [path / one.path for one in files]
+            found += [path / one.path for one in listing.files]
         else:
             found.append(path)
     return found

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from everlong.cli import sync as cli_sync
+from everlong.errors import MostFilesGoneError
 from everlong.generation.sync import SyncReport
 from support.processes import everlong_command as everlong
 
@@ -64,6 +66,85 @@ def test_sync_says_what_it_would_do_and_does_it(saved_model: Path, tmp_path: Pat
     dry = everlong("sync", folder, "--memory", memory, "--dry-run")
     assert "0 new, 0 changed, 0 moved, 0 gone, 2 kept, 1 passed over: nothing was done" in dry.stdout
     assert everlong("sync", tmp_path / "no folder", "--memory", memory).returncode == 2
+
+
+@pytest.mark.slow
+def test_sync_of_an_empty_folder_forgets_only_when_told(saved_model: Path, tmp_path: Path) -> None:
+    """And of one that is missing. No terminal is there to be asked."""
+    folder, memory = tmp_path / "notes", tmp_path / "memory"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.txt").write_text(f"text of {name}")
+    assert everlong("sync", folder, "--memory", memory, "--model", saved_model).returncode == 0
+
+    def held() -> int:
+        return len(json.loads(everlong("inspect", memory, "--json").stdout)["sources"])
+
+    folder.rename(tmp_path / "away")
+    missing = everlong("sync", folder, "--memory", memory)
+    folder.mkdir()
+    empty = everlong("sync", folder, "--memory", memory, typed="y\n")
+    assert (missing.returncode, empty.returncode, held()) == (2, 1, 3)
+    assert "3 of 3 files" in empty.stderr
+    assert "--forget-all" in empty.stderr
+    dry = everlong("sync", folder, "--memory", memory, "--dry-run")
+    assert dry.returncode == 0
+    assert "without --forget-all, nothing would be done" in dry.stderr
+    assert json.loads(everlong("sync", folder, "--memory", memory, "--dry-run", "--json").stdout)["most_gone"]
+    folder.rmdir()
+    told = everlong("sync", folder, "--memory", memory, "--forget-all")
+    assert (told.returncode, held()) == (0, 0), told.stderr
+    assert "3 gone" in told.stdout
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(None, MostFilesGoneError), ("n", typer.Abort), ("y", None)])
+def test_a_terminal_is_asked_before_most_is_forgotten(
+    answer: str | None, expected: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    done = SyncReport((), (), (), ("a.txt",), 0, {}, {})
+
+    def sync(folder: Path, *, forget_all: bool) -> SyncReport:
+        told.append(forget_all)
+        if not forget_all:
+            raise MostFilesGoneError("3 of 3 files are gone")
+        return done
+
+    def confirm(question: str, *, abort: bool, err: bool) -> None:
+        assert answer is not None
+        assert abort
+        if answer == "n":
+            raise typer.Abort
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    mm: Any = SimpleNamespace(sync=sync)
+    if expected is None:
+        assert cli_sync._synced(mm, Path("notes"), {}, forget_all=False, ask=True) is done
+    else:
+        with pytest.raises(expected):
+            cli_sync._synced(mm, Path("notes"), {}, forget_all=False, ask=answer is not None)
+    assert told == ([False] if expected else [False, True])
+
+
+def test_watch_waits_while_most_files_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither does it end, nor ask, nor forget."""
+    given: list[dict[str, Any]] = []
+
+    def sync(folder: Path, **how: Any) -> SyncReport:
+        given.append(how)
+        if len(given) == 1:
+            raise MostFilesGoneError("3 of 3 files are gone")
+        return SyncReport((), (), (), (), 3, {}, {})
+
+    monkeypatch.setattr("watchfiles.watch", lambda *folder, **how: iter([set(), set()]))
+    mm: Any = SimpleNamespace(sync=sync)
+    cli_sync._watch(mm, tmp_path, tmp_path / "memory", {"tags": ()}, as_json=False)
+    said = capsys.readouterr()
+    assert given == [{"tags": ()}] * 2
+    assert "3 of 3 files are gone" in said.err
+    assert "3 kept" in said.out
 
 
 def test_watch_syncs_after_a_change_but_not_after_the_memorys_own(tmp_path: Path) -> None:
