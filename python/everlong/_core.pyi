@@ -124,6 +124,10 @@ class BlockInfo:
     @property
     def created_at(self) -> float: ...
     @property
+    def happened(self) -> float | None:
+        """When its events happened, in seconds since 1970, as its tags say; None where nobody said."""
+
+    @property
     def tags(self) -> list[str]: ...
     @property
     def pages(self) -> int: ...
@@ -175,6 +179,9 @@ class Blocks:
         A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).
         """
 
+    def set_tags(self, block: int, tags: Sequence[str]) -> None:
+        """Give an archived block these tags in place of all that it has. MemoryNotFoundError as for add_tags."""
+
     def put_tensors(self, block: int, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         """Put tensors to an archived block, each in place of the one of its name. They are durable on return.
 
@@ -197,13 +204,18 @@ class Blocks:
     def infos(
         self,
         *,
-        source: str | None = None,
-        tag: str | None = None,
+        sources: Sequence[str] = [],
+        tags: Sequence[str] = [],
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = [],
+        happened_since: float | None = None,
+        happened_before: float | None = None,
+        newest_tags: Sequence[str] = [],
+        source: str | None = None,
+        tag: str | None = None,
     ) -> list[BlockInfo]:
-        """Return blocks by filters. Without roles it returns every role."""
+        """Return blocks by the filters of a search. Without roles it returns every role. `source` is one more of the sources, `tag` of the tags."""
 
     def info(self, id: int) -> BlockInfo: ...
     def pages(self) -> list[PageRef]: ...
@@ -575,6 +587,9 @@ class Searcher:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = [],
+        happened_since: float | None = None,
+        happened_before: float | None = None,
+        newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
     ) -> SearchResult:
@@ -612,6 +627,9 @@ class Searcher:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = [],
+        happened_since: float | None = None,
+        happened_before: float | None = None,
+        newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
     ) -> list[PageRanking]:
@@ -631,6 +649,9 @@ class Searcher:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = [],
+        happened_since: float | None = None,
+        happened_before: float | None = None,
+        newest_tags: Sequence[str] = [],
     ) -> list[PageRef]: ...
     def random_pages(
         self,
@@ -644,6 +665,9 @@ class Searcher:
         since: float | None = None,
         before: float | None = None,
         roles: Sequence[str] = [],
+        happened_since: float | None = None,
+        happened_before: float | None = None,
+        newest_tags: Sequence[str] = [],
     ) -> list[PageRef]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
 
@@ -851,6 +875,9 @@ class Upkeep:
         """Keep the tables of a transform with the memory. Return the name of their codec."""
 
     def verify(self, repair: bool = False) -> VerifyReport: ...
+    def hear_forgettings(self) -> None:
+        """Where another process forgot blocks of a memory that is open for reading, bring the index to what is left."""
+
     def fork(self, folder: str) -> None: ...
     def export_file(self, file: str) -> None: ...
     def stats(self) -> StoreStats: ...

@@ -1,4 +1,4 @@
-"""Whoever reads blocks for a question sees what a plain predicate over the blocks lets pass: nothing else, all of that."""
+"""Whoever reads blocks for a question sees all that a plain predicate over the blocks lets pass, and nothing else."""
 
 from __future__ import annotations
 
