@@ -18,6 +18,7 @@ from everlong.frame.kv_frame import KvFrame
 from everlong.frame.taps import HiddenTap, QueryTap
 from everlong.frame.together import done_together, work_of_this_thread
 from everlong.models import joint
+from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.models import ARCHITECTURES
 
@@ -214,6 +215,166 @@ def test_a_model_that_is_wrong_among_others_computes_alone(monkeypatch: pytest.M
         assert "computes one frame after another" in caplog.text
         assert together._known[mm.model] is False
     assert true_mask is not joint.Forward.mask
+
+
+def failing_cache(fork: KvFrame, forward: int, layer: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a frame's cache raise, in its n-th forward among others, at a layer of the model."""
+    cache, write, forwards = fork.cache, fork.cache.write, [0]
+
+    def fail(at: int, k: torch.Tensor, v: torch.Tensor) -> joint.Seen:
+        forwards[0] += at == 0
+        if forwards[0] >= forward and at == layer:
+            raise error
+        return write(at, k, v)
+
+    monkeypatch.setattr(cache, "write", fail)
+
+
+def outcomes(forks: list[KvFrame], lengths: list[int]) -> list[Any]:
+    """What each frame computes among the others: its logits, or its own error."""
+
+    def work(fork: KvFrame, row: int) -> Any:
+        try:
+            return fed(fork, lengths, row)
+        except Exception as error:
+            return error
+
+    workers: list[Callable[[int], Any]] = [lambda row, fork=fork: work(fork, row) for fork in forks]
+    return [made for _, made in sorted(done_together(workers, range(len(forks))))]
+
+
+@pytest.mark.parametrize(("kind", "rope"), [("llama", "default"), ("gemma3", "nested")])
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("forward", [1, 2, 4])  # the first one is compared, and computed again
+def test_a_row_whose_cache_fails_fails_alone(
+    kind: str, rope: str, failing: int, forward: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(kind, rope) as mm, forks_of(mm, 3) as forks:
+        expected = [fed(mm.frame, [3, 1, 1], row) for row in range(3)]
+        error = OSError(28, "No space left on device")
+        failing_cache(forks[failing], forward, 1, error, monkeypatch)
+        found = outcomes(forks, [3, 1, 1])
+        assert found.pop(failing) is error
+        expected.pop(failing)
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
+        assert together._known[mm.model] is True
+
+
+def test_where_all_rows_but_one_fail_it_computes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
+        expected = fed(mm.frame, [3, 1], 1)
+        errors = {row: ValueError(f"row {row}") for row in (0, 2)}
+        for row, error in errors.items():
+            failing_cache(forks[row], 1, 0, error, monkeypatch)
+        found = outcomes(forks, [3, 1])
+        assert [found[0], found[2]] == [errors[0], errors[2]]
+        torch.testing.assert_close(found[1], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_row_that_fails_when_it_is_compared_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
+        expected = [fed(mm.frame, [3, 1], row) for row in range(3)]
+        computing, error = forks[0].zones.computing, MemoryError("alone")
+
+        def fail(*_: object, **__: object) -> Any:
+            raise error
+
+        monkeypatch.setattr(computing, "alone", fail)
+        found = outcomes(forks, [3, 1])
+        assert found[0] is error
+        for mine, theirs in zip(found[1:], expected[1:], strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
+        assert together._known[mm.model] is True
+
+
+def test_a_row_that_is_no_number_any_more_leaves_the_others_theirs() -> None:
+    with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
+        expected = [fed(mm.frame, [3, 1], row) for row in range(3)]
+        forks[0].cache.v[:, :, forks[0].cache.begin] = torch.nan
+        found = outcomes(forks, [3, 1])
+        assert isinstance(found[0], everlong.NotFiniteError)
+        for mine, theirs in zip(found[1:], expected[1:], strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
+        assert together._known[mm.model] is True
+
+
+def test_an_interrupt_in_one_row_is_that_row_s() -> None:
+    with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
+        expected = [fed(mm.frame, [2, 2], row) for row in range(3)]
+
+        def work(fork: KvFrame, number: int) -> list[torch.Tensor]:
+            with fork.branch(traced=False):
+                if number == 1:
+                    fed(fork, [2], 0)
+                    raise KeyboardInterrupt
+            return fed(fork, [2, 2], number)
+
+        done = {}
+        with pytest.raises(KeyboardInterrupt):
+            for number, made in done_together([lambda n, f=fork: work(f, n) for fork in forks], range(3)):
+                done[number] = made
+        assert sorted(done) == [0, 2]
+        for number, made in done.items():
+            torch.testing.assert_close(made, expected[number], atol=2e-4, rtol=2e-4)
+
+
+SHORT = SMALL.changed(frame={"tokens": 480, "recalled_tokens": 64})
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope"), [("phi3", "longrope"), ("llama", "dynamic"), ("llama", "yarn"), ("gemma3", "nested")]
+)
+def test_frames_of_two_sizes_are_each_as_alone(kind: str, rope: str) -> None:
+    """Under longrope a frame of up to 512 tokens has a table of its own. The others share one."""
+    model = tiny_model(kind, rope)
+    with contextlib.ExitStack() as undo:
+        rows = [
+            undo.enter_context(everlong.MemoryModel(model, byte_tokenizer(), config=config))
+            for config in (SHORT, SMALL, SHORT, SMALL)
+        ]
+        for number, mm in enumerate(rows):
+            mm.read(random_text(500, seed=number))
+        expected = [fed(mm.frame, [9, 1, 1], number) for number, mm in enumerate(rows)]
+        lengths = forwards_of(model)
+        found = outcomes([mm.frame for mm in rows], [9, 1, 1])
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
+        tables = 2 if rope == "longrope" else 1
+        assert len(lengths) == 3 * tables + 2  # two are compared
+        assert lengths[-tables:] == [4 // tables] * tables
+
+
+def test_rows_of_two_models_are_computed_by_two_forwards() -> None:
+    with contextlib.ExitStack() as undo:
+        opened_twice = [undo.enter_context(opened(*made)) for made in (("llama", "default"), ("qwen3", "default"))]
+        lengths = [forwards_of(mm.model) for mm in opened_twice]
+        forks = [fork for mm in opened_twice for fork in undo.enter_context(forks_of(mm, 2))]
+        expected = [fed(mm.frame, [2, 1], row) for row, mm in enumerate(np.repeat(opened_twice, 2))]
+        for of_model in lengths:
+            of_model.clear()
+        found = outcomes(forks, [2, 1])
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
+        assert lengths == [[4, 2, 4, 2]] * 2  # both together, one alone to compare, and both in each round
+
+
+def test_a_row_with_an_adapter_at_work_computes_by_itself() -> None:
+    with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
+        maps = LowRankMaps(MapSettings(rank=2), mapped_layers(mm.model), seed=3).requires_grad_(requires_grad=False)
+        for up in maps.up:
+            up.normal_()
+        attached = AttachedMaps(maps, mm.model)
+
+        def work(fork: KvFrame, row: int) -> list[torch.Tensor]:
+            with attached.at_work() if row == 1 else contextlib.nullcontext():
+                return fed(fork, [3, 1], row)
+
+        expected = [work(mm.frame, row) for row in range(3)]
+        found = dict(done_together([lambda n, f=fork: work(f, n) for fork in forks], range(3)))
+        for row in range(3):
+            torch.testing.assert_close(found[row], expected[row], atol=2e-4, rtol=2e-4)
+        assert not torch.allclose(found[1][0], fed(mm.frame, [3, 1], 1)[0], atol=0.01)
 
 
 @pytest.mark.slow

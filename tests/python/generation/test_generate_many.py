@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import everlong
 from support import SMALL, byte_tokenizer, random_text, tiny_model
@@ -58,3 +61,82 @@ def test_one_that_fails_leaves_the_others_their_answers() -> None:
         with pytest.raises(ValueError, match="asked twice"):
             everlong.generate_many([(mms[0], QUESTION), (mms[0], QUESTION)], 5)
         assert everlong.generate_many([]) == []
+
+
+def noted(
+    asked: list[tuple[everlong.MemoryModel, str]], **given: Any
+) -> tuple[dict[int, everlong.Answer], BaseException | None]:
+    """Ask each for 8 tokens, all at once. Give the answers of those that have one, and what was raised."""
+    mms, answers = [mm for mm, _ in asked], {}
+    generate = everlong.MemoryModel.generate
+
+    def note(self: everlong.MemoryModel, *given: Any, **named: Any) -> everlong.Answer:
+        answers[mms.index(self)] = answer = generate(self, *given, **named)
+        return answer
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(everlong.MemoryModel, "generate", note)
+        try:
+            everlong.generate_many(asked, 8, **given)
+        except BaseException as error:
+            return answers, error
+    return answers, None
+
+
+def with_damage(folder: Path, model: Any, config: everlong.MemoryConfig) -> everlong.MemoryModel:
+    """A memory whose payload is damaged on disk while it is open: only a reading of it finds out."""
+    with everlong.MemoryModel(model, byte_tokenizer(), folder, config) as mm:
+        mm.read(random_text(1500, seed=1))
+    memory = everlong.Memory.open(folder, read_only=True, host_bytes=1 << 20)
+    mm = everlong.MemoryModel(model, byte_tokenizer(), memory, config)
+    for segment in folder.rglob("*.kvseg"):
+        stored = np.fromfile(segment, np.uint8)
+        stored[200::512] ^= 0x55
+        stored.tofile(segment)
+    return mm
+
+
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_a_damaged_page_is_told_to_its_own_question_alone(damaged: int, tmp_path: Path) -> None:
+    model = tiny_model()
+    config = SMALL.changed(search={"index": ("lexical",)}, answer={"recall_mode": "auto"})  # some pages are read again
+    with contextlib.ExitStack() as undo:
+        mms = [undo.enter_context(everlong.MemoryModel(model, byte_tokenizer(), config=config)) for _ in range(2)]
+        for number, mm in enumerate(mms):
+            mm.read(random_text(1500, seed=5 + number))
+        expected = [mm.generate(QUESTION, 8, remember=False) for mm in mms]
+        mms.insert(damaged, undo.enter_context(with_damage(tmp_path / "m", model, config)))
+        question = random_text(1500, seed=1)[200:260]  # of what was damaged
+        asked = [(mm, question if at == damaged else QUESTION) for at, mm in enumerate(mms)]
+        answers, error = noted(asked, remember=False)
+        assert isinstance(error, everlong.CorruptMemoryError)
+        assert [answers[number] for number in sorted(answers)] == expected
+        assert damaged not in answers
+
+
+class Stopping:
+    """A logits processor that fails at the n-th token of the answer to a question of so many tokens."""
+
+    def __init__(self, prompt: int, error: BaseException) -> None:
+        self.prompt, self.error = prompt, error
+
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if ids.shape[1] == self.prompt + 2:
+            raise self.error
+        return scores
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3), OSError(28, "full")])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_error_in_one_s_callback_is_its_own(error: BaseException, failing: int) -> None:
+    questions = [QUESTION[: 8 + 10 * number] for number in range(3)]
+    with memories(*[tiny_model("llama", "default")] * 3) as mms:
+        expected = [mm.generate(one, 8, remember=False) for mm, one in zip(mms, questions, strict=True)]
+        lengths = [len(mm._answering.prompt(one, True, None).ids) for mm, one in zip(mms, questions, strict=True)]
+        ends = [mm.stream_tokens for mm in mms]
+        asked = [*zip(mms, questions, strict=True)]
+        answers, raised = noted(asked, logits_processor=[Stopping(lengths[failing], error)], remember=False)
+        assert raised is error
+        assert answers == {number: expected[number] for number in range(3) if number != failing}
+        assert [mm.stream_tokens for mm in mms] == ends
+        assert everlong.generate_many(asked, 8, remember=False) == expected
