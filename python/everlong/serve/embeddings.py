@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +17,8 @@ from everlong.serve.service import Service
 from everlong.text.vectors import vectors_of
 
 _MOST = 2048  # texts of one request
+# Texts that are encoded in one go, by number and bytes. Between two goes others have theirs.
+_AT_ONCE, _BYTES_AT_ONCE = 32, 1 << 14
 
 
 async def embeddings(request: Request) -> Response:
@@ -32,10 +36,20 @@ async def embeddings(request: Request) -> Response:
         raise ApiError(400, "input: expected text, or a list of texts", "missing_required_parameter", param="input")
     if format not in ("float", "base64"):
         raise fields.wrong("encoding_format", "float or base64")
-    service.keys.require_tokens(request.state.key)
-    vectors = await run_in_threadpool(vectors_of, service.encoder, list(texts))
-    counted = await run_in_threadpool(service.looking.tokens, texts)
-    service.keys.count(request.state.key, counted)
+    key, most = request.state.key, service.limits.embedded_bytes
+    if sum(len(text.encode()) for text in texts) > most:
+        raise ApiError(413, f"input: expected at most {most:,} bytes in all", "input_too_large", param="input")
+    service.keys.require_tokens(key)
+    counted, found = 0, []
+    for some in _in_turns(texts):
+        if await request.is_disconnected():
+            return Response(status_code=499)
+        async with service.encoding.taken(key.name):
+            tokens = await run_in_threadpool(service.looking.tokens, some)
+            service.keys.count(key, tokens)  # before the work: it is done whether or not the caller waits for it
+            found.append(await run_in_threadpool(vectors_of, service.encoder, list(some)))
+        counted += tokens
+    vectors = np.concatenate(found)
     rows: list[dict[str, Any]] = [
         {
             "object": "embedding",
@@ -46,6 +60,17 @@ async def embeddings(request: Request) -> Response:
     ]
     usage = {"prompt_tokens": counted, "total_tokens": counted}
     return JSONResponse({"object": "list", "data": rows, "model": model, "usage": usage})
+
+
+def _in_turns(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the texts a few at a time, in order."""
+    first = size = 0
+    for number, text in enumerate(texts):
+        size += len(text.encode())
+        if number > first and (number - first >= _AT_ONCE or size > _BYTES_AT_ONCE):
+            yield texts[first:number]
+            first, size = number, len(text.encode())
+    yield texts[first:]
 
 
 def encoder_of(encoder: Any) -> str:
