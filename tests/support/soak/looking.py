@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from support.soak.asker import Asker
+from support.soak.names import MEMORIES
 
 
 class Looking(Asker):
@@ -87,7 +88,12 @@ class Looking(Asker):
             return
         what = self.rng.choice(["/v1/memories", "/v1/models", "/metrics", "", "/sources", "/readings"])
         about = memory if what in ("", "/sources", "/readings") else None
-        await self.calls.send(f"get {what}", self.key, "GET", f"{one}{what}" if about else what, about)
+        reply = await self.calls.send(f"get {what}", self.key, "GET", f"{one}{what}" if about else what, about)
+        if reply is not None and reply.status == 200 and what in ("/v1/memories", "/v1/models"):
+            hidden = [
+                one["id"] for one in reply.json["data"] if one["id"] in MEMORIES and not self.key.may_see(one["id"])
+            ]
+            self.oracle.require(not hidden, "another's memory", f"{what} lists {hidden} for {self.key.name}")
 
     async def tools(self) -> None:
         memory = self.memory()

@@ -196,6 +196,11 @@ class Oracle:
                 text.clouded = True
                 self._unsure(text)
 
+    def made(self, memory: Shelved, earlier: Iterable[Text]) -> None:
+        """Note that a memory is there; `earlier`: texts of another one of its name."""
+        memory.there = There.YES
+        self.gone(earlier, "as it was made anew")
+
     def gone(self, texts: Iterable[Text], what: str) -> None:
         """Note that texts are gone for sure."""
         for text in texts:

@@ -175,10 +175,17 @@ class Soak:
             for file in folder.rglob("*"):
                 if file.is_file():
                     self.oracle.left_on_disk(file.read_bytes(), f"{when}{file.relative_to(folder.parent)}")
+        self._read_log(when)
+
+    def _read_log(self, when: str) -> None:
+        """Check that the log is a JSON object a line, tells of no failure, and has nothing that was forgotten."""
         log = self.server.log.read_bytes()
         self.oracle.left_on_disk(log, f"{when}the log")
-        strange_lines = [line for line in log.splitlines() if line[:1] != b"{"]
-        self.oracle.require(not strange_lines, "log", f"{when}lines that are no JSON: {strange_lines[:5]}")
+        strange = [line for line in log.splitlines() if line[:1] != b"{"]
+        self.oracle.require(not strange, "log is no JSON", f"{when}{b' '.join(strange[:40]).decode(errors='replace')}")
+        for line in log.splitlines():
+            if b'"level": "error"' in line:
+                self.oracle.fault("log of an error", f"{json.loads(line)['message']}: {line[-300:].decode()}")
 
     def _compare(self) -> None:
         before, after, more = (dataclasses.asdict(one) for one in (*self.samples, TOLERANCE))

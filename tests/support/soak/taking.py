@@ -65,8 +65,7 @@ async def make(calls: Calls, key: Key, memory: Shelved) -> None:
     elif reply.code != "memory_busy":
         told = f"{memory.name!r} is there, after it was removed"
         calls.oracle.require(reply.status == 201 or memory.there is There.MAYBE, "not removed", told)
-        memory.there = There.YES
-        calls.oracle.gone(earlier if reply.status == 201 else (), "as it was made anew")
+        calls.oracle.made(memory, earlier if reply.status == 201 else ())
 
 
 async def take_out(calls: Calls, key: Key, memory: Shelved, source: str, *, by_tool: bool = False) -> bool:
