@@ -16,6 +16,10 @@ import everlong
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 
 QUESTION = random_text(30, seed=9)
+# Questions about it bring back several places.
+FEW_WORDS = "The pass key for the shed is nine. " + " ".join(
+    np.random.default_rng(1).choice(["river", "stone", "maple", "lantern", "harbor", "winter"], 900)
+)
 
 
 @contextlib.contextmanager
@@ -66,7 +70,7 @@ def test_one_that_fails_leaves_the_others_their_answers() -> None:
 def noted(
     asked: list[tuple[everlong.MemoryModel, str]], **given: Any
 ) -> tuple[dict[int, everlong.Answer], BaseException | None]:
-    """Ask each for 8 tokens, all at once. Give the answers of those that have one, and what was raised."""
+    """Ask each for 8 tokens, at once. Give the answers of those that have one, and what was raised."""
     mms, answers = [mm for mm, _ in asked], {}
     generate = everlong.MemoryModel.generate
 
@@ -86,7 +90,7 @@ def noted(
 def with_damage(folder: Path, model: Any, config: everlong.MemoryConfig) -> everlong.MemoryModel:
     """A memory whose payload is damaged on disk while it is open: only a reading of it finds out."""
     with everlong.MemoryModel(model, byte_tokenizer(), folder, config) as mm:
-        mm.read(random_text(1500, seed=1))
+        mm.read(FEW_WORDS)
     memory = everlong.Memory.open(folder, read_only=True, host_bytes=1 << 20)
     mm = everlong.MemoryModel(model, byte_tokenizer(), memory, config)
     for segment in folder.rglob("*.kvseg"):
@@ -106,8 +110,7 @@ def test_a_damaged_page_is_told_to_its_own_question_alone(damaged: int, tmp_path
             mm.read(random_text(1500, seed=5 + number))
         expected = [mm.generate(QUESTION, 8, remember=False) for mm in mms]
         mms.insert(damaged, undo.enter_context(with_damage(tmp_path / "m", model, config)))
-        question = random_text(1500, seed=1)[200:260]  # of what was damaged
-        asked = [(mm, question if at == damaged else QUESTION) for at, mm in enumerate(mms)]
+        asked = [(mm, "The pass key for the shed?" if at == damaged else QUESTION) for at, mm in enumerate(mms)]
         answers, error = noted(asked, remember=False)
         assert isinstance(error, everlong.CorruptMemoryError)
         assert [answers[number] for number in sorted(answers)] == expected
