@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -67,7 +67,7 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         *mcp.routes,
     ]
     expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError, TypeError, OverflowError), _refused)
-    handlers = {**expected, HTTPException: _no_route, Exception: _failed}
+    handlers = {**expected, ClientDisconnect: _gone, HTTPException: _no_route, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
     app.state.service = service
     return Guard(app, service.keys, service.limits, service.metrics, hosts)
@@ -75,6 +75,10 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
 
 async def _refused(request: Request, error: Exception) -> Response:
     return _answer(request, refusal_of(error))
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody takes it
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everlong.serve.errors import ApiError
@@ -40,6 +41,10 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]
+
+
+class _CallerGoneError(Exception):
+    """Ends a request whose answer nobody takes."""
 
 
 class Guard:
@@ -71,12 +76,15 @@ class Guard:
                 there = {name for name, _ in message["headers"]}
                 own = [(name, value) for name, value in _HEADERS if name not in there]
                 message["headers"] = [*message["headers"], *own, (b"x-request-id", request_id.get().encode())]
-            await asyncio.wait_for(send(message), _SEND_SECONDS)
+            try:
+                await asyncio.wait_for(send(message), _SEND_SECONDS)
+            except (TimeoutError, ConnectionError) as error:
+                raise _CallerGoneError from error
 
         try:
             with self._span(scope):
                 await self._guarded(scope, headers, receive, sending)
-        except (TimeoutError, ConnectionError):
+        except (_CallerGoneError, ClientDisconnect):
             status = 499
         finally:
             self._note(scope, status, time.monotonic() - started)

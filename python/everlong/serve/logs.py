@@ -45,11 +45,12 @@ class JsonLines(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Write all messages of everlong to standard error, a JSON object a line."""
+    """Write all messages to standard error, a JSON object a line: everlong's, and warnings of what it uses."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    logging.getLogger().handlers = [handler]
     logger = logging.getLogger("everlong")
-    logger.handlers, logger.propagate = [handler], False
+    logger.handlers, logger.propagate = [], True
     logger.setLevel(logging.INFO)
 
 

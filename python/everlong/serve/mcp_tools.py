@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
 from starlette.concurrency import run_in_threadpool
 
@@ -158,14 +158,14 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
     async def source(memory: str, source: str, ctx: _Context) -> str:
         """The text of a source."""
-        return await _tried(tools.text_of, tools.key_of(ctx), memory, source)
+        return await _tried(tools.text_of, tools.key_of(ctx), memory, source, wrong=ResourceError)
 
     return server
 
 
-async def _tried(does: Callable[..., Awaitable[T]], *given: Any) -> T:
-    """Do something. ToolError says what went wrong, and nothing else."""
+async def _tried(does: Callable[..., Awaitable[T]], *given: Any, wrong: type[Exception] = ToolError) -> T:
+    """Do something. An error of MCP's, `wrong`, says what went wrong, and nothing else."""
     try:
         return await does(*given)
     except Exception as error:
-        raise ToolError(refusal_of(error).message) from None
+        raise wrong(refusal_of(error).message) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from everlong.errors import CapacityError, MemoryBusyError, MemoryNotFoundError
+from everlong.errors import CapacityError, EverlongError, MemoryBusyError, MemoryNotFoundError
 from everlong.generation.given_file import GivenText, GivenTexts, file_texts
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory.where import Time, parse_time
@@ -269,7 +269,7 @@ class Readings:
 
     def _failed(self, reading: Reading, error: Exception) -> None:
         refusal = refusal_of(error)
-        if refusal.code == "memory_not_found":  # with all that was to be read into it
+        if self._is_gone(reading):  # with all that was to be read into it
             self.spool.remove(reading.order.id)
             self._drop(reading)
             return
@@ -288,6 +288,15 @@ class Readings:
         else:
             self._end(reading, "failed", **noted)
         reading.end_wait()
+
+    def _is_gone(self, reading: Reading) -> bool:
+        """Return whether the memory of a reading is not there any more. OSError says nothing of that."""
+        try:
+            return self._shelf.id(reading.memory) != reading.order.memory_id
+        except ApiError:
+            return True
+        except (EverlongError, OSError):
+            return False
 
     def _put_back(self, reading: Reading, seconds: float, **noted: Any) -> None:
         """Let a reading wait in front of the others of its memory, for so many seconds at least."""
@@ -390,6 +399,5 @@ class Readings:
 
 def _is_passing(error: Exception, refusal: ApiError) -> bool:
     """Return whether a failure may be none later: of a disk, of RAM, of a busy memory, of a quota."""
-    of_the_moment = isinstance(error, MemoryBusyError | CapacityError | MemoryError)
-    of_the_disk = isinstance(error, OSError) and not isinstance(error, MemoryNotFoundError)
-    return of_the_moment or of_the_disk or refusal.status in (429, 503, 507)
+    of_the_moment = isinstance(error, MemoryBusyError | MemoryNotFoundError | CapacityError | MemoryError)
+    return of_the_moment or isinstance(error, OSError) or refusal.status in (429, 503, 507)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from everlong.errors import MemoryNotFoundError
 from everlong.frame.serve import default_config
 from everlong.memory.given_text import name_of
 from everlong.memory.where import Where, names_of
@@ -119,6 +120,9 @@ class Service:
             counted = Counted()
             try:
                 return (yield from self.answers.answer(key.name, asked, counted))
+            except MemoryNotFoundError:  # a block was forgotten while it was looked at, or all of the memory
+                self.shelf.there(asked.memory)
+                raise changed_meanwhile(asked.memory) from None
             finally:  # also of an answer that was cut off, or failed
                 self.keys.count(key, counted.tokens)
 
