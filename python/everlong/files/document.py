@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_SPACES = re.compile(r"[ \t\u00a0]+")
 _LONGEST_PLACE = 120  # characters
 _SHORT_SECTIONS = 200_000  # of a file, which may be as short as they are
 _LETTERS_A_SECTION = 64  # that more sections than that have on average
@@ -110,5 +109,8 @@ def cleaned(text: str) -> str:
 
 def line_of(text: object) -> str:
     """Return what a file says of itself as one short line: a title, a name, a place."""
-    told = _SPACES.sub(" ", " ".join(cleaned(str(text or "")).split()))
+    told = str(text or "")
+    if not (told.isascii() and told.isprintable()):  # a text may have millions of headings
+        told = cleaned(told)
+    told = " ".join(told.split())
     return told if len(told) <= _LONGEST_PLACE else told[: _LONGEST_PLACE - 1] + "…"

@@ -66,9 +66,10 @@ def parse(
         parsed = _in_child(found, suffix, limits)
     if kind == "plain":
         return dataclasses.replace(parsed, plain=True)
-    if all(not section.text or section.text.isspace() for one in parsed.documents for section in one.sections):
+    documents = tuple(one.with_head() for one in parsed.documents)
+    if all(not section.text or section.text.isspace() for one in documents for section in one.sections):
         raise UnreadableFileError("; ".join(f"{name} {why}" for name, why in parsed.passed_over[:3]) or "has no text")
-    return dataclasses.replace(parsed, documents=tuple(one.with_head() for one in parsed.documents))
+    return dataclasses.replace(parsed, documents=documents)
 
 
 def _ending(name: str) -> str:

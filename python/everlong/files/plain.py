@@ -109,8 +109,8 @@ def _by_headings(text: str) -> Iterator[Section]:
             if begin < found.start():
                 yield Section(place, text[begin : found.start()])
             begin = found.start()
-            heading, _, _ = text[begin : begin + _LONGEST_HEADING].partition("\n")
-            place = line_of(heading.strip(" \t#"))
+            end = text.find("\n", begin, begin + _LONGEST_HEADING)
+            place = line_of(text[begin : end if end >= 0 else begin + _LONGEST_HEADING].strip(" \t#"))
     if begin < len(text):
         yield Section(place, text[begin:])
 
