@@ -38,8 +38,8 @@ class Neighbour:
         tiny_model().save_pretrained(self._model)
         chat_tokenizer().save_pretrained(self._model)
 
-    async def live(self, until: float, pause: float) -> None:
-        while time.monotonic() < until:
+    async def live(self, pause: float) -> None:
+        while time.monotonic() < self._calls.until:
             await asyncio.sleep(self._rng.uniform(0, pause))
             await self._calls.go.wait()
             there = [one for one in self._oracle.memories.values() if one.there is There.YES and not one.held]

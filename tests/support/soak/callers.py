@@ -18,11 +18,11 @@ _OPERATIONS |= dict(forget=8, forget_by_tool=3, compact=2, remove=1, make=4)
 class Caller(Writing, Looking, Taking):
     """A caller who does all of it."""
 
-    async def live(self, until: float, most: int) -> None:
+    async def live(self, most: int) -> None:
         """Do one thing after the other."""
         names, weights = list(_OPERATIONS), list(_OPERATIONS.values())
         for _ in range(most):
-            if time.monotonic() > until:
+            if time.monotonic() > self.calls.until:
                 return
             async with self.calls.turn():
                 await getattr(self, self.rng.choices(names, weights)[0])()

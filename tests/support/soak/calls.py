@@ -54,6 +54,7 @@ class Calls:
         self.go = asyncio.Event()
         self.go.set()
         self.under_way = 0
+        self.until = 0.0  # callers begin nothing after that
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import json
 import time
 from pathlib import Path
@@ -46,12 +47,14 @@ class Soak:
         for memory in self.oracle.memories.values():
             await make(self.calls, _ROOT, memory)
         begun = time.monotonic()
-        until, calm = begun + self.seconds, begun + 0.7 * self.seconds
-        working = [asyncio.create_task(one.live(until, MOST)) for one in self.callers]
-        working.append(asyncio.create_task(self.neighbour.live(until, max(4.0, self.seconds / 100))))
+        calm = 0.3 * self.seconds  # so long nobody kills it
+        self.calls.until = begun + self.seconds
+        working = [asyncio.create_task(one.live(MOST)) for one in self.callers]
+        working.append(asyncio.create_task(self.neighbour.live(max(4.0, self.seconds / 100))))
         try:
-            await self._kill(calm)
-            await asyncio.sleep(max(0.0, min(10.0, 0.3 * (until - time.monotonic()))))  # the pools fill
+            await self._kill(self.calls.until - calm)
+            self.calls.until = max(self.calls.until, time.monotonic() + calm)
+            await asyncio.sleep(min(10.0, calm / 3))  # the pools fill
             await self._sample()
             self.calls.go.set()
             await asyncio.gather(*working)
@@ -70,11 +73,14 @@ class Soak:
         return self._report()
 
     async def _kill(self, until: float) -> None:
-        """Kill the service again and again, and start it on the same folder."""
+        """Kill the service again and again, at least once by each signal, and start it on the same folder."""
         least, most = (20.0, 60.0) if self.seconds > 300 else (8.0, 14.0)
-        while (pause := self.rng.uniform(least, most)) < until - time.monotonic():
+        for number in itertools.count():
+            pause = self.rng.uniform(least, most)
+            if number >= 2 and pause > until - time.monotonic():
+                return
             await asyncio.sleep(pause)
-            if (self.kills + self.ends) % 3 == 2:
+            if number % 3 == 1:
                 self.ends += 1
                 self.oracle.require(await self.server.end(), "stop", "SIGTERM does not end the service, or it fails")
             else:
