@@ -32,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python fuzz kernels kernel-report docs matrix wheel release rehearsal
+.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python tsan-python fuzz kernels kernel-report docs matrix wheel release rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -121,6 +121,9 @@ tsan: $(VENV)/requirements.stamp  ## GoogleTest suites under ThreadSanitizer
 	cmake --preset tsan --log-level=WARNING
 	cmake --build --preset tsan
 	ctest --preset tsan
+
+tsan-python: $(VENV)/requirements.stamp  ## the core as Python's threads drive it, under ThreadSanitizer
+	.ci/tsan_python.sh
 
 asan-python: setup  ## the operators called with anything, under AddressSanitizer and UBSan
 	.ci/asan_python.sh
