@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import Any
 
 import torch
@@ -97,8 +97,10 @@ class Computing:
         return logits, cos, sin
 
     @torch.no_grad()
-    def put_before(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
+    def put_before(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> Generator[None]:
         """Compute the KV of recalled or soft tokens from a frame position on, over what stands before `first_slot`.
+
+        It yields between two chunks. Until it is at its end, or closed, the cache computes nothing else.
 
         Layers that are not archived hold the state of the newest text, which stands behind these tokens. So they start
         empty here. Their state is put back afterwards, and what was recalled does not change it.
@@ -107,17 +109,23 @@ class Computing:
         own = cache.own.snapshot()
         cache.own.empty()
         try:
-            self.write(tokens, position, first_slot, chunk_tokens)
+            yield from self._written(tokens, position, first_slot, chunk_tokens)
         finally:
             cache.own.restore(own)
 
     @torch.no_grad()
     def write(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> None:
         """Compute tokens from a frame position on into slots from `first_slot` on, over what stands before these."""
+        for _ in self._written(tokens, position, first_slot, chunk_tokens):
+            pass
+
+    def _written(self, tokens: Tokens, position: int, first_slot: int, chunk_tokens: int) -> Generator[None]:
         end = self._cache.end
         self._cache.end = first_slot
         try:
             for first in range(0, len(tokens), chunk_tokens):
+                if first > 0:
+                    yield
                 self.forward_at(position + first, tokens[first : first + chunk_tokens], keep_all=False)
         finally:
             self._cache.end = end

@@ -41,6 +41,7 @@ from everlong.text.control import RETRIEVE, control_ids
 from everlong.text.prompt import soft_id, start_ids
 
 _LOGGER = logging.getLogger("everlong")
+_PLACED = object()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,9 +365,13 @@ class Frame:
 
     # --- asking
 
-    def begin_prompt(self, recall: RecallPages | None) -> None:
-        """Tell the Memory OS that a question is about to be read."""
-        self._decide(lambda: self.os.begin_prompt(), recall)
+    def begin_prompt_in_steps(self, recall: RecallPages | None) -> Generator[None]:
+        """Tell the Memory OS that a question is about to be read. It yields as `bring_back_in_steps` does."""
+        with self.steps.step():
+            asked = self.executor.do(self.os.begin_prompt())
+        yield from self._bring_in_steps(asked, recall)
+
+    begin_prompt = to_its_end(begin_prompt_in_steps)
 
     def narrow(self, where: Where) -> None:
         """Hide from what follows in this branch all of the stream that does not pass `where`. Empty the recalled zone.
@@ -402,7 +407,7 @@ class Frame:
             asked = self.executor.do(decision())
         self._bring(asked, recall)
 
-    def _bring(self, asked: Asked, recall: RecallPages | None) -> None:
+    def _bring_in_steps(self, asked: Asked, recall: RecallPages | None) -> Generator[None]:
         """Answer RecallActions, or raise why the step before them failed."""
         if isinstance(asked.refusal, torch.OutOfMemoryError):
             raise of_the_device(asked.refusal) from asked.refusal
@@ -410,7 +415,9 @@ class Frame:
             raise asked.refusal
         if recall is not None:
             for action in asked.actions:
-                self.bring_back(recall(action))
+                yield from self.bring_back_in_steps(recall(action))
+
+    _bring = to_its_end(_bring_in_steps)
 
     def recall(
         self,
@@ -426,26 +433,41 @@ class Frame:
         """
         self.bring_back(offers_of(pages, "named", temperatures, best))
 
-    def bring_back(self, offers: Offers) -> None:
+    def bring_back_in_steps(self, offers: Offers) -> Generator[None]:
         """Do as `recall`, for all that is offered. Blocks that come as Detail Tokens stand before the pages.
 
         With `answer.recall_mode` "detail" a block that has Detail Tokens never comes as pages. Where no block is named,
         the named pages' blocks come as Detail Tokens.
+
+        It yields between two chunks of what is read again. Whoever closes it there leaves the zone empty.
         """
-        with self.steps.step():
-            prepared = self.zones.prepare(offers)
-            placements = self.os.recall(prepared.offers(self.stream.conversation()))
-            if not self.os.evicted:
-                return
-            # What reads Detail Tokens was trained beside the parts that help to answer.
-            soft = any(placement.details for placement in placements)
-            try:
-                with self.parts.answering(self) if soft else contextlib.nullcontext():
-                    self.zones.place(placements, prepared)
-            except BaseException:
-                self._empty_recalled()
+        placing: Generator[None] | None = None
+        placed = False
+        try:
+            while not placed:
+                with self.steps.step():
+                    if placing is None:
+                        prepared = self.zones.prepare(offers)
+                        placements = self.os.recall(prepared.offers(self.stream.conversation()))
+                        if not self.os.evicted:
+                            return
+                        # What reads Detail Tokens was trained beside the parts that help to answer.
+                        soft = any(placement.details for placement in placements)
+                        placing = self.zones.place_in_steps(placements, prepared)
+                    with self.parts.answering(self) if soft else contextlib.nullcontext():
+                        placed = next(placing, _PLACED) is _PLACED
+                if not placed:
+                    with self.steps.paused():
+                        yield
+        except BaseException:
+            if placing is not None and not placed:
                 self.steps.broken = False
-                raise
+                with self.steps.step():
+                    placing.close()
+                    self._empty_recalled()
+            raise
+
+    bring_back = to_its_end(bring_back_in_steps)
 
     def clear_recalled(self) -> None:
         """Empty the recalled zone. Errors as `Steps.require_whole` raises them."""

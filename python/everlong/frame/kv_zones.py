@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -223,11 +223,15 @@ class KvZones(Zones):
     def prepare(self, offers: Offers) -> Prepared:
         return self._recalled.prepare(offers)
 
-    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
         self._ahead = None
         self._undo.before_change("front")
         self._kept.show()
-        self._recalled.place(placements, prepared)
+        yield from self._recalled.place_in_steps(placements, prepared)
+
+    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+        for _ in self.place_in_steps(placements, prepared):
+            pass
 
     # --- between processes, and in a branch
 

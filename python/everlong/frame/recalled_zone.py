@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import everlong._core as _core
 from everlong.frame.cache import ResidentCache
@@ -41,8 +41,8 @@ class RecalledZone:
         pages, temperature = self._of_whole_blocks(pages, plain.temperature, kept)
         return Prepared(pages, temperature, plain.best, kept, soft)
 
-    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
-        """Fill the zone. Without placements, empty it."""
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
+        """Fill the zone. Without placements, empty it. It yields between two chunks of what is read again."""
         first_slot = self._cache.open_recalled(sum(p.tokens for p in placements))
         if not placements:
             return
@@ -65,9 +65,13 @@ class RecalledZone:
                 tokens = soft_tokens([prepared.soft[placement.page.block] for placement in again], self._soft_id)
             else:
                 tokens = Tokens(self._stream.ids_of(again))
-            with self._cache.awaiting(arriving):
-                chunk_tokens = self._stream.config.frame.chunk_tokens
-                self._computing.put_before(tokens, again[0].position, first_computed, chunk_tokens)
+            chunk_tokens = self._stream.config.frame.chunk_tokens
+            try:
+                with self._cache.awaiting(arriving):
+                    yield from self._computing.put_before(tokens, again[0].position, first_computed, chunk_tokens)
+            except GeneratorExit:
+                arriving.settle()  # else it arrives in slots that have another use then
+                raise
             if not of_details:
                 self._cool(again, first_computed, prepared.temperature)
         arriving.settle()

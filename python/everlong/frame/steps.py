@@ -89,6 +89,15 @@ class Steps:
                 self._under_way = False
             self.broken = False
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Wrap a pause between two steps that belong together: until the next one, nobody else may begin any."""
+        self._under_way = True
+        try:
+            yield
+        finally:
+            self._under_way = False
+
 
 def of_the_device(error: torch.OutOfMemoryError) -> DeviceMemoryError:
     """Return the error in the words of a frame."""

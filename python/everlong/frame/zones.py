@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -138,6 +138,11 @@ class Zones(abc.ABC):
     @abc.abstractmethod
     def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
         """Fill the recalled zone. Without placements, empty it."""
+
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
+        """Do as `place`, and yield between two chunks of what is read again."""
+        self.place(placements, prepared)
+        yield from ()
 
     @abc.abstractmethod
     def narrow(self) -> None:

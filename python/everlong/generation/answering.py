@@ -227,7 +227,8 @@ class Answering:
             if tapped is not None and not self._wants(prompt):
                 tapped = None  # the frame as it is holds what the question needs
             elif pages is not None:
-                self._frame.begin_prompt(pages)
+                yield from self._frame.begin_prompt_in_steps(pages)
+                yield None
             elif not isinstance(recall, bool):
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy says so
                 self._frame.recall(recall)
@@ -355,19 +356,17 @@ class Answering:
         What is remembered is the question and exactly what was sent. As with `keeping`, the turn is read again then,
         chunk by chunk. An answer that is not taken to its end is not read again: what is left is of no use.
         """
-        with contextlib.closing(answer):
-            if not remember or not (sent.may_cut or self._is_read_again(where)):
-                with contextlib.nullcontext() if remember else self.keeping(where, remember=False):
-                    yield from sent.pieces(answer)
-                return
-            before, end = self._said, self._frame.os.stream_end
-            try:
-                with self._frame.branch():
-                    yield from sent.pieces(answer)
-                    answer.close()  # it notes where the frame stands
-                    turn = self._turn(end)
-            finally:
-                self._said = before
+        if not remember or not (sent.may_cut or self._is_read_again(where)):
+            with contextlib.nullcontext() if remember else self.keeping(where, remember=False):
+                yield from sent.pieces(answer)
+            return
+        before, end = self._said, self._frame.os.stream_end
+        try:
+            with self._frame.branch():
+                yield from sent.pieces(answer)
+                turn = self._turn(end)
+        finally:
+            self._said = before
         if not sent.is_whole:
             turn = [*turn[: self._asked], *encode(self._tokenizer, sent.text).tolist()]
         yield from ("" for _ in self._reading_turn(turn))

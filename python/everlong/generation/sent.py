@@ -43,8 +43,8 @@ class Sent:
         return not (self._cuts is not None and self._cuts.stopped) and "\ufffd" not in self.text
 
     def pieces(self, answer: Generator[int | None]) -> Generator[str]:
-        """Yield what may be sent: a piece for each step of the answer, also an empty one."""
-        with contextlib.closing(spoken_in_steps(self._tokenizer, answer)) as said:
+        """Yield what may be sent: a piece for each step of the answer, also an empty one. The answer is closed then."""
+        with contextlib.closing(answer), contextlib.closing(spoken_in_steps(self._tokenizer, answer)) as said:
             for piece in said:
                 yield self._sent(piece if self._cuts is None else self._cuts.more(piece))
                 if self._cuts is not None and self._cuts.stopped:
