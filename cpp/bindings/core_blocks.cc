@@ -219,6 +219,8 @@ void BindChanges(py::class_<BlocksHandle>& blocks) {
           R"(Add tags to an archived block, behind those it has. They are durable on return, and searched by from then on.
 
 A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).)")
+      .def("drop_tensors", Method(&os::Blocks::DropTensors), py::arg("block"), py::arg("names"),
+           "Drop tensors of a block. No search finds it by what was made of them, until they come again.")
       .def("set_tags", Method(&os::Blocks::SetTags), py::arg("block"), py::arg("tags"),
            "Give an archived block these tags in place of all that it has. MemoryNotFoundError as for add_tags.")
       .def("put_tensors", &PutTensors, py::arg("block"), py::arg("tensors"),

@@ -164,6 +164,13 @@ Status Blocks::PutTensors(int64_t block, std::span<const store::TensorView> tens
   return state_.index.TensorsCame(block, views);
 }
 
+Status Blocks::DropTensors(int64_t block, std::span<const std::string> names) {
+  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_RETURN_IF_ERROR(state_.store->DropTensors(block, names));
+  return state_.index.TensorsWent(block, names);
+}
+
 Status Blocks::AddTags(int64_t block, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.store->AddTags(block, tags));

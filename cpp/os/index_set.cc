@@ -341,6 +341,27 @@ Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> 
   return OkStatus();
 }
 
+Status IndexSet::TensorsWent(int64_t block, std::span<const std::string> names) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, {}));
+  Status went;
+  {
+    const auto changing = Change();
+    ForEach([&](const PartKind& kind, Part& part) {
+      const auto took = [&part](const std::string& name) {
+        const index::PartNeeds needs = part.needs();
+        return std::ranges::find(needs.tensor_names, name) != needs.tensor_names.end();
+      };
+      if (!went.ok() || !std::ranges::any_of(names, took)) return;
+      if (kind.saved) unsaved_.emplace(kind.name);
+      went = part.Forget(input);
+    });
+  }
+  EVERLONG_RETURN_IF_ERROR(
+      BreakUnless(went, "tensors of block " + std::to_string(block) + " are dropped but still indexed"));
+  TellBytes();
+  return OkStatus();
+}
+
 void IndexSet::SetTags(int64_t block, std::span<const std::string> tags) {
   {
     const auto changing = Change();

@@ -99,6 +99,8 @@ class IndexSet {
   [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;
   // Call Part::TensorsCame of every part that takes tensors, once they are stored. An error breaks the set.
   Status TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors);
+  // Call Part::Forget of every part that took one of these tensors of a block. An error breaks the set.
+  Status TensorsWent(int64_t block, std::span<const std::string> names);
 
   // Tell the store how much RAM all of this takes, and `more` that it is about to take.
   void TellBytes(int64_t more = 0) const;

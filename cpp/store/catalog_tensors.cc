@@ -102,14 +102,14 @@ Status Catalog::Migrate(std::span<const OldTensors> tensors) {
   return turn.transaction->Commit();
 }
 
-Status Catalog::PutTensors(int64_t id, const TensorRecord& record) {
+Status Catalog::PutTensors(int64_t id, const std::optional<TensorRecord>& record) {
   EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
   for (const PayloadKind kind : kTensorKinds) {
     EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeletePage, id, kind, 0));
   }
   EVERLONG_RETURN_IF_ERROR(turn.database.Run(kDeleteTensors, id));
-  EVERLONG_RETURN_IF_ERROR(InsertTensors(turn.database, id, record));
+  if (record) EVERLONG_RETURN_IF_ERROR(InsertTensors(turn.database, id, *record));
   return turn.transaction->Commit();
 }
 

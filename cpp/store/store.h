@@ -55,6 +55,7 @@ class Store final : public MemoryStore {
   Result<int64_t> Submit(const BlockDraft& draft) override;
   Status Flush(std::vector<int64_t>* lost) override;
   Status PutTensors(int64_t block, std::span<const TensorView> tensors) override;
+  Status DropTensors(int64_t block, std::span<const std::string> names) override;
   Status ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
                       std::span<const std::string> tags) override;
   Status ChangeGraph(const GraphChange& change) override;
@@ -131,6 +132,8 @@ class Store final : public MemoryStore {
   [[nodiscard]] Result<Tensor> CommittedTensor(int64_t block, const std::string& name) const;
   [[nodiscard]] Result<std::vector<Tensor>> CommittedTensors(int64_t block) const;
   [[nodiscard]] Result<PlacedTensor> PlaceOf(int64_t block, const std::string& name) const;
+  // Give a block these tensors, beside those that it has under names which are in neither argument.
+  Status ChangeTensors(int64_t block, std::span<const TensorView> put, std::span<const std::string> dropped);
   Status MigrateCatalog();
   [[nodiscard]] int64_t Erasures() const { return tier_ ? tier_->erasures() : 0; }
   // Check that a memory in RAM may hold `more` bytes beside all that it holds. kCapacity.

@@ -99,32 +99,47 @@ Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
   return OrOutOfMemory([&]() -> Status {
     EVERLONG_RETURN_IF_ERROR(CheckWritable());
     EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
-    EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
-    if (tensors.empty()) return OkStatus();
-    const std::scoped_lock lock(write_mutex_);
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
-    std::vector<Tensor> kept;
-    for (const TensorRow& row : rows) {
-      if (std::ranges::any_of(tensors, [&row](const TensorView& put) { return put.name == row.info.name; })) continue;
-      EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
-      kept.push_back(std::move(tensor));
-    }
-    std::vector<TensorView> all = ViewsOf(kept);
-    all.insert(all.end(), tensors.begin(), tensors.end());
+    return tensors.empty() ? Block(block).status() : ChangeTensors(block, tensors, {});
+  });
+}
+
+Status Store::DropTensors(int64_t block, std::span<const std::string> names) {
+  return OrOutOfMemory([&]() -> Status {
+    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    return ChangeTensors(block, {}, names);
+  });
+}
+
+Status Store::ChangeTensors(int64_t block, std::span<const TensorView> put, std::span<const std::string> dropped) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+  const std::scoped_lock lock(write_mutex_);
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
+  std::vector<Tensor> kept;
+  for (const TensorRow& row : rows) {
+    if (std::ranges::any_of(put, [&row](const TensorView& one) { return one.name == row.info.name; })) continue;
+    if (std::ranges::find(dropped, row.info.name) != dropped.end()) continue;
+    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
+    kept.push_back(std::move(tensor));
+  }
+  if (put.empty() && kept.size() == rows.size()) return OkStatus();
+  std::vector<TensorView> all = ViewsOf(kept);
+  all.insert(all.end(), put.begin(), put.end());
+  std::optional<TensorRecord> record;
+  if (!all.empty()) {
     EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
     BlockRecords records(info.span, *threads_);
     records.AddTensors(file);
-    TensorRecord record;
-    EVERLONG_ASSIGN_OR_RETURN(record.tensors, TensorRowsOf(PayloadKind::kTensors, file));
+    record.emplace();
+    EVERLONG_ASSIGN_OR_RETURN(record->tensors, TensorRowsOf(PayloadKind::kTensors, file));
     EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes())));
     EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
-    record.row = std::move(written[0]);
+    record->row = std::move(written[0]);
     EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
-    EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
-    // In RAM nothing else gives back what was replaced.
-    return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
-  });
+  }
+  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
+  // In RAM nothing else gives back what was replaced.
+  return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
 }
 
 }  // namespace everlong::store

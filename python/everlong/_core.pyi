@@ -179,6 +179,9 @@ class Blocks:
         A tag that it has is not added. MemoryNotFoundError for a block that is not here (any more).
         """
 
+    def drop_tensors(self, block: int, names: Sequence[str]) -> None:
+        """Drop tensors of a block. No search finds it by what was made of them, until they come again."""
+
     def set_tags(self, block: int, tags: Sequence[str]) -> None:
         """Give an archived block these tags in place of all that it has. MemoryNotFoundError as for add_tags."""
 

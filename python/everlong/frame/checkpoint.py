@@ -169,7 +169,11 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
         return checkpoint
     try:
         left, rest = frame_file.without_forgotten(core, fields, tensors or {})
-    except (ValueError, KeyError, TypeError):  # its parts do not fit each other: nobody can say what is of forgotten text
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # its parts do not fit each other: nobody can say what is of forgotten text
         return Checkpoint()
     return _parsed(left, rest)
 

@@ -157,9 +157,10 @@ class Frame:
         self._notes.note()
 
     def let_go(self) -> bool:
-        """Let go of what was forgotten since the frame last looked. Return whether it held any of that.
+        """Let go of what was forgotten since the frame last looked. Return whether anything was.
 
-        It then goes on as one that is opened now: with what is there. Call it between two texts or questions.
+        Where it held any of that, it goes on as one that is opened now: with what is there. Call it between two texts
+        or questions.
         """
         core = self.memory.core
         if core.forgettings() == self.stream.forgettings:
@@ -168,7 +169,7 @@ class Frame:
         forgettings = core.forgettings()
         if holds_what_is_there(self.stream, self.zones.own_from):
             self.stream.forgettings = forgettings
-            return False
+            return True
         if self.can_note:
             self.checkpoint()
         try:

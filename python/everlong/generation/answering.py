@@ -68,7 +68,7 @@ class Answering:
         """Let go of what was forgotten since the last call: of what stands in the frame, and of the newest turn."""
         if self._frame.let_go():
             self._said, self._quotes, self.quoted = [], (), ()
-        self.recalled = tuple(filter(self._searcher.citing.is_there, self.recalled))
+            self.recalled = tuple(filter(self._searcher.citing.is_there, self.recalled))
 
     def raise_signal(self, signal: str) -> None:
         """Do as `MemoryModel.signal`."""

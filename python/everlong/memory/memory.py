@@ -23,6 +23,7 @@ from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
+from everlong.memory.reaching import blocks_reaching_into, drop_vectors
 from everlong.memory.recoding import Recoding, check_room, named, plan, recode
 from everlong.memory.where import Role, Time, Where, require_where, seconds
 from everlong.paths import absolute
@@ -262,14 +263,16 @@ class Memory:
         else:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
             ids = [block.id for block in found]
+        beside = blocks_reaching_into(self.core, set(ids))
         freed = self.core.blocks.forget(ids) if ids else 0
         if freed > 0:
             _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
         if ids:
             try:
+                drop_vectors(self.core, beside)
                 self._drop_from_frame()
             except EverlongError as error:  # they are forgotten: nothing of it comes back, and compact does it again
-                _LOGGER.warning("a frame's keys and values of what was forgotten are there until compact: %s", error)
+                _LOGGER.warning("some of what came of it is in the folder until compact: %s", error)
         return len(ids)
 
     def flush(self) -> None:

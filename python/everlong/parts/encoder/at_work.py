@@ -17,6 +17,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
+from everlong.memory.reaching import REACH, drop_vectors
 from everlong.models.pack import PackPart
 from everlong.parts.encoder.model import (
     ENCODER,
@@ -42,7 +43,6 @@ from everlong.parts.late import as_int8
 from everlong.retrieval.background import Background
 from everlong.text.encoding import characters_said, decode_text
 
-_TOKENS_BEFORE = 80  # of a block whose text is decoded with it: a sentence may begin there
 _BLOCKS = 16  # blocks whose sentences are computed together
 _ROWS = 128  # sentences of one forward
 # Of a question's characters the encoder must know so many. Else it would tell pages apart by what is not the question.
@@ -178,13 +178,17 @@ class MissingVectors:
         try:
             self._failed = False
             while some := [block for block in self.blocks() if block not in tried][-_BLOCKS:]:
+                forgettings = self._core.forgettings()
                 for block, vectors in self._encoded(some, closed):
                     with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
                         self._core.blocks.put_tensors(block, vectors)
+                        if self._core.forgettings() != forgettings:  # what stood before it may be gone: again
+                            drop_vectors(self._core, [block])
                     self._told()
                 if closed():
                     return
-                tried.update(some)
+                if self._core.forgettings() == forgettings:
+                    tried.update(some)
         except BaseException:
             self._failed = True
             raise
@@ -225,11 +229,11 @@ class MissingVectors:
     def _cut(self, block: int, encoder: TextEncoder) -> BlockText:
         """Return a block's text as word pieces, behind text of the same source that stands before it."""
         core, info = self._core, self._core.blocks.info(block)
-        begin = max(0, info.begin - _TOKENS_BEFORE)
-        pages = core.blocks.pages_of(info.stream, begin, info.begin) if begin < info.begin else []
-        if not pages or any(core.blocks.info(page.block).source != info.source for page in pages):
-            begin = info.begin
+        begin = max(0, info.begin - REACH)
         try:
+            pages = core.blocks.pages_of(info.stream, begin, info.begin) if begin < info.begin else []
+            if not pages or any(core.blocks.info(page.block).source != info.source for page in pages):
+                begin = info.begin
             ids = core.blocks.token_ids(info.stream, begin, info.end)
         except MemoryNotFoundError:  # what stood before it was forgotten
             begin, ids = info.begin, core.blocks.token_ids(info.stream, info.begin, info.end)

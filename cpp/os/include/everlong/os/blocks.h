@@ -34,6 +34,9 @@ class Blocks {
   // that take such tensors get them. kNotFound for an unknown or forgotten block. kInvalidArgument when a part or the
   // store refuses one; then none is stored.
   Status PutTensors(int64_t block, std::span<const store::TensorView> tensors);
+  // Drop tensors of a block by their names, as the store does. Parts of the index that took one of them have nothing of
+  // the block then, until such a tensor comes again. kNotFound for an unknown or forgotten block.
+  Status DropTensors(int64_t block, std::span<const std::string> names);
   // Add tags of a block behind those it has, durable on return, as the store does. Later searches use them.
   Status AddTags(int64_t block, std::span<const std::string> tags);
   // Give a block these tags in place of those it has.

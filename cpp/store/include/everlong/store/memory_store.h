@@ -176,6 +176,8 @@ class MemoryStore {
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
   virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
+  // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes stay until Compact.
+  virtual Status DropTensors(int64_t block, std::span<const std::string> names) = 0;
   // Replace the pages of a block and all of its tags, in one commit, durable on return. The bytes of the old pages stay
   // until Compact. A read that began before may be kBusy once they are gone: ask for the page again. kNotFound,
   // kInvalidArgument.
