@@ -81,6 +81,16 @@ struct PlainBlock {
   std::vector<std::string> tags;
   bool forgotten = false;
   Role role = Role::kRead;
+  std::optional<double> happened;
+
+  // Whether the last of its tags that begin as this one, up to "=", is this one.
+  [[nodiscard]] bool HasNewest(const std::string& tag) const {
+    const std::string kind = tag.substr(0, tag.find('=') == std::string::npos ? tag.size() : tag.find('=') + 1);
+    for (size_t at = tags.size(); at > 0; --at) {
+      if (tags[at - 1].starts_with(kind)) return tags[at - 1] == tag;
+    }
+    return false;
+  }
 
   [[nodiscard]] bool Passes(const SearchFilter& filter) const {
     bool passes = filter.sources.empty() || std::ranges::count(filter.sources, source) > 0;
@@ -88,6 +98,10 @@ struct PlainBlock {
     passes = passes && (filter.roles ? filter.roles->Has(role) : role != Role::kAsked);
     if (filter.since) passes = passes && created_at >= *filter.since;
     if (filter.before) passes = passes && created_at < *filter.before;
+    const double when = happened.value_or(created_at);
+    if (filter.happened_since) passes = passes && when >= *filter.happened_since;
+    if (filter.happened_before) passes = passes && when < *filter.happened_before;
+    for (const std::string& tag : filter.newest_tags) passes = passes && HasNewest(tag);
     return passes;
   }
 };
@@ -142,6 +156,7 @@ class PlainTable {
 };
 
 const std::vector<std::string> kNames{"", "a", "b", "c", "d"};
+const std::vector<std::string> kKinds{"k=1", "k=2", "k=3", "other=1"};
 
 SearchFilter RandomFilter(std::mt19937& random) {
   SearchFilter filter;
@@ -149,6 +164,9 @@ SearchFilter RandomFilter(std::mt19937& random) {
   for (size_t count = random() % 3; count > 0; --count) filter.tags.push_back(kNames[random() % 5]);
   if (random() % 3 == 0) filter.since = static_cast<double>(random() % 120);
   if (random() % 3 == 0) filter.before = static_cast<double>(random() % 120);
+  if (random() % 4 == 0) filter.happened_since = static_cast<double>(random() % 120);
+  if (random() % 4 == 0) filter.happened_before = static_cast<double>(random() % 120);
+  if (random() % 4 == 0) filter.newest_tags.push_back(kKinds[random() % 4]);
   if (random() % 20 == 0) filter.sources.emplace_back("nowhere");
   if (random() % 2 == 0) {
     filter.roles = Roles{};
@@ -177,9 +195,18 @@ struct BothTables {
     block.created_at = in_time ? static_cast<double>(plain.blocks.size()) : static_cast<double>(random() % 120);
     block.source = kNames[random() % 4];
     for (size_t count = random() % 4; count > 0; --count) block.tags.push_back(kNames[random() % 4]);
+    for (size_t count = random() % 3; count > 0; --count) block.tags.push_back(kKinds[random() % 4]);
     block.role = static_cast<Role>(random() % kRoles);
-    const int32_t number = table.Append(
-        {block.id, block.stream, block.span, block.sinks, block.created_at, block.source, block.tags, block.role});
+    if (random() % 3 == 0) block.happened = static_cast<double>(random() % 120);
+    const int32_t number = table.Append({.id = block.id,
+                                         .stream = block.stream,
+                                         .span = block.span,
+                                         .sink_tokens = block.sinks,
+                                         .created_at = block.created_at,
+                                         .source = block.source,
+                                         .tags = block.tags,
+                                         .role = block.role,
+                                         .happened = block.happened});
     EXPECT_EQ(number, std::ssize(plain.blocks));
     plain.Append(block);
   }
@@ -194,8 +221,11 @@ struct BothTables {
     PlainBlock& block = plain.blocks[random() % plain.blocks.size()];
     std::vector<std::string> more;
     for (size_t count = random() % 3; count > 0; --count) more.push_back(kNames[random() % 5]);
-    table.SetTags(block.id, more, std::nullopt);
+    for (size_t count = random() % 3; count > 0; --count) more.push_back(kKinds[random() % 4]);
+    const std::optional<double> happened = random() % 2 == 0 ? std::nullopt : std::optional<double>(random() % 120);
+    table.SetTags(block.id, more, happened);
     if (block.forgotten) return;
+    block.happened = happened;
     block.tags.clear();
     for (const std::string& tag : more) {
       if (std::ranges::count(block.tags, tag) == 0) block.tags.push_back(tag);

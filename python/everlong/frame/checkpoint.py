@@ -169,12 +169,8 @@ def load_checkpoint(core: _core.Memory) -> Checkpoint:
         return checkpoint
     try:
         left, rest = frame_file.without_forgotten(core, fields, tensors or {})
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-    ):  # its parts do not fit each other: nobody can say what is of forgotten text
-        return Checkpoint()
+    except (ValueError, KeyError, TypeError):
+        return Checkpoint()  # its parts do not fit each other: nobody can say what is of forgotten text
     return _parsed(left, rest)
 
 
