@@ -11,9 +11,12 @@ _REFERS = re.compile(
     re.IGNORECASE,
 )
 _BEGINS = re.compile(r"\s*(and|but|so|then|why|how so|really)\b", re.IGNORECASE)
-_SHORT = re.compile(r"\s*(how|which|when|where|who|whose|what|why)(\s+\w+)?\s*\?*\s*", re.IGNORECASE)  # "How tall?"
+_SHORT = re.compile(r"\s*(how|which|when|where|who|whose|what|why)(\s+\w+)?[\s?]*", re.IGNORECASE)  # "How tall?"
+_LONGEST = 2000  # characters: who says more says what is meant
 
 
 def goes_on(question: str) -> bool:
     """Return whether a question, in English, needs the turn before it to be understood; a guess by its words."""
+    if len(question) > _LONGEST:
+        return False
     return bool(_REFERS.search(question) or _BEGINS.match(question) or _SHORT.fullmatch(question))
