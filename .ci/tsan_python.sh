@@ -14,8 +14,8 @@ cmake --build "$build" --target _core
 export OPENBLAS_NUM_THREADS=1
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 history_size=7 suppressions=$PWD/.ci/tsan_python.supp"
 # The interpreter's memory must lie where ThreadSanitizer expects it.
-LD_PRELOAD="$(g++ -print-file-name=libtsan.so)" setarch --addr-no-randomize python - \
-  "$build" "${THREADS:-6}" "${ROUNDS:-3}" <<'PYTHON'
+LD_LIBRARY_PATH="$PWD/$build/cpp" LD_PRELOAD="$(g++ -print-file-name=libtsan.so)" setarch --addr-no-randomize python - \
+  "$build" "${THREADS:-6}" "${ROUNDS:-12}" <<'PYTHON'
 import importlib.machinery
 import importlib.util
 import pathlib

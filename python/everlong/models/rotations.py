@@ -1,7 +1,7 @@
 """Rotary embeddings that choose their table in every forward, and are asked by several threads.
 
-Those of longrope and dynamic NTK write the table of the newest call into themselves. So a forward of another thread may
-get a table that is not its own. Inside `own_rotations` each thread asks a copy that is its own, and nothing of the model
+Those of longrope and dynamic NTK write the table of the newest call into themselves. So a forward of another thread
+may get a table that is not its own. Inside `own_rotations` each thread asks a copy of its own, and nothing of the model
 is written. Calls elsewhere do what transformers does.
 """
 
@@ -50,7 +50,7 @@ def keep_apart(model: torch.nn.Module) -> None:
         if _chooses(module) and not hasattr(kind.forward, "everlong_apart"):
             with _CHANGING:
                 if not hasattr(kind.forward, "everlong_apart"):
-                    kind.forward = _apart(kind.forward)  # type: ignore[method-assign]
+                    kind.forward = _apart(kind.forward)
 
 
 def _chooses(module: torch.nn.Module) -> bool:

@@ -51,7 +51,9 @@ def shallow_states(
             raise _DeepEnough
 
     hooks = [
-        put_on((decoder if depth == count else modules[depth - 1]).register_forward_hook, functools.partial(keep, layer))
+        put_on(
+            (decoder if depth == count else modules[depth - 1]).register_forward_hook, functools.partial(keep, layer)
+        )
         for layer, depth in place.items()
     ]
     arguments: dict[str, Any] = {"input_ids": ids[None].to(model.device), "use_cache": False, "logits_to_keep": 1}

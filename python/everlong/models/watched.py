@@ -119,4 +119,3 @@ class WatchedAttention:
         self._sums[name] = self._sums.get(name, 0) + mass
         self._largest[name] = self._largest.get(name, 0) + largest
         self._layers[name] += 1
-

@@ -299,6 +299,13 @@ def test_a_row_that_is_no_number_any_more_leaves_the_others_theirs() -> None:
         assert together._known[mm.model] is True
 
 
+def noting(done: dict[int, Any], workers: list[Callable[[int], Any]]) -> dict[int, Any]:
+    """Let each of the workers do a piece of work, and note what is done in `done`."""
+    for number, made in done_together(workers, range(len(workers))):
+        done[number] = made
+    return done
+
+
 def test_an_interrupt_in_one_row_is_that_row_s() -> None:
     with opened("llama", "default") as mm, forks_of(mm, 3) as forks:
         expected = [fed(mm.frame, [2, 2], row) for row in range(3)]
@@ -310,10 +317,9 @@ def test_an_interrupt_in_one_row_is_that_row_s() -> None:
                     raise KeyboardInterrupt
             return fed(fork, [2, 2], number)
 
-        done = {}
+        done: dict[int, Any] = {}
         with pytest.raises(KeyboardInterrupt):
-            for number, made in done_together([lambda n, f=fork: work(f, n) for fork in forks], range(3)):
-                done[number] = made
+            noting(done, [lambda n, f=fork: work(f, n) for fork in forks])
         assert sorted(done) == [0, 2]
         for number, made in done.items():
             torch.testing.assert_close(made, expected[number], atol=2e-4, rtol=2e-4)

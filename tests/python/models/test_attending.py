@@ -67,7 +67,7 @@ def plain(model: Any, ids: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-class Written(AssertionError):
+class WrittenError(AssertionError):
     pass
 
 
@@ -79,7 +79,7 @@ def a_model_whose_config_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> A
 
     def refuse(self: object, name: str, value: object) -> None:
         if self is model.config:
-            raise Written(name)
+            raise WrittenError(name)
         write(self, name, value)
 
     monkeypatch.setattr(kind, "__setattr__", refuse)

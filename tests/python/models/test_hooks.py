@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,13 +108,13 @@ def test_hooks_of_two_threads_have_two_numbers(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(name="maps")
-def maps_of_a_model() -> Iterator[tuple[Any, LowRankMaps]]:
+def maps_of_a_model() -> tuple[Any, LowRankMaps]:
     model = tiny_model()
     maps = LowRankMaps(MapSettings(rank=2), mapped_layers(model), seed=3)
     with torch.no_grad():
         for up in maps.up:
             up.normal_()
-    yield model, maps
+    return model, maps
 
 
 def test_an_adapter_is_at_work_for_its_own_thread(maps: tuple[Any, LowRankMaps]) -> None:
