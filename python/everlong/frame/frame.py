@@ -370,9 +370,12 @@ class Frame:
         """Tell the Memory OS that a question is about to be read. It yields as `bring_back_in_steps` does."""
         with self.steps.step():
             asked = self.executor.do(self.os.begin_prompt())
-        yield from self._bring_in_steps(asked, recall)
+        for offers in self._brought(asked, recall):
+            yield from self.bring_back_in_steps(offers)
 
-    begin_prompt = to_its_end(begin_prompt_in_steps)
+    def begin_prompt(self, recall: RecallPages | None) -> None:
+        """Do as `begin_prompt_in_steps`, at once."""
+        self._decide(lambda: self.os.begin_prompt(), recall)
 
     def narrow(self, where: Where) -> None:
         """Hide from what follows in this branch all of the stream that does not pass `where`. Empty the recalled zone.
@@ -408,17 +411,19 @@ class Frame:
             asked = self.executor.do(decision())
         self._bring(asked, recall)
 
-    def _bring_in_steps(self, asked: Asked, recall: RecallPages | None) -> Generator[None]:
+    def _bring(self, asked: Asked, recall: RecallPages | None) -> None:
         """Answer RecallActions, or raise why the step before them failed."""
+        for offers in self._brought(asked, recall):
+            self.bring_back(offers)
+
+    def _brought(self, asked: Asked, recall: RecallPages | None) -> Iterator[Offers]:
         if isinstance(asked.refusal, torch.OutOfMemoryError):
             raise of_the_device(asked.refusal) from asked.refusal
         if asked.refusal is not None:
             raise asked.refusal
         if recall is not None:
             for action in asked.actions:
-                yield from self.bring_back_in_steps(recall(action))
-
-    _bring = to_its_end(_bring_in_steps)
+                yield recall(action)
 
     def recall(
         self,

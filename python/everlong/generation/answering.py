@@ -112,8 +112,10 @@ class Answering:
         streamer: Any,
         generation: Mapping[str, Any],
         progress: Progress | None = None,
+        *,
+        steps: bool = False,
     ) -> Generator[int | None]:
-        """Put a prompt behind the stream and yield the ids of its answer. Before them None, between two chunks of it.
+        """Put a prompt behind the stream and yield the ids of its answer. With `steps`, None between two chunks of it.
 
         `recall`, `where` and `streamer` as in `MemoryModel.generate`. `generation` holds its further arguments.
         `progress` is told how many tokens of the prompt were read, chunk by chunk.
@@ -123,7 +125,7 @@ class Answering:
         decoding = prepare(self._frame.served.model, self._tokenizer, prompt.ids, **generation)
         if streamer is not None:
             streamer.put(prompt.ids[None])
-        yield from self.respond(prompt, decoding, recall, where, streamer, progress)
+        yield from self.respond(prompt, decoding, recall, where, streamer, progress, steps=steps)
 
     def whole(self, answer: Generator[int | None], where: Where, *, remember: bool) -> Answer:
         """Run an answer from `where` to its end, and return it. Without `remember` nothing of it stays in the frame."""
@@ -197,6 +199,8 @@ class Answering:
         where: Where,
         streamer: Any,
         progress: Progress | None = None,
+        *,
+        steps: bool = False,
     ) -> Generator[int | None]:
         """Yield as `answer` for a prepared prompt and decoding. The streamer gets the answer alone."""
         if not isinstance(recall, bool):
@@ -222,21 +226,26 @@ class Answering:
                 by_prompt = "prompt" in self._searcher.config.answer.policies
                 if by_prompt and self._searcher.anything_outside(where):
                     # before the newest text makes room for what comes back
-                    tapped = yield from self._searcher.tap_in_steps(prompt)
-                    yield None
+                    if steps:
+                        tapped = yield from self._searcher.tap_in_steps(prompt)
+                        yield None
+                    else:
+                        tapped = self._searcher.tap(prompt)
             if tapped is not None and not self._wants(prompt):
                 tapped = None  # the frame as it is holds what the question needs
-            elif pages is not None:
+            elif pages is not None and steps:
                 yield from self._frame.begin_prompt_in_steps(pages)
                 yield None
+            elif pages is not None:
+                self._frame.begin_prompt(pages)
             elif not isinstance(recall, bool):
                 self._frame.begin_prompt(None)  # the newest text makes room, where the policy says so
                 self._frame.recall(recall)
             self.quoted = words_of(self._core, self._tokenizer, self._quotes)
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
-            read = self._frame.forward_in_steps(whole.ids, "prompt", recall=pages, progress=progress)
-            logits = (yield from read).logits
+            how: dict[str, Any] = {"recall": pages} if progress is None else {"recall": pages, "progress": progress}
+            logits = yield from self._put_in(whole.ids, "prompt", steps=steps, **how)
             for token in self._decoded(prompt, logits, decoding, pages):
                 self._said.append(token)
                 if recall is True:
@@ -369,7 +378,7 @@ class Answering:
             self._said = before
         if not sent.is_whole:
             turn = [*turn[: self._asked], *encode(self._tokenizer, sent.text).tolist()]
-        yield from ("" for _ in self._reading_turn(turn))
+        yield from ("" for _ in self._reading_turn(turn, steps=True))
         self._said = turn
 
     @contextlib.contextmanager
@@ -393,7 +402,7 @@ class Answering:
                     turn = self._turn(end)
         finally:
             if remember and frame.steps.of_this_process:
-                for _ in self._reading_turn(turn):
+                for _ in self._reading_turn(turn, steps=False):
                     pass
             else:
                 self._said = before
@@ -408,13 +417,21 @@ class Answering:
         there = self._frame.os.stream_end - end
         return self._said[: min(there, self._asked) + max(0, there - self._put)]
 
-    def _reading_turn(self, turn: Sequence[int]) -> Generator[None]:
-        """Read question and answer again, the question's ids first. It yields between two chunks."""
+    def _put_in(
+        self, ids: torch.Tensor, origin: str, *, steps: bool, **how: Any
+    ) -> Generator[None, None, torch.Tensor]:
+        """Put ids at the end of the stream, at once or chunk by chunk. Return their logits."""
+        if not steps:
+            return self._frame.extend(ids, origin, **how)
+        return (yield from self._frame.forward_in_steps(ids, origin, **how)).logits
+
+    def _reading_turn(self, turn: Sequence[int], *, steps: bool) -> Generator[None]:
+        """Read question and answer again, the question's ids first. With `steps` it yields between two chunks."""
         frame, asked = self._frame, self._asked
         frame.clear_recalled()
         for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
             if ids:
-                yield from frame.forward_in_steps(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin)
+                yield from self._put_in(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin, steps=steps)
                 yield
         if frame.can_note:
             frame.checkpoint()

@@ -315,7 +315,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
             with told_the_end(streamer), self._turns.streaming(itself) as taken_up:
                 whole = self._answering.prompt(asked, chat=True, variables=None, made=prompt)
                 answer = self._answering.answer(
-                    whole, max_new_tokens, recall, where, streamer, generation, progress=progress
+                    whole, max_new_tokens, recall, where, streamer, generation, progress, steps=True
                 )
                 with contextlib.closing(self._answering.in_steps(answer, where, sent, remember=remember)) as steps:
                     for piece in steps:
