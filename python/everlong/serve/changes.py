@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from everlong.errors import MemoryBusyError
 from everlong.memory import Memory
 from everlong.memory.where import Where, parse_time, require_tags
 from everlong.serve.errors import ApiError
@@ -16,6 +19,7 @@ from everlong.serve.service import Service
 from everlong.serve.spool import Named, Order
 
 _WAIT_SECONDS = 600.0
+_PATIENCE, _LOOK_AGAIN = 10.0, 0.2  # seconds that a change waits for another process, and between two attempts
 _HEARING_SECONDS = 60.0
 T = TypeVar("T")
 
@@ -50,7 +54,7 @@ async def forget(service: Service, key: Key, name: str, where: Where) -> int:
     """Forget what `where` says in a memory, and give its bytes back. Return how many blocks and texts it was."""
     async with service.shelf.turn_to_write(name):
         try:
-            forgotten = await run_in_threadpool(service.forget, name, where)
+            forgotten = await _patiently(lambda: service.forget(name, where))
         except BaseException:  # it may be gone from the memory all the same
             await _heard(service, name)
             raise
@@ -68,7 +72,7 @@ async def compact(service: Service, key: Key, name: str) -> int:
             return opened.compact()
 
     async with service.copies.taken(key.name), service.shelf.turn_to_write(name):
-        freed = await run_in_threadpool(compacted)
+        freed = await _patiently(compacted)
         service.shelf.changed(name)
     service.audit.note(key.name, "compact", name)
     return freed
@@ -126,6 +130,18 @@ async def tried(reading: Reading) -> None:
         task = asyncio.current_task()
         assert task is not None
         task.uncancel()
+
+
+async def _patiently(do: Callable[[], T]) -> T:
+    """Do something in a thread, and again as long as another process holds the memory, but not for ever."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return await run_in_threadpool(do)
+        except MemoryBusyError:
+            if time.monotonic() > until:
+                raise
+        await asyncio.sleep(_LOOK_AGAIN)
 
 
 async def _heard(service: Service, name: str) -> None:

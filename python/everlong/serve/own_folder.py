@@ -14,7 +14,7 @@ from everlong.errors import MemoryBusyError
 
 _LOGGER = logging.getLogger("everlong.serve")
 _NAMES = (".service", *(f".service-{number}" for number in range(2, 34)))  # no memory's name begins with a dot
-_STAYS = ("lock", "audit.log", "service.sqlite3", "service.sqlite3-wal", "service.sqlite3-shm", "spool")
+_STAYS = ("lock", "audit.log", "service.sqlite3", "service.sqlite3-wal", "service.sqlite3-shm", "spool", "responses")
 
 
 class OwnFolder:
@@ -38,7 +38,8 @@ class OwnFolder:
         for one in self.path.iterdir():
             if one.name not in _STAYS:
                 discard(one)
-        self.records, self.spool, self.audit = (self.path / name for name in ("service.sqlite3", "spool", "audit.log"))
+        self.records, self.audit = self.path / "service.sqlite3", self.path / "audit.log"
+        self.spool, self.responses = self.path / "spool", self.path / "responses"
         self.conversations, self.alone = self.path / "conversations", self.path / "alone"
         self.exports, self.trash = self.path / "exports", self.path / "trash"
         for folder in (self.exports, self.trash):

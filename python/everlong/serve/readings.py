@@ -137,7 +137,9 @@ class Readings:
         """Let an accepted text wait for its turn. ApiError 429 where too many wait: then it was not accepted."""
         reading = Reading(order)
         self._live[order.id] = reading
-        if not self.queue.put(reading):
+        if self.spool.order(order.id) is None:  # it was forgotten before anybody was told that it is accepted
+            self._drop(reading)
+        elif not self.queue.put(reading):
             del self._live[order.id]
             self.spool.remove(order.id)
             raise too_many("too many texts wait to be read", 30, "queue_full")
@@ -145,10 +147,12 @@ class Readings:
 
     def of(self, memory: str) -> list[Reading]:
         """Return the readings of a memory that are known still, oldest first."""
+        self.hear(memory)
         return [self._reading(order) for order in self.spool.orders(self._shelf.id(memory), memory)]
 
     def one(self, memory: str, id: str) -> Reading:
         """Return a reading. ApiError where it is not known."""
+        self.hear(memory)
         order = self.spool.order(id)
         if order is None or (order.memory, order.memory_id) != (memory, self._shelf.id(memory)):
             raise ApiError(404, f"{memory!r} has no reading {id[:80]!r}", "reading_not_found")
@@ -163,9 +167,9 @@ class Readings:
             self.spool.remove(reading.order.id)
 
     def retry(self, reading: Reading) -> Reading:
-        """Try a text that failed again. ApiError where it did not."""
-        if reading.state != "failed":
-            raise ApiError(409, "the reading did not fail", "reading_did_not_fail")
+        """Try a text that failed again. ApiError where it did not, or has no text any more."""
+        if reading.state != "failed" or not reading.order.bytes:
+            raise ApiError(409, "there is nothing to try again", "no_text_to_read")
         self.require_room(reading.key)
         self.spool.note(reading.order.id, state="waiting", crashes=0)
         order = self.spool.order(reading.order.id)
@@ -221,6 +225,13 @@ class Readings:
             self.queue.put(reading, anyway=True)
         return reading
 
+    def hear(self, memory: str) -> None:
+        """Forget the names of texts that were read and are forgotten, by whomever."""
+        state = self._shelf.state(memory)
+        if state is not None and self.spool.has_older(memory, state):
+            with self._shelf.looking(memory) as opened:
+                self.spool.keep_named(memory, state, {block.source for block in opened.blocks()})
+
     def _reading(self, order: Order) -> Reading:
         return self._live.get(order.id) or Reading.of_order(order)
 
@@ -248,9 +259,9 @@ class Readings:
                     raise no_memory(reading.memory)
                 self.spool.note(reading.order.id, state="reading")
                 reading.state = "reading"
-                reading.report = self._read_into(folder, reading)
+                reading.report, forgotten = self._read_into(folder, reading)
             reading.error = None
-            self._end(reading, "done", report=reading.report, reason=None)
+            self._end(reading, "done", report=reading.report, reason=None, forgotten=forgotten)
             self._metrics.read.labels("texts").inc(reading.report["tokens"])
             self._metrics.reading.observe(time.monotonic() - started)
         except _LaterError as later:
@@ -285,8 +296,8 @@ class Readings:
         unknown = refusal.status >= 500 and not _is_passing(error, refusal)
         if _is_passing(error, refusal) or (unknown and reading.attempts < _MOST_FAILURES):
             self._put_back(reading, min(_LONGEST_PAUSE, 2.0**reading.attempts), **noted)
-        else:
-            self._end(reading, "failed", **noted)
+        else:  # a text that cannot be read is of no use; one that met a fault of the service's may be tried again
+            self._end(reading, "failed", **noted, **({} if unknown else {"bytes": 0}))
         reading.end_wait()
 
     def _is_gone(self, reading: Reading) -> bool:
@@ -326,7 +337,8 @@ class Readings:
         except OSError as error:
             _LOGGER.warning("a reading could not be noted: %s", error, extra={"reading": reading.order.id})
 
-    def _read_into(self, folder: Path, reading: Reading) -> dict[str, Any]:
+    def _read_into(self, folder: Path, reading: Reading) -> tuple[dict[str, Any], int]:
+        """Return the report, and how often something had been forgotten in the memory by then."""
         order, named = reading.order, reading.order.named
         happened: Time | None = None if named.happened is None else parse_time(named.happened)
         file = self.spool.file(order)
@@ -347,7 +359,7 @@ class Readings:
             )
             self._settle(mm, reading)
             mm.searcher.heads.look_if_due()  # here, and not in front of the first question
-        return dataclasses.asdict(report)
+            return dataclasses.asdict(report), mm.memory.forgotten_generation
 
     def _progress_of(self, reading: Reading, mm: MemoryModel) -> Callable[[int, int | None], None]:
         """Return what is told of each chunk. It counts, and ends the reading where it must."""

@@ -1,17 +1,21 @@
-"""The service's own records: rows of one SQLite file. What a caller sent is content of a row, and names nothing."""
+"""The service's own records: rows of one SQLite file. What a caller sent is content of a row, and names nothing.
+
+Texts and answers are files under ids of the service's own, so that the file of rows is small, and is written anew in no
+time whenever something is forgotten.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from everlong.serve.errors import ApiError
-
+_LOGGER = logging.getLogger("everlong.serve")
 _VERSION = 1
 # Rows of a memory go with it. A memory is bound by its own id: one that was made again under its name is another one.
 _SCHEMA = """
@@ -23,13 +27,13 @@ CREATE TABLE readings (
   key TEXT NOT NULL, created REAL NOT NULL, bytes INTEGER NOT NULL,
   file TEXT NOT NULL, source TEXT NOT NULL, tags TEXT NOT NULL, happened TEXT, plain INTEGER NOT NULL,
   state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, crashes INTEGER NOT NULL DEFAULT 0,
-  tokens INTEGER NOT NULL DEFAULT 0, reason TEXT, report TEXT);
+  tokens INTEGER NOT NULL DEFAULT 0, reason TEXT, report TEXT, forgotten INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX readings_of_a_memory ON readings (memory, number);
 CREATE INDEX readings_of_a_key ON readings (key, state);
 CREATE TABLE responses (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
   memory INTEGER REFERENCES memories ON DELETE CASCADE, forgotten INTEGER NOT NULL,
-  key TEXT NOT NULL, created REAL NOT NULL, body TEXT NOT NULL, messages TEXT NOT NULL);
+  key TEXT NOT NULL, created REAL NOT NULL, bytes INTEGER NOT NULL);
 CREATE INDEX responses_of_a_memory ON responses (memory, forgotten);
 CREATE INDEX responses_of_a_key ON responses (key, number);
 CREATE INDEX responses_by_age ON responses (created);
@@ -37,13 +41,14 @@ CREATE INDEX responses_by_age ON responses (created);
 
 
 class Records:
-    """One file, durable when a change returns. What is deleted is overwritten. Thread-safe.
+    """One file, durable when a change returns. Thread-safe.
 
     A file of another release is refused: what it acknowledged is not guessed at.
     """
 
     def __init__(self, file: Path) -> None:
         self._lock = threading.RLock()
+        self._stale = True  # whether pages may have what was deleted, also before this process
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             self._db.execute(f"PRAGMA {pragma}")
@@ -78,7 +83,9 @@ class Records:
     def change(self, statement: str, given: Sequence[Any] = ()) -> int:
         """Change rows, durably outside of `changing`. Return how many."""
         with self._lock, _of_the_disk():
-            return self._db.execute(statement, given).rowcount
+            changed = self._db.execute(statement, given).rowcount
+            self._stale |= changed > 0 and statement.startswith("DELETE")
+            return changed
 
     def rows(self, statement: str, given: Sequence[Any] = ()) -> list[Any]:
         with self._lock, _of_the_disk():
@@ -102,11 +109,22 @@ class Records:
         return [(int(number), str(name), str(id)) for number, name, id in self.rows("SELECT * FROM memories")]
 
     def overwrite(self) -> None:
-        """Take what was deleted out of the write-ahead log, too."""
+        """Leave nothing of what was deleted in any byte of the file and of its log.
+
+        SQLite overwrites what it deletes, but not what it moved between pages before. A disk without room for a copy of
+        the rows keeps that until the next call.
+        """
         with self._lock:
-            busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if busy:
-            raise ApiError(507, "the service's records are read by another program", "disk_error")
+            if not self._stale:
+                return
+            try:
+                with _of_the_disk():
+                    self._db.execute("VACUUM")
+                self._stale = False
+            except OSError as error:
+                _LOGGER.warning("the service's records were not written anew: %s", error)
+            with _of_the_disk():
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         with self._lock:

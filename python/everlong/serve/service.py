@@ -13,7 +13,6 @@ from typing import Any
 
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.serve import default_config
-from everlong.memory.given_text import name_of
 from everlong.memory.where import Where, names_of
 from everlong.serve.asking import Answers, Asked, Counted
 from everlong.serve.engine import Engine, Job, Work
@@ -64,7 +63,7 @@ class Service:
         self.shelf = Shelf(root, None if each is None else each // 4)
         self.audit = Audit(self.own.audit)
         self.records = Records(self.own.records)
-        self.kept = KeptResponses(self.records, self.shelf.state)
+        self.kept = KeptResponses(self.own.responses, self.records, self.shelf.state)
         self.spool = Spool(self.own.spool, self.records, self.shelf.id)
         self.quotas = Quotas(self.keys, self.shelf, self.spool, self.kept)
         self.looking = Looking(loaded.for_another_thread().tokenizer, encoder)
@@ -168,9 +167,9 @@ class Service:
         For who has the turn to write, and sees to it that every holder hears (`hear`), also where this fails: what was
         forgotten is gone from every search as soon as the first of the two steps is done.
         """
-        waiting = self.readings.forget(name, self.shelf.id(name), lambda order: _is_of(order, where))
-        with self.shelf.opened(name) as memory:
+        with self.shelf.opened(name) as memory:  # while another process holds it, nothing is forgotten
             forgotten = memory.forget(where=where)
+            waiting = self.readings.forget(name, memory.id, lambda order: _is_of(order, where))
             memory.compact()
         return forgotten + waiting
 
@@ -204,7 +203,9 @@ class Service:
             if called == name and (state is None or id != state.id):
                 self.records.remove_memory(number)
                 self.readings.gone(name, id)
+                self.kept.clean()
         self.kept.forget(name, state)
+        self.readings.hear(name)
 
     # --- upkeep
 
@@ -268,6 +269,6 @@ def _is_of(order: Order, where: Where) -> bool:
     """Return whether a text would be read under the names of `where`. No time is asked for: it is not read yet."""
     if where.origin is not None and where.origin != order.origin:
         return False
-    sources = names_of(where.source)
-    own = (order.named.source,) if order.named.source else (order.file, name_of(order.file))
-    return (not sources or bool(set(own) & set(sources))) and set(names_of(where.tags)) <= set(order.named.tags)
+    sources = set(names_of(where.source))
+    called = not sources or not sources.isdisjoint(order.sources)
+    return called and set(names_of(where.tags)) <= set(order.named.tags)

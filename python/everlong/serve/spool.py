@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import IO, Any
 
-from everlong.serve.own_folder import discard, sync
+from everlong.memory.given_text import name_of
+from everlong.serve.contents import Contents
 from everlong.serve.records import Records
-from everlong.serve.shelf import no_memory
+from everlong.serve.shelf import State, no_memory
 
 _TOLD = 1000  # readings of a memory that are over, whose end is still told
 _COLUMNS = (
@@ -56,6 +56,11 @@ class Order:
     report: dict[str, Any] | None = None
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of which its blocks have one, as far as that is known before it is read."""
+        return (self.named.source,) if self.named.source else (self.file, name_of(self.file))
+
+    @property
     def origin(self) -> str:
         """Where its blocks say that they were read from."""
         return "" if self.named.plain else f"upload:{self.file}"
@@ -66,14 +71,10 @@ class Spool:
 
     def __init__(self, root: Path, records: Records, id_of: Callable[[str], str]) -> None:
         """`id_of` returns the own id of the memory of that name. Files that no row names were not accepted, and go."""
-        self._root, self._records, self._id_of = root, records, id_of
+        self._records, self._id_of = records, id_of
         self._begun: dict[str, tuple[str, str, int]] = {}  # by id: what it is called, whose it is, its bytes
         self._lock = threading.Lock()
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = {str(id) for (id,) in records.rows("SELECT id FROM readings")}
-        for file in root.iterdir():
-            if file.name not in known:
-                discard(file)
+        self._contents = Contents(root, lambda: {str(id) for (id,) in records.rows("SELECT id FROM readings")})
 
     def begin(self, name: str, key: str = "", expected: int = 0) -> tuple[str, IO[bytes]]:
         """Open a new file. Return its id, and the file to write into.
@@ -81,7 +82,7 @@ class Spool:
         `name` is what the caller calls it. Its `expected` bytes count as the key's (`bytes_of`) from now on.
         """
         id = uuid.uuid4().hex
-        file = os.fdopen(os.open(self._root / id, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+        file = self._contents.begin(id)
         with self._lock:
             self._begun[id] = (name, key, expected)
         return id, file
@@ -93,11 +94,7 @@ class Spool:
 
         `memory_id`: of the memory for which it was sent. ApiError where there is another one by now.
         """
-        file.flush()
-        os.fsync(file.fileno())
-        size = os.fstat(file.fileno()).st_size
-        file.close()
-        sync(self._root)
+        size = self._contents.finish(file)
         there = self._id_of(memory)
         if memory_id is not None and memory_id != there:
             raise no_memory(memory)
@@ -110,6 +107,7 @@ class Spool:
                     *(named.source, json.dumps(named.tags), named.happened, named.plain),
                 ),
             )
+        self._contents.named(id)
         with self._lock:
             del self._begun[id]
         found = self.order(id)
@@ -118,7 +116,7 @@ class Spool:
 
     def file(self, order: Order) -> Path:
         """Return where the text of an order stands."""
-        return self._root / order.id
+        return self._contents.path(order.id)
 
     def order(self, id: str) -> Order | None:
         """Return an order as it is noted now."""
@@ -134,7 +132,7 @@ class Spool:
         return sorted(found, key=lambda order: order.crashes > 0)
 
     def note(self, id: str, **fields: Any) -> None:
-        """Note durably what became of an order: columns of its row. What is over has no text any more, but what failed.
+        """Note durably what became of an order: columns of its row. What was read or taken back has no text any more.
 
         Of a memory's orders that are over the newest are kept.
         """
@@ -147,27 +145,37 @@ class Spool:
             )
             if fields.get("state") in OVER:
                 self._keep_newest(id)
-        if fields.get("state") in ("done", "cancelled"):
-            (self._root / id).unlink(missing_ok=True)
+        if fields.get("state") in ("done", "cancelled") or fields.get("bytes") == 0:
+            self._contents.remove([id])
 
     def remove(self, id: str) -> None:
         """Forget an order with its text: it was refused, or what it says is to be forgotten."""
         self._records.change("DELETE FROM readings WHERE id = ?", (id,))
-        (self._root / id).unlink(missing_ok=True)
+        self._contents.remove([id])
         with self._lock:
             self._begun.pop(id, None)
 
     def clean(self) -> None:
         """Remove the texts of orders that went with their memory."""
-        known = {str(id) for (id,) in self._records.rows("SELECT id FROM readings")}
-        with self._lock:
-            known |= set(self._begun)
-        for file in list(self._root.iterdir()):
-            if file.name not in known and self.order(file.name) is None:
-                with self._lock:
-                    if file.name in self._begun:
-                        continue
-                file.unlink(missing_ok=True)
+        self._contents.clean()
+
+    def has_older(self, memory: str, state: State) -> bool:
+        """Return whether an order of a memory was read before something was forgotten there: it may tell its name."""
+        return bool(
+            self._records.rows(
+                f"SELECT 1 {_FROM} WHERE m.name = ? AND m.id = ? AND r.state = 'done' AND r.forgotten != ? LIMIT 1",
+                (memory, state.id, state.forgotten),
+            )
+        )
+
+    def keep_named(self, memory: str, state: State, sources: Set[str]) -> None:
+        """Keep of the orders that were read only those of which the memory has the source still."""
+        for order in self.orders(state.id, memory):
+            if order.state == "done":
+                if sources.isdisjoint(order.sources):
+                    self.remove(order.id)
+                else:
+                    self.note(order.id, forgotten=state.forgotten)
 
     def bytes_of(self, key: str) -> int:
         """Return how many bytes of texts a key has here, with those that are being sent."""

@@ -240,11 +240,11 @@ def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
 
 def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_path: Path) -> None:
     state = State("first", 3)
-    kept = KeptResponses(Records(tmp_path / "r"), lambda memory: state)
+    kept = KeptResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
     turns = [{"role": "user", "content": "a"}]
     assert kept.keep("one", "ada", "garden", state, {"id": "one"}, turns)
     assert kept.keep("alone", "ada", "", NO_STATE, {"id": "alone"}, turns)
-    again = KeptResponses(Records(tmp_path / "r"), lambda memory: state)
+    again = KeptResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
     assert again.messages("one", "ada") == ("garden", turns)
     assert again.body("one", "ben") is None
     assert not again.delete("one", "ben")
@@ -265,13 +265,19 @@ def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_
 def test_what_was_deleted_is_in_no_byte_of_the_records(tmp_path: Path) -> None:
     state = State("first", 0)
     records = Records(tmp_path / "r")
-    kept = KeptResponses(records, lambda memory: state)
-    for number in range(50):
-        kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth " * 400}, [])
+    kept = KeptResponses(tmp_path / "kept", records, lambda memory: state)
+    spool = Spool(tmp_path / "spool", records, lambda memory: "first")
+    orders = []
+    for number in range(300):  # so many that pages are split, and rows move between them
+        kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth"}, [])
+        orders.append(accepted(spool, f"{number} amaranth.txt", "garden", b"amaranth", source=f"amaranth {number}"))
+        spool.note(orders[number // 2].id, reason="amaranth " * (number % 40))
     kept.forget("garden", State("first", 1))
+    for order in orders:
+        spool.remove(order.id)
     records.overwrite()
-    for file in tmp_path.iterdir():
-        assert b"amaranth" not in file.read_bytes(), file
+    for file in tmp_path.rglob("*"):
+        assert file.is_dir() or b"amaranth" not in file.read_bytes(), file
 
 
 def spool_in(folder: Path, ids: dict[str, str]) -> Spool:
