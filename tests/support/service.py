@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 
 from everlong import MemoryConfig
 from everlong.serve.keys import Keys
 from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
-from everlong.serve.server import configured
+from everlong.serve.server import Server, configured
 from everlong.serve.service import Service
 from support.models import tiny_model
 from support.settings import TINY_MEMORY
@@ -68,7 +67,7 @@ def running(
     """Run a service in a thread of this process until the block ends."""
     root.mkdir(parents=True, exist_ok=True)
     service = Service(loaded or tiny_loaded(), root, keys, limits, encoder)
-    server = uvicorn.Server(configured(service, graceful=5))
+    server = Server(service, configured(service, graceful=5))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="service of a test")
     thread.start()
     try:

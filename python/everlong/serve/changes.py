@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from everlong.errors import MemoryBusyError
 from everlong.memory import Memory
-from everlong.memory.where import Where, parse_time, require_tags
+from everlong.memory.where import Where, parse_time, require_tags, seconds
 from everlong.serve.errors import ApiError
 from everlong.serve.keys import Key
 from everlong.serve.readings import Reading
@@ -84,7 +84,7 @@ def require_names(tags: tuple[str, ...], happened: str | None) -> None:
     if any(tag.startswith("by:") for tag in tags):
         raise ApiError(400, "tags that begin with 'by:' say who wrote: expected others", "invalid_value", param="tags")
     if happened is not None:
-        parse_time(happened)
+        seconds(parse_time(happened))
 
 
 async def require_room(service: Service, key: Key, expected: int) -> None:

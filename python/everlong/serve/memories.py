@@ -74,7 +74,9 @@ async def files(request: Request) -> Response:
     file, asked = file_name(request.path_params["file"]), request.query_params
     if unknown := sorted(set(asked) - {"source", "tag", "happened", "wait"}):
         raise ApiError(400, f"{unknown[0]} is not supported here", "unsupported_parameter", param=unknown[0])
-    tags, happened = tuple(asked.getlist("tag")), asked.get("happened")
+    tags, happened, wait = tuple(asked.getlist("tag")), asked.get("happened"), asked.get("wait", "false") == "true"
+    if asked.get("wait", "false") not in ("true", "false"):
+        raise ApiError(400, "wait: expected true or false", "invalid_value", param="wait")
     changes.require_names(tags, happened)
     expected = int(request.headers.get("content-length", "0"))
     await changes.require_room(service, key, expected)
@@ -93,7 +95,7 @@ async def files(request: Request) -> Response:
     except BaseException:
         spool.remove(id)
         raise
-    return await _told(changes.take_up(service, key, order), wait=asked.get("wait") == "true")
+    return await _told(changes.take_up(service, key, order), wait=wait)
 
 
 async def readings(request: Request) -> Response:

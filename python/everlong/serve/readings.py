@@ -327,7 +327,8 @@ class Readings:
     def _drop(self, reading: Reading) -> None:
         if reading.state not in OVER:
             reading.state = "cancelled"
-        self._live.pop(reading.order.id, None)
+        if self._live.get(reading.order.id) is reading:  # and not another try
+            del self._live[reading.order.id]
         reading.end_wait()
 
     def _note(self, reading: Reading, **fields: Any) -> None:

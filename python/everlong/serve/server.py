@@ -23,7 +23,19 @@ def serve(service: Service, host: str, port: int, hosts: tuple[str, ...] = ()) -
     listening.listen(config.backlog)  # who reads the line below may connect at once, and waits until it is served
     name = f"[{host}]" if ":" in host else host
     _LOGGER.info("listens at http://%s:%d", name, listening.getsockname()[1])
-    uvicorn.Server(config).run([listening])
+    Server(service, config).run([listening])
+
+
+class Server(uvicorn.Server):
+    """A server that ends waits before it waits for requests to end."""
+
+    def __init__(self, service: Service, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.readings.end_waits()
+        await super().shutdown(sockets)
 
 
 def configured(
