@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in, keyphrases_in, nearest_moment
+from everlong.graph.own_tags import given_in, happened_in, keyphrases_in, nearest_moment
 
 # Ids of topics are smaller. All are integers that a double holds, for GraphML's readers and JavaScript.
 FIRST_DERIVED: Final = 1 << 40
@@ -88,7 +88,7 @@ def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
 
 
 def _time_of(block: _core.BlockInfo) -> float:
-    happened = block.happened
+    happened = happened_in(block.tags)
     return block.created_at if happened is None else happened
 
 

@@ -22,6 +22,11 @@ def nearest_moment(seconds: float) -> datetime.datetime:
     return moment_of(seconds) or end.replace(tzinfo=datetime.UTC)
 
 
+def happened_in(tags: Iterable[str]) -> float | None:
+    """Return when a block's events happened, in seconds since 1970; None where nobody said, or it cannot be read."""
+    return next((told for tag in reversed(list(tags)) if (told := _told_by(tag)) is not None), None)
+
+
 def _told_by(tag: str) -> float | None:
     try:
         told = float(tag.removeprefix(_core.HAPPENED_TAG)) if tag.startswith(_core.HAPPENED_TAG) else None

@@ -96,6 +96,14 @@ class Where:
         """Whether it leaves anything out but what a search does by itself."""
         return dataclasses.replace(self, said_as_read=False) != EVERYWHERE
 
+    @property
+    def happened(self) -> tuple[float, float] | None:
+        """From and up to when events happened, in seconds since 1970; None where that does not choose."""
+        if self.happened_after is None and self.happened_before is None:
+            return None
+        since, before = seconds(self.happened_after), seconds(self.happened_before)
+        return -math.inf if since is None else since, math.inf if before is None else before
+
     def core(self) -> CoreFilter:
         """Return it as arguments of `_core.Memory`. There is no other way from it to what may be seen.
 

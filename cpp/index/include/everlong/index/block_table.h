@@ -53,7 +53,7 @@ struct NewBlock {
   std::string_view source;
   std::span<const std::string> tags;
   Role role = Role::kRead;
-  uint32_t token_crc = 0;  // CRC-32C of its token ids
+  uint32_t token_crc = 0;                         // CRC-32C of its token ids
   std::optional<double> happened = std::nullopt;  // when its events did, where that was told
 };
 
@@ -111,6 +111,8 @@ class BlockTable {
   int32_t Append(const NewBlock& block);
   // Forget a block. An unknown or forgotten block changes nothing.
   void Forget(int64_t id);
+  // Add tags behind those that the block has, each once. An unknown or forgotten block changes nothing.
+  void AddTags(int64_t id, std::span<const std::string> tags);
   // Give a block these tags, each once, in place of those it has, and this time of its events. An unknown or forgotten
   // block changes nothing.
   void SetTags(int64_t id, std::span<const std::string> tags, std::optional<double> happened);
