@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import datetime
 import functools
 import logging
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from everlong.errors import MemoryNotFoundError
+from everlong.errors import MemoryBusyError, MemoryNotFoundError
 from everlong.frame.serve import default_config
+from everlong.memory import Memory
 from everlong.memory.where import Where, names_of
 from everlong.serve.asking import Answers, Asked, Counted
 from everlong.serve.engine import Engine, Job, Work
@@ -77,6 +79,7 @@ class Service:
         window = (loaded.config or default_config(loaded.model)).frame.rolling_tokens
         self.answers = Answers(loaded, self.shelf, self.own, seats, self.limits, self.metrics, window)
         self.engine.prefers = lambda job: seats.has_idle(self.shelf.root / job.memory)
+        self._to_compact: set[str] = set()  # memories that hold bytes of what was forgotten
         self._stopping = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="everlong retention", daemon=True)
         self.metrics.gauge("queue", "Questions that wait.", lambda: len(self.engine.queue))
@@ -167,11 +170,19 @@ class Service:
         For who has the turn to write, and sees to it that every holder hears (`hear`), also where this fails: what was
         forgotten is gone from every search as soon as the first of the two steps is done.
         """
-        with self.shelf.opened(name) as memory:  # while another process holds it, nothing is forgotten
+        with self.shelf.opened(name) as memory:  # while another process writes, nothing is forgotten
             forgotten = memory.forget(where=where)
             waiting = self.readings.forget(name, memory.id, lambda order: _is_of(order, where))
-            memory.compact()
+            if forgotten:
+                self._compact(name, memory)
         return forgotten + waiting
+
+    def _compact(self, name: str, memory: Memory) -> None:
+        """Give back the bytes of what was forgotten. A sweep does where another process reads, or the disk refuses."""
+        self._to_compact.add(name)
+        with contextlib.suppress(MemoryBusyError):
+            memory.compact()
+            self._to_compact.discard(name)
 
     def remove(self, name: str) -> Path:
         """Take a memory off the shelf. The same holds as for `forget`. Return where it waits to be discarded."""
@@ -210,7 +221,9 @@ class Service:
     # --- upkeep
 
     def _sweep(self) -> None:
-        while True:
+        for name in self.shelf.names():  # a process that was killed may have forgotten, and not given back
+            self._swept(name, functools.partial(self._look_for_dead_bytes, name))
+        while not self._stopping.is_set():
             self.sweep()
             if self._stopping.wait(_SWEEP_SECONDS):
                 return
@@ -226,7 +239,21 @@ class Service:
             self.kept.retire(key.name, key.keep_seconds)
             for name in self.visible(key):
                 self._swept(name, functools.partial(self._retire, name, key.tag, key.keep_seconds))
+        for name in list(self._to_compact):
+            self._swept(name, functools.partial(self._compact_again, name))
         self.records.overwrite()
+
+    def _look_for_dead_bytes(self, name: str) -> None:
+        with self.shelf.looking(name) as memory:
+            if memory.stats().dead_bytes and not self._stopping.is_set():
+                self._to_compact.add(name)
+
+    def _compact_again(self, name: str) -> None:
+        if not Memory.exists(self.shelf.folder(name)):
+            self._to_compact.discard(name)
+            return
+        with self.shelf.writing(name, 1.0), self.shelf.opened(name) as memory:
+            self._compact(name, memory)
 
     def _swept(self, name: str, do: Callable[[], None]) -> None:
         try:
@@ -248,7 +275,7 @@ class Service:
         try:
             with self.shelf.writing(name), self.shelf.opened(name) as memory:
                 forgotten = memory.forget(where=old)
-                memory.compact()
+                self._compact(name, memory)
         finally:
             self.hear(name)
         self.metrics.retired.inc(forgotten)

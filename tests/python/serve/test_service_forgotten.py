@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,25 @@ def test_a_sweep_hears_what_another_process_forgot(service: Running, http: httpx
     service.service.engine.soon(lambda: None).result(60)
     assert files_with(service.service.own.path, "amaranth") == set()
     assert len(service.service.answers.conversations) == 0
+
+
+def test_bytes_that_a_disk_kept_go_in_a_sweep_and_those_of_a_killed_process_at_the_next_start(tmp_path: Path) -> None:
+    root = tmp_path / "memories"
+    for forget in (by_a_service_whose_disk_refuses, lambda there, http: None):
+        with running(root) as service, httpx.Client(base_url=service.api, timeout=60) as http:
+            http.post("/memories", json={"name": "m"})
+            write(http, "secret", f"{SECRET}. " * 8 + random_text(300))
+            forget(service, http)
+            assert files_with(root / "m", "amaranth")
+            service.service.sweep()
+            assert bool(files_with(root / "m", "amaranth")) == (forget is not by_a_service_whose_disk_refuses)
+    with Memory.open(root / "m") as memory:
+        assert memory.forget(source="secret") > 0
+    with running(root) as service:
+        until = time.monotonic() + 60
+        while files_with(root / "m", "amaranth"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 def test_an_answer_of_the_model_alone_is_kept_whatever_is_forgotten(service: Running, http: httpx.Client) -> None:
