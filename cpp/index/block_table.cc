@@ -95,15 +95,6 @@ const BlockEntry* BlockTable::Find(int64_t id) const {
   return number < 0 ? nullptr : &blocks_[number];
 }
 
-void BlockTable::AddTags(int64_t id, std::span<const std::string> tags) {
-  const BlockEntry* const block = Find(id);
-  if (block == nullptr) return;
-  std::vector<std::string> all;
-  for (const int32_t name : this->tags(*block)) all.push_back(tag(name));
-  all.insert(all.end(), tags.begin(), tags.end());
-  SetTags(id, all, block->happened);
-}
-
 void BlockTable::SetTags(int64_t id, std::span<const std::string> tags, std::optional<double> happened) {
   const int32_t number = NumberOf(id);
   if (number < 0) return;

@@ -47,7 +47,7 @@ class OwnLayers:
         return all(map(_is_window, self._stateful.values()))
 
     def seen_from(self, end: int) -> int:
-        """Return the first token, of those before `end` that they have seen, of which any of them still has anything."""
+        """Return the first token before `end` of which any of them still has anything."""
         if not self.windows_alone:
             return 0
         return max(

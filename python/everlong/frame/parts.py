@@ -46,6 +46,10 @@ class Parts:
         """Return the parts that have the hook."""
         return [one for one in self._at_work.values() if hasattr(one, hook)]
 
+    def name(self, one: Any) -> str:
+        """Return the name of a part at work."""
+        return next(name for name, part in self._at_work.items() if part is one)
+
     def last(self, hook: str) -> Any:
         """Return the part whose hook is obeyed; None where no part has it."""
         return next(reversed(self.having(hook)), None)

@@ -162,7 +162,7 @@ class Zones(abc.ABC):
 
     @property
     def own_from(self) -> int | None:
-        """The first token that the state of layers which are not archived has anything of; None: there is no such state."""
+        """The first token that the state of layers not archived has anything of; None: there is no such state."""
         return None
 
     @abc.abstractmethod

@@ -9,11 +9,20 @@ import time
 import weakref
 from collections.abc import Callable
 
+import everlong._core as _core
 from everlong.errors import EverlongError
 
 _LOGGER = logging.getLogger("everlong")
 
 _SOON = 0.2  # waits of fewer seconds are not logged
+
+
+def say_missing(core: _core.Memory, blocks: int, what: str) -> None:
+    """Log that blocks of a memory that was opened for reading lack something, of `what`: nobody makes it for them."""
+    if blocks:
+        of = len(core.blocks.infos())
+        said = "%d of %d blocks have nothing of the part %s, and are not found by it: open the memory once to write"
+        _LOGGER.warning(said, blocks, of, what)
 
 
 class Background:

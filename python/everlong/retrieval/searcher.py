@@ -23,7 +23,7 @@ from everlong.frame.parts import needs_of
 from everlong.frame.steps import to_its_end
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.background import Background
+from everlong.retrieval.background import Background, say_missing
 from everlong.retrieval.citing import Citing
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
@@ -93,7 +93,10 @@ class Searcher:
                 self.embedder.tell(growth.archived)
         for one in frame.parts.having("archived"):
             frame.observe(lambda *archived, told=one.archived: told())
-        if not self._core.read_only:
+        if self._core.read_only:
+            for one in frame.parts.having("lacks"):
+                say_missing(self._core, len(one.lacks(self._core)), frame.parts.name(one))
+        else:
             for one in frame.parts.having("lacks"):
                 lacks = functools.partial(one.lacks, self._core)
                 self._fill_older_blocks(one.block, functools.partial(needs_of, one), lacks)

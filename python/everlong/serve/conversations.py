@@ -87,7 +87,7 @@ class Conversations:
             folder, base = place.folder, place.base
             with self._seats.taken(folder, _VERSION, read_only=False) as seat:
                 copied = self._new()
-                seat.mm.memory.core.upkeep.fork(str(copied))
+                seat.mm.memory.fork(copied).close()
             assert digest is not None
             self._places[digest] = dataclasses.replace(place, folder=copied, tip=False)
             self._places.move_to_end(digest)
@@ -126,7 +126,7 @@ class Conversations:
     def _fork(self, folder: Path) -> Path:
         made = self._new()
         with Memory.open(folder, read_only=True) as memory:
-            memory.core.upkeep.fork(str(made))
+            memory.fork(made).close()
         return made
 
     def _remove(self, folder: Path) -> None:

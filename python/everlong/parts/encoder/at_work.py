@@ -40,7 +40,7 @@ from everlong.parts.encoder.pooling import (
     pieces_of_groups,
 )
 from everlong.parts.late import as_int8
-from everlong.retrieval.background import Background
+from everlong.retrieval.background import Background, say_missing
 from everlong.text.encoding import characters_said, decode_text
 
 _BLOCKS = 16  # blocks whose sentences are computed together
@@ -82,6 +82,7 @@ class TextMeaning:
         lacking = frozenset(self._missing.blocks())
         self._missing.older = lacking if len(lacking) > _MOST_WAITED else frozenset()
         if self._core.read_only:
+            say_missing(self._core, len(lacking), ENCODER)
             return
         self._filling = Background(
             self._missing.fill,

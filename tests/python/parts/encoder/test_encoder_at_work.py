@@ -222,6 +222,24 @@ def test_what_was_not_encoded_when_a_process_died_is_encoded_by_the_next(
         assert mm.memory.core.index.blocks_without_meaning("encoder") == []
 
 
+def test_a_memory_that_is_opened_for_reading_says_what_is_missing(
+    encoder: TextEncoder, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path / "memory", CONFIG.changed(search={"index": ("lexical",)})) as without:
+        without.read(random_words(60))
+        blocks = len(without.memory.blocks())
+    for makes in (False, True):
+        with everlong.Memory.open(tmp_path / "memory", read_only=True) as memory, opened(memory) as reading:
+            lacking = len(memory.core.index.blocks_without_meaning("encoder"))
+            reading.recall(random_words(60))
+        assert lacking == (0 if makes else blocks)
+        said = f"{blocks} of {blocks} blocks have nothing of the part encoder"
+        assert (said in caplog.text) != makes
+        caplog.clear()
+        with opened(tmp_path / "memory") as writing:
+            writing.searcher.settle()
+
+
 def test_a_question_waits_for_what_was_just_read_and_not_for_older_blocks(
     encoder: TextEncoder, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

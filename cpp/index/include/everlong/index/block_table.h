@@ -111,8 +111,6 @@ class BlockTable {
   int32_t Append(const NewBlock& block);
   // Forget a block. An unknown or forgotten block changes nothing.
   void Forget(int64_t id);
-  // Add tags behind those that the block has, each once. An unknown or forgotten block changes nothing.
-  void AddTags(int64_t id, std::span<const std::string> tags);
   // Give a block these tags, each once, in place of those it has, and this time of its events. An unknown or forgotten
   // block changes nothing.
   void SetTags(int64_t id, std::span<const std::string> tags, std::optional<double> happened);
