@@ -343,7 +343,10 @@ int64_t Blocks::StreamEnd(int64_t stream) const {
 }
 
 Result<std::vector<store::BlockInfo>> Blocks::Infos(const index::SearchFilter& filter) const {
-  store::BlockFilter coarse{.since = filter.since, .before = filter.before, .roles = filter.roles};
+  store::BlockFilter coarse;
+  coarse.since = filter.since;
+  coarse.before = filter.before;
+  coarse.roles = filter.roles;
   if (filter.sources.size() == 1) coarse.source = filter.sources[0];
   if (filter.tags.size() == 1) coarse.tag = filter.tags[0];
   std::vector<store::BlockInfo> infos;

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
 from everlong import MemoryConfig
 from everlong.serve.keys import Keys
 from everlong.serve.limits import Limits
