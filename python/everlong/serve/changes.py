@@ -54,7 +54,7 @@ async def forget(service: Service, key: Key, name: str, where: Where) -> int:
     """Forget what `where` says in a memory, and give its bytes back. Return how many blocks and texts it was."""
     async with service.shelf.turn_to_write(name):
         try:
-            forgotten = await _patiently(lambda: service.forget(name, where))
+            forgotten = await patiently(lambda: service.forget(name, where))
         except BaseException:  # it may be gone from the memory all the same
             await _heard(service, name)
             raise
@@ -72,7 +72,7 @@ async def compact(service: Service, key: Key, name: str) -> int:
             return opened.compact()
 
     async with service.copies.taken(key.name), service.shelf.turn_to_write(name):
-        freed = await _patiently(compacted)
+        freed = await patiently(compacted)
         service.shelf.changed(name)
     service.audit.note(key.name, "compact", name)
     return freed
@@ -87,11 +87,10 @@ def require_names(tags: tuple[str, ...], happened: str | None) -> None:
         seconds(parse_time(happened))
 
 
-async def require_room(service: Service, key: Key, expected: int) -> None:
-    """Raise ApiError 429 where a key may send no text of so many bytes now."""
+def require_room(service: Service, key: Key) -> None:
+    """Raise ApiError 429 where a key may send no text now."""
     service.readings.require_room(key.name)
     service.keys.require_tokens(key)
-    await run_in_threadpool(service.quotas.require_bytes, key, expected)
 
 
 async def accept_text(
@@ -99,13 +98,14 @@ async def accept_text(
 ) -> Reading:
     """Accept a text to be read: it is on disk when this returns. ApiError where it may not be."""
     require_names(tags, happened)
-    await require_room(service, key, len(text.encode()))
+    await run_in_threadpool(require_room, service, key)
     named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
 
     def accepted() -> Order:
         id, file = service.spool.begin("text", key.name, len(text.encode()))
         try:
             with file:
+                service.quotas.require_bytes(key)
                 file.write(text.encode())
                 return service.spool.accept(id, file, name, key.name, named)
         except BaseException:
@@ -132,7 +132,7 @@ async def tried(reading: Reading) -> None:
         task.uncancel()
 
 
-async def _patiently(do: Callable[[], T]) -> T:
+async def patiently(do: Callable[[], T]) -> T:
     """Do something in a thread, and again as long as another process holds the memory, but not for ever."""
     until = time.monotonic() + _PATIENCE
     while True:

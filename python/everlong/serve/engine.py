@@ -43,12 +43,14 @@ class Job:
         self.taken_at: float | None = None
         self.steps: Work | None = None
         self.cancelled = False
+        self.leave: Callable[[], None] = lambda: None  # gives up its place in the queue
         self._loop = asyncio.get_running_loop()
         self._out: asyncio.Queue[Any] = asyncio.Queue()
 
     def cancel(self) -> None:
         """Say that nobody waits for it any more. Any thread may."""
         self.cancelled = True
+        self.leave()
 
     def tell(self, what: Any) -> None:
         """Hand something to the caller. For the answering thread."""
@@ -104,8 +106,13 @@ class Engine:
         """Let a job wait for its turn. ApiError 429 where too many wait, 503 once it stops."""
         if self._stopping.is_set():
             raise ApiError(503, "the service stops", "stopping", headers={"Retry-After": "10"})
+        job.leave = lambda: self._left(job)
         if not self.queue.put(job):
             raise too_many("too many questions wait", 5, "queue_full")
+
+    def _left(self, job: Job) -> None:
+        if self.queue.remove(job):
+            job.tell(Ended(error=_gone()))
 
     def soon(self, do: Callable[[], None]) -> concurrent.futures.Future[None]:
         """Do something between two steps, in the answering thread. Return what is done with it."""

@@ -92,7 +92,7 @@ class Tools:
         if self.service is not None:
             blocks = await changes.forget(self.service, key, memory, where)
         else:
-            blocks = await run_in_threadpool(self._forget, memory, where)
+            blocks = await changes.patiently(lambda: self._forget(memory, where))
         return {"memory": memory, "source": source, "blocks": blocks}
 
     def _forget(self, memory: str, where: Where) -> int:

@@ -25,6 +25,7 @@ from everlong.serve.spool import Named
 from everlong.text.notebook import CONVERSATION
 
 _MOST_GROUPS = 50
+_MORE_BYTES = 1 << 20  # counted ahead of a body of unknown length
 
 
 async def memories(request: Request) -> Response:
@@ -79,16 +80,19 @@ async def files(request: Request) -> Response:
         raise ApiError(400, "wait: expected true or false", "invalid_value", param="wait")
     changes.require_names(tags, happened)
     expected = int(request.headers.get("content-length", "0"))
-    await changes.require_room(service, key, expected)
+    await run_in_threadpool(changes.require_room, service, key)
     spool, memory_id = service.spool, await run_in_threadpool(service.shelf.id, name)
     id, written = await run_in_threadpool(spool.begin, file, key.name, expected)
     try:
         with written:
+            await run_in_threadpool(service.quotas.require_bytes, key)
             sent = 0
             async for chunk in request.stream():
                 sent += len(chunk)
                 if sent > expected:  # nothing was said before of how many come
-                    await run_in_threadpool(service.quotas.require_bytes, key, sent)
+                    expected = sent + _MORE_BYTES
+                    spool.expect(id, expected)
+                    await run_in_threadpool(service.quotas.require_bytes, key)
                 await run_in_threadpool(written.write, chunk)
             named = Named(asked.get("source", ""), (*tags, *service.tags_of(key)), happened)
             order = await run_in_threadpool(spool.accept, id, written, name, key.name, named, memory_id)

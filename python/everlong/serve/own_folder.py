@@ -26,18 +26,17 @@ class OwnFolder:
         Without `alone` others may: each has a folder of its own.
         """
         for name in _NAMES[:1] if alone else _NAMES[1:]:
-            self.path = root / name
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            held = _held(self.path / "lock")
+            path = root / name
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            held = _held(path / "lock")
             if held is not None:
-                self._held = held
+                self.path, self._held = path, held
                 break
         else:
             raise MemoryBusyError("another service serves these memories")
         self._discarding = threading.Lock()
-        for one in self.path.iterdir():
-            if one.name not in _STAYS:
-                discard(one)
+        _clean(self.path)
+        self.clean_abandoned()
         self.records, self.audit = self.path / "service.sqlite3", self.path / "audit.log"
         self.spool, self.responses = self.path / "spool", self.path / "responses"
         self.conversations, self.alone = self.path / "conversations", self.path / "alone"
@@ -63,8 +62,24 @@ class OwnFolder:
             except OSError as error:
                 _LOGGER.warning("a removed memory is still on the disk: %s", error.strerror)
 
+    def clean_abandoned(self) -> None:
+        """Remove what other services of these memories left when they were killed: all but texts that wait."""
+        for path in self.path.parent.glob(f"{_NAMES[0]}*"):
+            if path == self.path or path.name not in _NAMES or path.is_symlink():
+                continue
+            held = _held(path / "lock")
+            if held is not None:
+                _clean(path)
+                os.close(held)
+
     def close(self) -> None:
         os.close(self._held)
+
+
+def _clean(path: Path) -> None:
+    for one in path.iterdir():
+        if one.name not in _STAYS:
+            discard(one)
 
 
 def discard(path: Path) -> None:

@@ -50,8 +50,11 @@ class Quotas:
                     used += sum(block.payload_bytes for block in memory.blocks(tag=found.tag))
         return found.max_bytes - used
 
-    def require_bytes(self, key: Key, more: int) -> None:
-        """Raise ApiError 429 where a key has as many bytes on disk as it may, or would have with `more`."""
+    def require_bytes(self, key: Key, more: int = 0) -> None:
+        """Raise ApiError 429 where a key has more bytes on disk than it may, or would have with `more`.
+
+        Texts that are being sent count already.
+        """
         left = self.bytes_left(key.name)
         if left is not None and more > left:
             raise too_many(f"the key has its {key.max_bytes:,} bytes on disk: forget something", 60, "quota_exceeded")

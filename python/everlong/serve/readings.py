@@ -31,7 +31,8 @@ _MOST_FAILURES = 5  # attempts at a text that fails by something that nobody exp
 _LONGEST_PAUSE = 300.0  # seconds between two attempts
 _SOON = 0.1  # seconds until a reading that made room goes on
 _NOTED = 5.0  # seconds between two notes of how far a reading is
-_PATIENCE = 1.0  # seconds that the thread waits for a memory that is being changed
+_LEAST_TURN = 1.0  # seconds that a reading goes on though somebody waits to change its memory
+_MOST_WANTED = 10.0  # seconds that it waits for those who do
 
 
 class _TakenBackError(Exception):
@@ -59,6 +60,7 @@ class Reading:
     error: str | None = None  # of the last attempt
     cancelled: bool = False
     not_before: float = 0.0  # on the monotonic clock
+    began: float = 0.0  # its turn
     # Done when the first attempt is over, or the service ends.
     tried: concurrent.futures.Future[None] = dataclasses.field(default_factory=concurrent.futures.Future)
 
@@ -115,6 +117,7 @@ class Readings:
         self._loaded, self._shelf, self._metrics = loaded.for_another_thread(), shelf, metrics
         self._quotas, self._host_bytes, self.spool = quotas, host_bytes, spool
         self.queue: FairQueue[Reading] = FairQueue(limits.readings, limits.readings_each)
+        self._set_aside = limits.readings_each
         self._live: dict[str, Reading] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everlong readings", daemon=True)
@@ -132,6 +135,8 @@ class Readings:
         """Raise ApiError 429 where too many texts wait."""
         if self._stopping.is_set() or not self.queue.has_room(key):
             raise too_many("too many texts wait to be read", 30, "queue_full")
+        if self.spool.set_aside(key) >= self._set_aside:
+            raise too_many("too many texts of the key failed: try them again, or delete them", 30, "queue_full")
 
     def put(self, order: Order) -> Reading:
         """Let an accepted text wait for its turn. ApiError 429 where too many wait: then it was not accepted."""
@@ -242,17 +247,19 @@ class Readings:
                 self._read(reading)
 
     def _may_begin(self, reading: Reading) -> bool:
-        if reading.not_before > time.monotonic() or self._shelf.is_wanted(reading.memory):
+        now = time.monotonic()
+        if reading.not_before > now:
             return False
-        return self._quotas.has_tokens(reading.key)
+        wanted = now < reading.not_before + _MOST_WANTED and self._shelf.is_wanted(reading.memory)
+        return not wanted and self._quotas.has_tokens(reading.key)
 
     def _read(self, reading: Reading) -> None:
         """Read a text, once: to its end, or until it fails or makes room."""
-        started = time.monotonic()
+        started = reading.began = time.monotonic()
         try:
             if reading.cancelled:
                 raise _TakenBackError
-            with self._shelf.writing(reading.memory, patience=_PATIENCE) as folder:
+            with self._shelf.writing(reading.memory, patience=0.0) as folder:
                 if reading.cancelled:  # while it waited for the memory
                     raise _TakenBackError
                 if self._shelf.id(reading.memory) != reading.order.memory_id:  # another one by that name
@@ -389,7 +396,7 @@ class Readings:
         """End a reading that nobody wants any more, or whose memory somebody else wants to change."""
         if reading.cancelled or self._stopping.is_set():
             raise _TakenBackError
-        if self._shelf.is_wanted(reading.memory):
+        if self._shelf.is_wanted(reading.memory) and time.monotonic() > reading.began + _LEAST_TURN:
             raise _LaterError
 
     def _settle(self, mm: MemoryModel, reading: Reading) -> None:

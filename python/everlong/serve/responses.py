@@ -22,6 +22,8 @@ from everlong.serve.service import Service
 from everlong.serve.shelf import NO_STATE
 from everlong.serve.turns import asked_of, memory_of, messages_of
 
+_BYTES_EACH = 16  # of a token of an answer that is kept, in its messages and its body
+
 
 async def create_response(request: Request) -> Response:
     """Answer, and keep the answer unless `store` is false."""
@@ -37,6 +39,9 @@ async def create_response(request: Request) -> Response:
     metadata = _metadata(fields)
     _refuse_others(fields)
     made = _Made(service, key, asked, model, previous, store=store, metadata=metadata)
+    if store:  # what is kept has at most so many bytes, about
+        size = 2 * sum(len(one["content"]) for one in messages) + _BYTES_EACH * asked.tokens
+        await run_in_threadpool(service.quotas.require_bytes, key, size)
     job = service.ask(key, asked)
     if stream:
         return Events(_events(made, await begun(job), job), job.cancel)

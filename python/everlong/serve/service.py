@@ -228,6 +228,7 @@ class Service:
             if self._stopping.wait(_SWEEP_SECONDS):
                 return
             self.own.empty_trash()
+            self.own.clean_abandoned()
 
     def sweep(self) -> None:
         """Forget what is older than the keys that wrote it allow, and hear what other processes forgot."""

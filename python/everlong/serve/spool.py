@@ -177,6 +177,19 @@ class Spool:
                 else:
                     self.note(order.id, forgotten=state.forgotten)
 
+    def set_aside(self, key: str) -> int:
+        """Return how many texts of a key failed, and may be tried again."""
+        ((count,),) = self._records.rows(
+            "SELECT count(*) FROM readings WHERE key = ? AND state = 'failed' AND bytes > 0", (key,)
+        )
+        return int(count)
+
+    def expect(self, id: str, expected: int) -> None:
+        """Count so many bytes for a file that is being written."""
+        with self._lock:
+            name, key, before = self._begun[id]
+            self._begun[id] = (name, key, max(before, expected))
+
     def bytes_of(self, key: str) -> int:
         """Return how many bytes of texts a key has here, with those that are being sent."""
         ((kept,),) = self._records.rows(
@@ -187,11 +200,10 @@ class Spool:
 
     def _keep_newest(self, id: str) -> None:
         """Remove the oldest orders of the memory of an order that are over and hold no text."""
-        self._records.change(
-            "DELETE FROM readings WHERE state IN ('done', 'cancelled') AND memory = (SELECT memory FROM readings WHERE "
-            "id = ?) AND number < (SELECT max(number) FROM readings) - ?",
-            (id, _TOLD),
-        )
+        over = "memory = (SELECT memory FROM readings WHERE id = ?) AND state IN ('done', 'cancelled', 'failed')"
+        over += " AND (bytes = 0 OR state != 'failed')"
+        newest = f"SELECT number FROM readings WHERE {over} ORDER BY number DESC LIMIT 1 OFFSET ?"
+        self._records.change(f"DELETE FROM readings WHERE {over} AND number <= ({newest})", (id, id, _TOLD))
 
     def _orders(self, chosen: str, given: Sequence[Any]) -> list[Order]:
         return [_order_of(row) for row in self._records.rows(f"SELECT {_COLUMNS} {_FROM} {chosen}", given)]

@@ -197,6 +197,9 @@ def test_two_services_do_not_share_their_own_folder(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [MemoryBusyError.__name__, ".service-2"]
+    (tmp_path / ".service-2" / "conversations").mkdir()  # as one that was killed leaves it
+    held.clean_abandoned()
+    assert {path.name for path in (tmp_path / ".service-2").iterdir()} == {"lock"}
     held.close()
 
 
@@ -241,6 +244,31 @@ def test_a_forgetting_does_not_wait_for_a_long_reading_which_goes_on(http: httpx
     until(lambda: told(http, long)["status"] == "done")
     sizes = {one["name"]: one["tokens"] for one in http.get("/memories/m/sources").json()["data"]}
     assert sizes == {"long": 60_000}
+
+
+def test_who_forgets_all_the_time_does_not_keep_a_reading_from_its_end(
+    http: httpx.Client, service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.serve.readings._MOST_WANTED", 0.2)
+    monkeypatch.setattr("everlong.serve.readings._LEAST_TURN", 0.2)
+    ended = threading.Event()
+
+    def forget() -> None:
+        with httpx.Client(base_url=service.api, timeout=60) as other:
+            while not ended.is_set():
+                other.delete("/memories/m/sources", params={"source": "nothing"})
+
+    threads = [threading.Thread(target=forget) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        reading = sent(http, "long", random_text(6000, seed=7))
+        until(lambda: told(http, reading)["status"] == "done")
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert [one["tokens"] for one in http.get("/memories/m/sources").json()["data"]] == [6000]
 
 
 def test_a_reading_is_done_when_its_vectors_are_there(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from everlong.serve.keys import load_keys
+from everlong.serve.keys import Key, Keys, hash_of, load_keys
 from everlong.serve.limits import Limits
 from support.processes import everlong_command
-from support.service import MODEL, running
+from support.service import MODEL, running, tiny_loaded
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,26 @@ def test_a_full_queue_says_when_to_come_again(tmp_path: Path) -> None:
             assert int(refused.headers["retry-after"]) >= 1
         thread.join()  # the first caller has gone, so the second one's turn has come
         assert waiting == [200]
+
+
+def test_a_question_whose_caller_has_gone_gives_up_its_place(tmp_path: Path) -> None:
+    limits = Limits(at_once=1, waiting=1, waiting_each=1)
+    keys = Keys((Key("ada", hash_of("ada")),))
+    headers = {"Authorization": "Bearer ada"}
+    loaded = tiny_loaded()
+    loaded.model.generation_config.eos_token_id = None
+    with (
+        running(tmp_path / "m", limits=limits, keys=keys, loaded=loaded) as there,
+        httpx.stream("POST", f"{there.api}/chat/completions", json=body(4000, stream=True), headers=headers) as first,
+    ):
+        next(first.iter_lines())
+        for _ in range(3):
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{there.api}/chat/completions", json=body(2), headers=headers, timeout=0.5)
+            until = time.monotonic() + 60
+            while len(there.service.engine.queue):
+                assert time.monotonic() < until
+                time.sleep(0.01)
 
 
 def test_a_question_that_waited_too_long_is_refused_and_an_answer_that_takes_too_long_ends(tmp_path: Path) -> None:

@@ -347,6 +347,23 @@ def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path:
     assert spool.bytes_of("ada") == 0
 
 
+def test_of_what_is_over_the_newest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.serve.spool._TOLD", 3)
+    spool = spool_in(tmp_path, {"garden": "1", "other": "2"})
+    aside = accepted(spool, "aside", "garden", b"a")
+    spool.note(aside.id, state="failed", reason="set aside")
+    elsewhere = accepted(spool, "elsewhere", "other", b"a")
+    spool.note(elsewhere.id, state="done")
+    for number in range(12):
+        order = accepted(spool, str(number), "garden", b"a")
+        spool.note(order.id, **({"state": "done"} if number % 2 else {"state": "failed", "bytes": 0}))
+    waits = accepted(spool, "waits", "garden", b"a")
+    assert [one.file for one in spool.orders("1", "garden")] == ["aside", "9", "10", "11", "waits"]
+    assert [one.file for one in spool.orders("2", "other")] == ["elsewhere"]
+    assert spool.set_aside("ada") == 1
+    assert {file.name for file in (tmp_path / "spool").iterdir()} == {aside.id, waits.id}
+
+
 def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "r")) as db:
         db.execute("PRAGMA user_version=99")
