@@ -10,6 +10,7 @@ import logging
 import numbers
 import os
 import reprlib
+import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -159,6 +160,12 @@ class Memory:
     def id(self) -> str:
         """As `id_of`."""
         return self.core.manifest().attributes.get(MEMORY_ID, "")
+
+    def give_id(self) -> str:
+        """Give a memory of an earlier release an id. Return the one that it has then. Errors as of a change."""
+        if not self.id:
+            self.core.set_attribute(MEMORY_ID, uuid.uuid4().hex)
+        return self.id
 
     @staticmethod
     def id_of(path: str | os.PathLike[str]) -> str:

@@ -48,6 +48,7 @@ class Asked:
     recall: bool = True
     where: Where = EVERYWHERE
     user: str | None = None  # whose question it is, as the caller says
+    state: State | None = None  # of the memory, where its earlier answers are among the messages
     scores: int | None = None  # how many other tokens to tell with each; None: no scores
 
     def generation(self) -> dict[str, Any]:
@@ -128,6 +129,8 @@ class Answers:
         started = time.monotonic()
         counted = counted or Counted()
         library, version = self._library(asked.memory)
+        if asked.state is not None and asked.state != version[0]:  # something was forgotten while it waited
+            raise changed_meanwhile(asked.memory)
         turns = asked.messages
         digests = digests_of(key, asked.memory, turns)
         known = 0 if asked.where.chooses else self.conversations.known(digests[:-1], version)

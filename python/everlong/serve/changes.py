@@ -17,8 +17,10 @@ from everlong.serve.keys import Key
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
 from everlong.serve.spool import Named, Order
+from everlong.text.notebook import CONVERSATION
 
 _WAIT_SECONDS = 600.0
+_LONGEST_NAME = 1000  # characters of a source's name, or of a tag
 _PATIENCE, _LOOK_AGAIN = 10.0, 0.2  # seconds that a change waits for another process, and between two attempts
 _HEARING_SECONDS = 60.0
 T = TypeVar("T")
@@ -78,9 +80,15 @@ async def compact(service: Service, key: Key, name: str) -> int:
     return freed
 
 
-def require_names(tags: tuple[str, ...], happened: str | None) -> None:
-    """Raise ValueError, or ApiError, for tags and times that none may give."""
+def require_names(source: str, tags: tuple[str, ...], happened: str | None) -> None:
+    """Raise ValueError, or ApiError, for names and times that none may give."""
     require_tags(tags)
+    for field, name in (("source", source), *(("tags", tag) for tag in tags)):
+        if len(name) > _LONGEST_NAME:
+            raise ApiError(400, f"{field}: expected at most {_LONGEST_NAME} characters", "invalid_value", param=field)
+    if source == CONVERSATION:
+        why = f"{source!r} is how what was said is listed: expected another name"
+        raise ApiError(400, why, "invalid_value", param="source")
     if any(tag.startswith("by:") for tag in tags):
         raise ApiError(400, "tags that begin with 'by:' say who wrote: expected others", "invalid_value", param="tags")
     if happened is not None:
@@ -97,22 +105,23 @@ async def accept_text(
     service: Service, key: Key, name: str, text: str, source: str, tags: tuple[str, ...], happened: str | None = None
 ) -> Reading:
     """Accept a text to be read: it is on disk when this returns. ApiError where it may not be."""
-    require_names(tags, happened)
+    require_names(source, tags, happened)
     await run_in_threadpool(require_room, service, key)
     named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
 
-    def accepted() -> Order:
+    def accepted() -> Reading:
         id, file = service.spool.begin("text", key.name, len(text.encode()))
         try:
             with file:
                 service.quotas.require_bytes(key)
                 file.write(text.encode())
-                return service.spool.accept(id, file, name, key.name, named)
+                order = service.spool.accept(id, file, name, key.name, named)
         except BaseException:
             service.spool.remove(id)
             raise
+        return take_up(service, key, order)
 
-    return take_up(service, key, await run_in_threadpool(accepted))
+    return await run_in_threadpool(accepted)
 
 
 def take_up(service: Service, key: Key, order: Order) -> Reading:

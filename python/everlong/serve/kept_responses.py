@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,16 @@ from everlong.serve.shelf import State
 
 KEPT_SECONDS = 30 * 86400.0
 _MOST_EACH = 20_000  # of one key
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A response as it is kept."""
+
+    memory: str  # "" is the model alone
+    state: State | None  # of the memory now
+    body: dict[str, Any]
+    messages: list[dict[str, str]]  # all up to its answer
 
 
 class KeptResponses:
@@ -30,13 +41,24 @@ class KeptResponses:
         self._records, self._state_of = records, state_of
         self._contents = Contents(root, lambda: {str(id) for (id,) in records.rows("SELECT id FROM responses")})
 
-    def keep(self, id: str, key: str, memory: str, state: State, body: dict[str, Any], messages: Sequence[Any]) -> bool:
+    def keep(
+        self,
+        id: str,
+        key: str,
+        memory: str,
+        state: State,
+        body: dict[str, Any],
+        messages: Sequence[Any],
+        most: int | None = None,
+    ) -> bool:
         """Keep a response, with all messages up to its answer. Return whether it is kept.
 
-        `memory`: "" is the model alone. `state`: of the memory when the answer began. What is too old, or too many of
-        one key, goes.
+        `memory`: "" is the model alone. `state`: of the memory when the answer began. `most`: bytes that it may have.
+        What is too old, or too many of one key, goes.
         """
         now, content = time.time(), json.dumps({"body": body, "messages": messages}).encode()
+        if most is not None and len(content) > most:
+            return False
         try:
             with self._contents.begin(id) as file:
                 file.write(content)
@@ -59,24 +81,35 @@ class KeptResponses:
         self._delete(f"key = ? AND number <= {newest}", (key, key, _MOST_EACH))
         return True
 
-    def body(self, id: str, key: str) -> dict[str, Any] | None:
-        """Return a response of that key; None where it has none of that id."""
-        found = self._kept(id, key)
-        return None if found is None else dict(found[1]["body"])
-
-    def messages(self, id: str, key: str) -> tuple[str, list[dict[str, str]]] | None:
-        """Return the memory of a response, and its messages."""
-        found = self._kept(id, key)
-        return None if found is None else (found[0], list(found[1]["messages"]))
+    def one(self, id: str, key: str) -> Kept | None:
+        """Return a response of that key; None where it has none of that id, or not any more."""
+        found = self._records.rows(
+            "SELECT m.name, m.id, r.forgotten, r.id FROM responses r LEFT JOIN memories m ON m.number = r.memory "
+            "WHERE r.id = ? AND r.key = ?",
+            (id, key),
+        )
+        if not found:
+            return None
+        name, memory_id, forgotten, own_id = found[0]
+        state = None if name is None else self._state_of(name)
+        if name is not None and (state is None or (state.id, state.forgotten) != (memory_id, forgotten)):
+            self._delete("id = ?", (own_id,))
+            return None
+        try:
+            content = json.loads(self._contents.path(own_id).read_bytes())
+        except FileNotFoundError:  # it was deleted meanwhile
+            return None
+        return Kept(name or "", state, content["body"], content["messages"])
 
     def delete(self, id: str, key: str) -> bool:
         """Delete a response. Return whether it was there."""
         return self._delete("id = ? AND key = ?", (id, key)) > 0
 
     def forget(self, memory: str, state: State | None) -> None:
-        """Delete all responses of a memory that began before its present state; None: it is gone."""
-        of_it = "memory IN (SELECT number FROM memories WHERE name = ?)"
-        self._delete(f"{of_it} AND forgotten != ?", (memory, -1 if state is None else state.forgotten))
+        """Delete all responses of a memory that began before `state`, which may be past already; None: it is gone."""
+        if state is not None:
+            of_it = "memory IN (SELECT number FROM memories WHERE name = ? AND id = ?)"
+            self._delete(f"{of_it} AND forgotten < ?", (memory, state.id, state.forgotten))
 
     def retire(self, key: str, seconds: float) -> None:
         """Delete a key's responses that are older than it keeps what it wrote."""
@@ -99,22 +132,3 @@ class KeptResponses:
                 self._records.change(f"DELETE FROM responses WHERE {which}", given)
         self._contents.remove(ids)
         return len(ids)
-
-    def _kept(self, id: str, key: str) -> tuple[str, dict[str, Any]] | None:
-        """Return the memory of a response of that key, and its content; None where there is none any more."""
-        found = self._records.rows(
-            "SELECT m.name, m.id, r.forgotten, r.id FROM responses r LEFT JOIN memories m ON m.number = r.memory "
-            "WHERE r.id = ? AND r.key = ?",
-            (id, key),
-        )
-        if not found:
-            return None
-        name, memory_id, forgotten, own_id = found[0]
-        if name is not None and self._state_of(name) != State(memory_id, forgotten):
-            self._delete("id = ?", (own_id,))
-            return None
-        try:
-            content = self._contents.path(own_id).read_bytes()
-        except FileNotFoundError:  # it was deleted meanwhile
-            return None
-        return name or "", dict(json.loads(content))

@@ -76,6 +76,15 @@ class Keys:
             wait = 60 - (time.monotonic() - since)
             raise too_many(f"the key had its {key.tokens_per_minute:,} tokens of this minute", wait)
 
+    def reserve(self, key: Key, tokens: int) -> None:
+        """Count tokens before they are generated. ApiError 429 where the key had all its tokens of this minute."""
+        with self._lock:  # of several at once one is the last that may
+            since, used = self._minute(key)
+            if key.tokens_per_minute is None or used < key.tokens_per_minute:
+                self._used[key.name] = (since, used + tokens)
+                return
+        self.require_tokens(key)
+
     def has_tokens(self, key: Key) -> bool:
         """Return whether the key has tokens left in this minute."""
         with self._lock:
@@ -84,7 +93,7 @@ class Keys:
     def count(self, key: Key, tokens: int) -> None:
         with self._lock:
             since, used = self._minute(key)
-            self._used[key.name] = (since, used + tokens)
+            self._used[key.name] = (since, max(0, used + tokens))
 
     def _minute(self, key: Key) -> tuple[float, int]:
         now = time.monotonic()

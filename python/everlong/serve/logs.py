@@ -58,7 +58,7 @@ class Audit:
     """A file to which a line is added for every access to a memory: who, what, when, and ids. Thread-safe."""
 
     def __init__(self, file: Path) -> None:
-        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
 
     def note(self, key: str, did: str, memory: str, **ids: Any) -> None:

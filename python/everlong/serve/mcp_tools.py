@@ -81,6 +81,9 @@ class Tools:
         service.require(key, memory, write=True)
         reading = await changes.accept_text(service, key, memory, text, source, tuple(tags))
         await changes.tried(reading)
+        if reading.state == "waiting" and service.own.is_passing:  # nobody reads it once this client has gone
+            await run_in_threadpool(service.readings.cancel, reading)
+            raise ApiError(503, f"the text could not be read: {reading.error}", "reading_failed")
         if reading.state == "failed":
             raise ApiError(400, reading.error or "the text could not be read", "reading_failed")
         told = {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -78,7 +79,7 @@ async def files(request: Request) -> Response:
     tags, happened, wait = tuple(asked.getlist("tag")), asked.get("happened"), asked.get("wait", "false") == "true"
     if asked.get("wait", "false") not in ("true", "false"):
         raise ApiError(400, "wait: expected true or false", "invalid_value", param="wait")
-    changes.require_names(tags, happened)
+    changes.require_names(asked.get("source", ""), tags, happened)
     expected = int(request.headers.get("content-length", "0"))
     await run_in_threadpool(changes.require_room, service, key)
     spool, memory_id = service.spool, await run_in_threadpool(service.shelf.id, name)
@@ -97,9 +98,10 @@ async def files(request: Request) -> Response:
             named = Named(asked.get("source", ""), (*tags, *service.tags_of(key)), happened)
             order = await run_in_threadpool(spool.accept, id, written, name, key.name, named, memory_id)
     except BaseException:
-        spool.remove(id)
+        with anyio.CancelScope(shield=True):
+            await run_in_threadpool(spool.remove, id)
         raise
-    return await _told(changes.take_up(service, key, order), wait=wait)
+    return await _told(await run_in_threadpool(changes.take_up, service, key, order), wait=wait)
 
 
 async def readings(request: Request) -> Response:

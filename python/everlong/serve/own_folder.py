@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 from everlong.errors import MemoryBusyError
@@ -23,10 +24,12 @@ class OwnFolder:
     def __init__(self, root: Path, *, alone: bool = True) -> None:
         """`root`: the folder of the memories. MemoryBusyError where another service serves them.
 
-        Without `alone` others may: each has a folder of its own.
+        Without `alone` others may: each has a folder of its own, of which nothing stays.
         """
         for name in _NAMES[:1] if alone else _NAMES[1:]:
             path = root / name
+            if path.is_symlink():
+                raise MemoryBusyError(f"{name} beside the memories is a link: the service wants a folder of its own")
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
             held = _held(path / "lock")
             if held is not None:
@@ -35,7 +38,7 @@ class OwnFolder:
         else:
             raise MemoryBusyError("another service serves these memories")
         self._discarding = threading.Lock()
-        _clean(self.path)
+        _clean(self.path, _STAYS if alone else ("lock",))
         self.clean_abandoned()
         self.records, self.audit = self.path / "service.sqlite3", self.path / "audit.log"
         self.spool, self.responses = self.path / "spool", self.path / "responses"
@@ -43,6 +46,11 @@ class OwnFolder:
         self.exports, self.trash = self.path / "exports", self.path / "trash"
         for folder in (self.exports, self.trash):
             folder.mkdir(mode=0o700)
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether nothing of it stays when the service ends."""
+        return self.path.name != _NAMES[0]
 
     def new_in(self, folder: Path) -> Path:
         """Return a path in one of its folders where nothing is."""
@@ -63,22 +71,25 @@ class OwnFolder:
                 _LOGGER.warning("a removed memory is still on the disk: %s", error.strerror)
 
     def clean_abandoned(self) -> None:
-        """Remove what other services of these memories left when they were killed: all but texts that wait."""
+        """Remove what other services of these memories left when they were killed."""
         for path in self.path.parent.glob(f"{_NAMES[0]}*"):
             if path == self.path or path.name not in _NAMES or path.is_symlink():
                 continue
             held = _held(path / "lock")
             if held is not None:
-                _clean(path)
+                _clean(path, _STAYS if path.name == _NAMES[0] else ("lock",))
                 os.close(held)
 
     def close(self) -> None:
+        if self.is_passing:
+            _clean(self.path, ("lock",))
         os.close(self._held)
 
 
-def _clean(path: Path) -> None:
+def _clean(path: Path, stays: Collection[str]) -> None:
+    """Remove what is not to stay, and links in the place of what is."""
     for one in path.iterdir():
-        if one.name not in _STAYS:
+        if one.name not in stays or one.is_symlink():
             discard(one)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from everlong.errors import CapacityError, EverlongError, MemoryBusyError, MemoryNotFoundError
 from everlong.generation.given_file import GivenText, GivenTexts, file_texts
 from everlong.generation.memory_model import MemoryModel
+from everlong.memory import Memory
 from everlong.memory.where import Time, parse_time
 from everlong.serve.errors import ApiError, refusal_of, too_many
 from everlong.serve.fair_queue import FairQueue
@@ -32,7 +33,7 @@ _LONGEST_PAUSE = 300.0  # seconds between two attempts
 _SOON = 0.1  # seconds until a reading that made room goes on
 _NOTED = 5.0  # seconds between two notes of how far a reading is
 _LEAST_TURN = 1.0  # seconds that a reading goes on though somebody waits to change its memory
-_MOST_WANTED = 10.0  # seconds that it waits for those who do
+_MOST_WANTED = 1.0  # seconds that it waits for those who do
 
 
 class _TakenBackError(Exception):
@@ -165,20 +166,20 @@ class Readings:
 
     def cancel(self, reading: Reading) -> None:
         """Take a text back, as far as it is not read yet. One that failed is forgotten."""
-        reading.cancelled = True
-        if self.queue.remove(reading):
-            self._end(reading, "cancelled")
-        elif reading.state == "failed":
+        if reading.state == "failed":
             self.spool.remove(reading.order.id)
+        elif reading.state not in OVER:
+            self.spool.note(reading.order.id, state="cancelled")
+            reading.cancelled = True
+            if self.queue.remove(reading):
+                self._drop(reading)
 
     def retry(self, reading: Reading) -> Reading:
         """Try a text that failed again. ApiError where it did not, or has no text any more."""
-        if reading.state != "failed" or not reading.order.bytes:
-            raise ApiError(409, "there is nothing to try again", "no_text_to_read")
         self.require_room(reading.key)
-        self.spool.note(reading.order.id, state="waiting", crashes=0)
-        order = self.spool.order(reading.order.id)
-        assert order is not None
+        order = self.spool.take_up_again(reading.order.id)
+        if order is None:
+            raise ApiError(409, "there is nothing to try again", "no_text_to_read")
         return self._take_up(order)
 
     def forget(self, memory: str, memory_id: str, matches: Callable[[Order], bool]) -> int:
@@ -318,12 +319,12 @@ class Readings:
 
     def _put_back(self, reading: Reading, seconds: float, **noted: Any) -> None:
         """Let a reading wait in front of the others of its memory, for so many seconds at least."""
-        reading.state, reading.not_before = "waiting", time.monotonic() + seconds
-        self._note(reading, state="waiting", **noted)
         if reading.cancelled:
             self._end(reading, "cancelled")
-        else:
-            self.queue.put(reading, anyway=True, first=True)
+            return
+        reading.state, reading.not_before = "waiting", time.monotonic() + seconds
+        self._note(reading, state="waiting", tokens=max(reading.tokens, reading.order.tokens), **noted)
+        self.queue.put(reading, anyway=True, first=True)
 
     def _end(self, reading: Reading, state: str, **noted: Any) -> None:
         assert state in OVER
@@ -353,6 +354,7 @@ class Readings:
         with self._loaded.opened(folder, self._host_bytes, make=False) as mm:
             if mm.memory.id != order.memory_id:
                 raise no_memory(order.memory)
+            self._require_not_forgotten(mm.memory, reading)
             if named.plain:
                 given = GivenTexts([GivenText([file.read_text(encoding="utf-8")], named.source)])
             else:
@@ -368,6 +370,15 @@ class Readings:
             self._settle(mm, reading)
             mm.searcher.heads.look_if_due()  # here, and not in front of the first question
             return dataclasses.asdict(report), mm.memory.forgotten_generation
+
+    def _require_not_forgotten(self, memory: Memory, reading: Reading) -> None:
+        """End a reading of which a part was read, and forgotten by another process before it went on."""
+        now, noted = memory.forgotten_generation, self.spool.order(reading.order.id)
+        half_read = noted is not None and noted.tokens and noted.forgotten != now
+        if half_read and {block.source for block in memory.blocks()}.isdisjoint(reading.order.sources):
+            reading.cancelled = True
+            raise _TakenBackError
+        self.spool.note(reading.order.id, forgotten=now)
 
     def _progress_of(self, reading: Reading, mm: MemoryModel) -> Callable[[int, int | None], None]:
         """Return what is told of each chunk. It counts, and ends the reading where it must."""

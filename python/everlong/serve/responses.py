@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -17,9 +18,10 @@ from everlong.serve.bodies import Fields, json_body
 from everlong.serve.engine import Ended, Job
 from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.events import Events, begun, event, pieces, whole
+from everlong.serve.kept_responses import Kept
 from everlong.serve.keys import Key
 from everlong.serve.service import Service
-from everlong.serve.shelf import NO_STATE
+from everlong.serve.shelf import NO_STATE, State
 from everlong.serve.turns import asked_of, memory_of, messages_of
 
 _BYTES_EACH = 16  # of a token of an answer that is kept, in its messages and its body
@@ -33,9 +35,9 @@ async def create_response(request: Request) -> Response:
     model, stream = fields.needed("model"), fields.flag("stream", False)
     store, previous = fields.flag("store", True), fields.text("previous_response_id")
     memory = memory_of(model, service.loaded.name)
-    messages = await run_in_threadpool(_messages, service, fields, key, memory, previous)
+    messages, state = await run_in_threadpool(_messages, service, fields, key, memory, previous)
     tokens = fields.whole("max_output_tokens", 1, service.limits.answer_tokens)
-    asked = asked_of(fields, memory, messages, tokens, service.limits)
+    asked = dataclasses.replace(asked_of(fields, memory, messages, tokens, service.limits), state=state)
     metadata = _metadata(fields)
     _refuse_others(fields)
     made = _Made(service, key, asked, model, previous, store=store, metadata=metadata)
@@ -57,10 +59,7 @@ async def response(request: Request) -> Response:
         if not await run_in_threadpool(service.kept.delete, id, key):
             raise _unknown(id)
         return JSONResponse({"id": id, "object": "response", "deleted": True})
-    body = await run_in_threadpool(service.kept.body, id, key)
-    if body is None:
-        raise _unknown(id)
-    return JSONResponse(body)
+    return JSONResponse((await run_in_threadpool(_kept, service, request.state.key, id, "id")).body)
 
 
 class _Made:
@@ -143,7 +142,8 @@ class _Made:
         if self._store:
             turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": said.text}]
             memory, state = self.asked.memory, said.state or NO_STATE
-            body["store"] = self._service.kept.keep(self.id, self._key.name, memory, state, body, turns)
+            left = self._service.quotas.bytes_left(self._key.name)
+            body["store"] = self._service.kept.keep(self.id, self._key.name, memory, state, body, turns, left)
         return body
 
 
@@ -175,29 +175,31 @@ async def _events(made: _Made, first: Any, job: Job) -> AsyncIterator[str]:
         yield told_as("failed", response=made.body(error=refusal_of(error)))
 
 
-def _messages(service: Service, fields: Fields, key: Key, memory: str, previous: str | None) -> list[dict[str, str]]:
-    """Return all messages: of the earlier response, and what is new."""
+def _messages(
+    service: Service, fields: Fields, key: Key, memory: str, previous: str | None
+) -> tuple[list[dict[str, str]], State | None]:
+    """Return all messages, of the earlier response and what is new, and the state of the memory that the first tell."""
     given = fields.take("input")
     new: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if isinstance(new, list):
         new = [_without_type(one) for one in new]
     earlier: list[dict[str, str]] = []
+    state: State | None = None
     if previous is not None:
-        found = service.kept.messages(previous, key.name)
-        if found is None:
-            raise _unknown(previous, "previous_response_id")
-        if found[0] != memory:
+        found = _kept(service, key, previous, "previous_response_id")
+        state = found.state
+        if found.memory != memory:
             raise ApiError(
                 400,
-                f"the response {previous} is of {found[0] or service.loaded.name!r}: expected that as the model",
+                f"the response {previous} is of {found.memory or service.loaded.name!r}: expected that as the model",
                 "invalid_value",
                 param="model",
             )
-        earlier = found[1]
+        earlier = found.messages
     instructions = fields.text("instructions")
     if instructions is not None:  # in place of those of the earlier response
         earlier = [{"role": "system", "content": instructions}, *(one for one in earlier if one["role"] != "system")]
-    return messages_of([*earlier, *new] if isinstance(new, list) and new else new, "input")
+    return messages_of([*earlier, *new] if isinstance(new, list) and new else new, "input"), state
 
 
 def _without_type(one: Any) -> Any:
@@ -232,6 +234,14 @@ def _refuse_others(fields: Fields) -> None:
     for hint in ("prompt_cache_key", "safety_identifier"):
         fields.text(hint)
     fields.end()
+
+
+def _kept(service: Service, key: Key, id: str, param: str) -> Kept:
+    """Return a response of a key. ApiError where it has none of that id, or may not see its memory any more."""
+    found = service.kept.one(id, key.name)
+    if found is None or (found.memory and not key.may_see(found.memory)):
+        raise _unknown(id, param)
+    return found
 
 
 def _unknown(id: str, param: str = "id") -> ApiError:

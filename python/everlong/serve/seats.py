@@ -13,7 +13,7 @@ import everlong._core as _core
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.serve.loaded import Loaded, close_whole
-from everlong.serve.shelf import State
+from everlong.serve.shelf import State, inode_of
 
 _LOGGER = logging.getLogger("everlong.serve")
 
@@ -29,6 +29,7 @@ class Seat:
     version: Version  # of the memory when it was opened
     read_only: bool
     mm: MemoryModel
+    inode: int  # of the folder when it was opened
     busy: bool = True
     used: float = 0.0
 
@@ -80,8 +81,8 @@ class Seats:
     def state(self, folder: Path) -> State | None:
         """Return the state of a memory now, as far as an open one tells; None where none is open."""
         for seat in self._open:
-            if seat.folder == folder and seat.mm.memory.id == Memory.id_of(folder):
-                return State(seat.mm.memory.id, seat.mm.memory.forgotten_generation)
+            if seat.folder == folder and seat.inode == inode_of(folder):
+                return State(Memory.id_of(folder), seat.mm.memory.forgotten_generation, seat.inode)
         return None
 
     def close(self, folder: Path) -> None:
@@ -109,8 +110,9 @@ class Seats:
                 break  # fewer than answers at once: one more for as long as it takes
             self._close(min(idle, key=lambda one: one.used))
             self._evicted()
+        inode = inode_of(folder)
         mm = self._loaded.over(folder, read_only=read_only, host_bytes=self._each)
-        seat = Seat(folder, version, read_only, mm)
+        seat = Seat(folder, version, read_only, mm, inode)
         self._open.append(seat)
         return seat
 

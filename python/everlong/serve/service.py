@@ -119,14 +119,15 @@ class Service:
         self.keys.require_tokens(key)
 
         def work() -> Work:
-            counted = Counted()
+            counted, reserved = Counted(), asked.tokens
+            self.keys.reserve(key, reserved)
             try:
                 return (yield from self.answers.answer(key.name, asked, counted))
             except MemoryNotFoundError:  # a block was forgotten while it was looked at, or all of the memory
                 self.shelf.there(asked.memory)
                 raise changed_meanwhile(asked.memory) from None
             finally:  # also of an answer that was cut off, or failed
-                self.keys.count(key, counted.tokens)
+                self.keys.count(key, counted.tokens - reserved)
 
         whose = {} if asked.user is None else {"user": hash_of(asked.user)[:16]}
         self.audit.note(key.name, "ask", asked.memory, **whose)
@@ -210,13 +211,23 @@ class Service:
 
     def _drop_rows(self, name: str, state: State | None) -> None:
         """Remove the records of memories of that name that are gone, and answers that began before `state`."""
-        for number, called, id in self.records.memories():
-            if called == name and (state is None or id != state.id):
-                self.records.remove_memory(number)
-                self.readings.gone(name, id)
-                self.kept.clean()
+        gone = []
+        with self.records.changing():  # `state` may be past: only what is there now counts
+            for number, called, id in self.records.memories():
+                if called == name and not self._is_there(name, id):
+                    self.records.remove_memory(number)
+                    gone.append(id)
+        for id in gone:
+            self.readings.gone(name, id)
+            self.kept.clean()
         self.kept.forget(name, state)
         self.readings.hear(name)
+
+    def _is_there(self, name: str, id: str) -> bool:
+        try:
+            return Memory.id_of(self.shelf.there(name)) == id
+        except (ApiError, MemoryNotFoundError):
+            return False
 
     # --- upkeep
 
@@ -238,6 +249,7 @@ class Service:
             if key.keep_seconds is None:
                 continue
             self.kept.retire(key.name, key.keep_seconds)
+            self.spool.retire(key.name, key.keep_seconds)
             for name in self.visible(key):
                 self._swept(name, functools.partial(self._retire, name, key.tag, key.keep_seconds))
         for name in list(self._to_compact):

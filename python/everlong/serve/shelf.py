@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from everlong.errors import MemoryNotFoundError
+from everlong.errors import MemoryBusyError, MemoryNotFoundError
 from everlong.memory import Memory
 from everlong.serve.errors import ApiError
 from everlong.serve.names import memory_name
@@ -27,6 +27,7 @@ class State:
 
     id: str  # the memory's own: another one may take its name
     forgotten: int  # how often something was forgotten in it, by any process
+    folder: int = 0  # its folder's inode: a backup may take its place
 
 
 NO_STATE = State("", 0)  # of the model without a memory
@@ -71,18 +72,23 @@ class Shelf:
         return folder
 
     def id(self, name: str) -> str:
-        """Return the own id of a memory. ApiError where there is none."""
+        """Return the own id of a memory. One of an earlier release gets one. ApiError where there is none."""
         try:
-            return Memory.id_of(self.there(name))
+            found = Memory.id_of(self.there(name))
+            if not found:
+                with contextlib.suppress(MemoryBusyError), self.opened(name) as memory:
+                    found = memory.give_id()
+            return found
         except MemoryNotFoundError:
             raise no_memory(name) from None
 
     def state(self, name: str) -> State | None:
         """Return the state of a memory now, whoever changed it; None where there is none."""
         try:
+            place = inode_of(self.there(name))
             with Memory.open(self.there(name), read_only=True, host_bytes=self._host_bytes) as memory:
-                return State(memory.id, memory.forgotten_generation)
-        except (ApiError, MemoryNotFoundError):
+                return State(memory.id, memory.forgotten_generation, place)
+        except (ApiError, FileNotFoundError):
             return None
 
     def changes(self, name: str) -> int:
@@ -151,6 +157,10 @@ class Shelf:
     def _writer(self, name: str) -> _Writer:
         with self._lock:
             return self._writers.setdefault(name, _Writer())
+
+
+def inode_of(folder: Path) -> int:
+    return folder.stat().st_ino
 
 
 def no_memory(name: str) -> ApiError:

@@ -19,7 +19,7 @@ from everlong.serve.shelf import State, no_memory
 _TOLD = 1000  # readings of a memory that are over, whose end is still told
 _COLUMNS = (
     "r.id, m.name, r.memory, m.id, r.key, r.number, r.file, r.source, r.tags, r.happened, r.plain, r.bytes, "
-    "r.state, r.attempts, r.crashes, r.tokens, r.reason, r.report"
+    "r.state, r.attempts, r.crashes, r.tokens, r.forgotten, r.reason, r.report"
 )
 _FROM = "FROM readings r JOIN memories m ON m.number = r.memory"
 OVER = ("done", "failed", "cancelled")
@@ -52,6 +52,7 @@ class Order:
     attempts: int = 0
     crashes: int = 0  # how often the process ended while it was read, and came no further than the time before
     tokens: int = 0  # read before
+    forgotten: int = 0  # how often something had been forgotten in the memory when they were read
     reason: str | None = None  # why the last attempt failed
     report: dict[str, Any] | None = None
 
@@ -98,21 +99,19 @@ class Spool:
         there = self._id_of(memory)
         if memory_id is not None and memory_id != there:
             raise no_memory(memory)
+        called, tags = self._begun[id][0], json.dumps(named.tags)
+        size += len(f"{called}{named.source}{tags}".encode())
         with self._records.changing():
-            self._records.change(
+            bound = self._records.memory(memory, there)
+            ((number,),) = self._records.rows(
                 "INSERT INTO readings (id, memory, key, created, bytes, file, source, tags, happened, plain, state) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting')",
-                (
-                    *(id, self._records.memory(memory, there), key, time.time(), size, self._begun[id][0]),
-                    *(named.source, json.dumps(named.tags), named.happened, named.plain),
-                ),
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') RETURNING number",
+                (*(id, bound, key, time.time(), size, called), *(named.source, tags, named.happened, named.plain)),
             )
         self._contents.named(id)
         with self._lock:
             del self._begun[id]
-        found = self.order(id)
-        assert found is not None
-        return found
+        return Order(id, memory, bound, there, key, number, called, named, size)
 
     def file(self, order: Order) -> Path:
         """Return where the text of an order stands."""
@@ -147,6 +146,17 @@ class Spool:
                 self._keep_newest(id)
         if fields.get("state") in ("done", "cancelled") or fields.get("bytes") == 0:
             self._contents.remove([id])
+
+    def take_up_again(self, id: str) -> Order | None:
+        """Let an order that failed wait again. Return it; None where it did not, or has no text any more."""
+        waits = "UPDATE readings SET state = 'waiting', crashes = 0 WHERE id = ? AND state = 'failed' AND bytes > 0"
+        return self.order(id) if self._records.change(waits, (id,)) else None
+
+    def retire(self, key: str, seconds: float) -> None:
+        """Forget a key's orders that are over and older than it keeps what it wrote."""
+        over = "key = ? AND created < ? AND state IN ('done', 'failed', 'cancelled')"
+        for (id,) in self._records.rows(f"SELECT id FROM readings WHERE {over}", (key, time.time() - seconds)):
+            self.remove(str(id))
 
     def remove(self, id: str) -> None:
         """Forget an order with its text: it was refused, or what it says is to be forgotten."""
@@ -213,7 +223,6 @@ def _order_of(row: Sequence[Any]) -> Order:
     id, memory, bound, memory_id, key, number, file, source, tags, happened, plain, *rest, report = row
     named = Named(source, tuple(json.loads(tags)), happened, bool(plain))
     told = None if report is None else json.loads(report)
-    size, state, attempts, crashes, tokens, reason = rest
-    return Order(
-        *(id, memory, bound, memory_id, key, number, file, named, size, state, attempts, crashes, tokens, reason, told)
-    )
+    size, state, attempts, crashes, tokens, forgotten, reason = rest
+    of_text = (id, memory, bound, memory_id, key, number, file, named, size)
+    return Order(*of_text, state, attempts, crashes, tokens, forgotten, reason, told)

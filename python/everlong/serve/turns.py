@@ -13,6 +13,7 @@ from everlong.serve.limits import Limits
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _SEEDS = (1 << 63) - 1
+_GREEDY = 1e-4  # below this temperature numbers of 32 bits overflow, and the likeliest token is taken anyway
 
 
 def message_of(value: Any, field: str) -> dict[str, str]:
@@ -53,7 +54,7 @@ def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens
     recall = extension.flag("recall", True)
     extension.end()
     temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
-    if top_p == 0:
+    if top_p == 0 or (temperature is not None and temperature < _GREEDY):
         temperature, top_p = 0.0, None
     return Asked(
         memory,

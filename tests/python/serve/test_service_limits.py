@@ -56,7 +56,8 @@ def test_a_question_whose_caller_has_gone_gives_up_its_place(tmp_path: Path) -> 
         running(tmp_path / "m", limits=limits, keys=keys, loaded=loaded) as there,
         httpx.stream("POST", f"{there.api}/chat/completions", json=body(4000, stream=True), headers=headers) as first,
     ):
-        next(first.iter_lines())
+        lines = first.iter_lines()  # the caller has gone when this is
+        next(lines)
         for _ in range(3):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{there.api}/chat/completions", json=body(2), headers=headers, timeout=0.5)

@@ -245,20 +245,24 @@ def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_
     assert kept.keep("one", "ada", "garden", state, {"id": "one"}, turns)
     assert kept.keep("alone", "ada", "", NO_STATE, {"id": "alone"}, turns)
     again = KeptResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
-    assert again.messages("one", "ada") == ("garden", turns)
-    assert again.body("one", "ben") is None
+    found = again.one("one", "ada")
+    assert found is not None
+    assert (found.memory, found.state, found.messages) == ("garden", state, turns)
+    assert again.one("one", "ben") is None
     assert not again.delete("one", "ben")
     assert not kept.keep("late", "ada", "garden", State("first", 2), {}, turns)  # something was forgotten meanwhile
     for other in (State("first", 4), State("second", 3), None):  # forgotten, made again, removed
         kept.keep("two", "ada", "garden", state, {"id": "two"}, turns)
         before, state = state, other  # type: ignore[assignment]
-        assert kept.body("two", "ada") is None
+        assert kept.one("two", "ada") is None
         state = before
-        assert kept.body("two", "ada") is None  # it is gone for good
-    assert kept.body("one", "ada") == {"id": "one"}
+        assert kept.one("two", "ada") is None  # it is gone for good
+    assert kept.one("one", "ada") == found
     again.forget("garden", State("first", 4))
-    assert kept.body("one", "ada") is None
-    assert kept.body("alone", "ada") == {"id": "alone"}
+    assert kept.one("one", "ada") is None
+    alone = kept.one("alone", "ada")
+    assert alone is not None
+    assert (alone.memory, alone.state, alone.body) == ("", None, {"id": "alone"})
     assert kept.delete("alone", "ada")
 
 
@@ -337,7 +341,8 @@ def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path:
     spool = spool_in(tmp_path, {"garden": "1", "other": "2"})
     one, two = accepted(spool, "a", "garden", b"12345"), accepted(spool, "b", "other", b"123")
     id, _ = spool.begin("c", "ada", expected=100)
-    assert (spool.bytes_of("ada"), spool.bytes_of("ben")) == (108, 0)
+    names = 2 * len("a[]")  # of a text they count, too
+    assert (spool.bytes_of("ada"), spool.bytes_of("ben")) == (108 + names, 0)
     spool.note(two.id, state="done")
     spool._records.remove_memory(one.bound)
     spool.clean()
