@@ -102,9 +102,19 @@ def require_room(service: Service, key: Key) -> None:
 
 
 async def accept_text(
-    service: Service, key: Key, name: str, text: str, source: str, tags: tuple[str, ...], happened: str | None = None
+    service: Service,
+    key: Key,
+    name: str,
+    memory_id: str,
+    text: str,
+    source: str,
+    tags: tuple[str, ...],
+    happened: str | None = None,
 ) -> Reading:
-    """Accept a text to be read: it is on disk when this returns. ApiError where it may not be."""
+    """Accept a text to be read: it is on disk when this returns. ApiError where it may not be.
+
+    `memory_id`: of the memory when the caller was let in.
+    """
     require_names(source, tags, happened)
     await run_in_threadpool(require_room, service, key)
     named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
@@ -115,7 +125,7 @@ async def accept_text(
             with file:
                 service.quotas.require_bytes(key)
                 file.write(text.encode())
-                order = service.spool.accept(id, file, name, key.name, named)
+                order = service.spool.accept(id, file, name, key.name, named, memory_id)
         except BaseException:
             service.spool.remove(id)
             raise

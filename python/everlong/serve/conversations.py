@@ -87,7 +87,7 @@ class Conversations:
             folder, base = place.folder, place.base
             with self._seats.taken(folder, _VERSION, read_only=False) as seat:
                 copied = self._new()
-                seat.mm.memory.fork(copied).close()
+                self._forked(seat.mm.memory, copied)
             assert digest is not None
             self._places[digest] = dataclasses.replace(place, folder=copied, tip=False)
             self._places.move_to_end(digest)
@@ -126,8 +126,16 @@ class Conversations:
     def _fork(self, folder: Path) -> Path:
         made = self._new()
         with Memory.open(folder, read_only=True) as memory:
-            memory.fork(made).close()
+            self._forked(memory, made)
         return made
+
+    @staticmethod
+    def _forked(memory: Memory, folder: Path) -> None:
+        try:
+            memory.fork(folder).close()
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def _remove(self, folder: Path) -> None:
         self._seats.close(folder)

@@ -69,8 +69,9 @@ class KeptResponses:
                     return False
                 bound = self._records.memory(memory, state.id) if memory else None
                 self._records.change(
-                    "INSERT INTO responses (id, memory, forgotten, key, created, bytes) VALUES (?, ?, ?, ?, ?, ?)",
-                    (id, bound, state.forgotten, key, now, len(content)),
+                    "INSERT INTO responses (id, memory, forgotten, folder, key, created, bytes) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (id, bound, state.forgotten, state.folder, key, now, len(content)),
                 )
             self._contents.named(id)
         except BaseException:
@@ -84,15 +85,15 @@ class KeptResponses:
     def one(self, id: str, key: str) -> Kept | None:
         """Return a response of that key; None where it has none of that id, or not any more."""
         found = self._records.rows(
-            "SELECT m.name, m.id, r.forgotten, r.id FROM responses r LEFT JOIN memories m ON m.number = r.memory "
-            "WHERE r.id = ? AND r.key = ?",
+            "SELECT m.name, m.id, r.forgotten, r.folder, r.id FROM responses r "
+            "LEFT JOIN memories m ON m.number = r.memory WHERE r.id = ? AND r.key = ?",
             (id, key),
         )
         if not found:
             return None
-        name, memory_id, forgotten, own_id = found[0]
+        name, memory_id, forgotten, folder, own_id = found[0]
         state = None if name is None else self._state_of(name)
-        if name is not None and (state is None or (state.id, state.forgotten) != (memory_id, forgotten)):
+        if name is not None and state != State(memory_id, forgotten, folder):
             self._delete("id = ?", (own_id,))
             return None
         try:
@@ -106,10 +107,13 @@ class KeptResponses:
         return self._delete("id = ? AND key = ?", (id, key)) > 0
 
     def forget(self, memory: str, state: State | None) -> None:
-        """Delete all responses of a memory that began before `state`, which may be past already; None: it is gone."""
-        if state is not None:
+        """Delete all responses of a memory that began before `state`, or from another folder that was in its place.
+
+        None: it is gone, and so are its responses.
+        """
+        if state is not None and self._state_of(memory) == state:  # it is not past
             of_it = "memory IN (SELECT number FROM memories WHERE name = ? AND id = ?)"
-            self._delete(f"{of_it} AND forgotten < ?", (memory, state.id, state.forgotten))
+            self._delete(f"{of_it} AND (forgotten, folder) != (?, ?)", (memory, *dataclasses.astuple(state)))
 
     def retire(self, key: str, seconds: float) -> None:
         """Delete a key's responses that are older than it keeps what it wrote."""

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+_LOGGER = logging.getLogger("everlong.serve")
 _GIVEN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MINE = ("request", "key", "method", "route", "status", "ms", "reading", "memory")
 
@@ -64,8 +65,11 @@ class Audit:
     def note(self, key: str, did: str, memory: str, **ids: Any) -> None:
         """Note that a key did something with a memory. `ids` are no content."""
         row = {"time": _now(), "request": request_id.get(), "key": key, "did": did, "memory": memory, **ids}
-        with self._lock:
-            os.write(self._file, (json.dumps(row) + "\n").encode())
+        try:
+            with self._lock:
+                os.write(self._file, (json.dumps(row) + "\n").encode())
+        except OSError as error:  # what was done is done
+            _LOGGER.error("an access was not noted: %s", error.strerror)
 
     def close(self) -> None:
         os.close(self._file)

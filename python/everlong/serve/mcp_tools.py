@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ _SAYS = (
 T = TypeVar("T")
 _MOST = 20
 _Context = Context[Any, Any]
+_LOOK_AGAIN = 0.5  # seconds between two looks whether a caller has gone
+Gone = Callable[[], Awaitable[bool]]
 
 
 class Tools:
@@ -79,7 +82,8 @@ class Tools:
     async def remember(self, key: Key, memory: str, text: str, source: str, tags: list[str]) -> dict[str, Any]:
         service = self.with_model()
         service.require(key, memory, write=True)
-        reading = await changes.accept_text(service, key, memory, text, source, tuple(tags))
+        memory_id = await run_in_threadpool(service.shelf.id, memory)
+        reading = await changes.accept_text(service, key, memory, memory_id, text, source, tuple(tags))
         await changes.tried(reading)
         if reading.state == "waiting" and service.own.is_passing:  # nobody reads it once this client has gone
             await run_in_threadpool(service.readings.cancel, reading)
@@ -104,14 +108,19 @@ class Tools:
             opened.compact()
         return blocks
 
-    async def ask(self, key: Key, memory: str, question: str, tokens: int) -> dict[str, Any]:
+    async def ask(self, key: Key, memory: str, question: str, tokens: int, gone: Gone) -> dict[str, Any]:
         service = self.with_model()
         most = min(max(tokens, 1), service.limits.answer_tokens)
         job = service.ask(key, Asked(memory, ({"role": "user", "content": question},), most))
+        result = asyncio.ensure_future(job.result())
         try:
-            said = await job.result()
+            while not (await asyncio.wait([result], timeout=_LOOK_AGAIN))[0]:
+                if await gone():
+                    job.cancel()
+            said = result.result()
         finally:
             job.cancel()
+            result.cancel()
         return {"answer": said.text, **everlong_of(memory, said)}
 
     async def text_of(self, key: Key, memory: str, source: str) -> str:
@@ -156,7 +165,7 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
     @server.tool(annotations=looks)
     async def ask(ctx: _Context, memory: str, question: str, max_tokens: int = 256) -> dict[str, Any]:
         """Let the memory's own model answer a question, with what came back for it."""
-        return await _tried(tools.ask, tools.key_of(ctx), memory, question, max_tokens)
+        return await _tried(tools.ask, tools.key_of(ctx), memory, question, max_tokens, _gone_of(ctx))
 
     @server.resource("everlong://{memory}/{source}", mime_type="text/plain")
     async def source(memory: str, source: str, ctx: _Context) -> str:
@@ -164,6 +173,16 @@ def mcp_server(tools: Tools) -> MCPServer[Any]:
         return await _tried(tools.text_of, tools.key_of(ctx), memory, source, wrong=ResourceError)
 
     return server
+
+
+def _gone_of(context: _Context) -> Gone:
+    """Return what tells whether the caller has gone. One of standard input and output goes with the process."""
+    request: Any = context.request_context.request
+
+    async def gone() -> bool:
+        return request is not None and await request.is_disconnected()
+
+    return gone
 
 
 async def _tried(does: Callable[..., Awaitable[T]], *given: Any, wrong: type[Exception] = ToolError) -> T:

@@ -26,7 +26,7 @@ from everlong.serve.spool import Named
 from everlong.text.notebook import CONVERSATION
 
 _MOST_GROUPS = 50
-_MORE_BYTES = 1 << 20  # counted ahead of a body of unknown length
+_MORE_BYTES = 1 << 16  # counted ahead of a body of unknown length
 
 
 async def memories(request: Request) -> Response:
@@ -61,12 +61,13 @@ async def sources(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": found})
     if request.method == "DELETE":
         return await _forget(request, service, key, name)
+    memory_id = await run_in_threadpool(service.shelf.id, name)
     fields = Fields(await json_body(request, service.limits.json_depth))
     text, source = fields.needed("text"), fields.needed("source")
     tags, happened = fields.texts("tags", 64), fields.text("happened")
     wait = fields.flag("wait", False)
     fields.end()
-    accepted = await changes.accept_text(service, key, name, text, source, tags, happened)
+    accepted = await changes.accept_text(service, key, name, memory_id, text, source, tags, happened)
     return await _told(accepted, wait=wait)
 
 

@@ -244,8 +244,14 @@ class Readings:
     def _run(self) -> None:
         while not self._stopping.is_set():
             reading = self.queue.take(wait=0.5, ready=self._may_begin)
-            if reading is not None:
+            if reading is None:
+                continue
+            try:
                 self._read(reading)
+            except Exception:  # whatever fails, the thread goes on, and so does the text
+                _LOGGER.exception("a reading failed beside its text", extra={"reading": reading.order.id})
+                reading.state, reading.not_before = "waiting", time.monotonic() + _NOTED
+                self.queue.put(reading, anyway=True, first=True)
 
     def _may_begin(self, reading: Reading) -> bool:
         now = time.monotonic()

@@ -32,7 +32,7 @@ CREATE INDEX readings_of_a_memory ON readings (memory, number);
 CREATE INDEX readings_of_a_key ON readings (key, state);
 CREATE TABLE responses (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
-  memory INTEGER REFERENCES memories ON DELETE CASCADE, forgotten INTEGER NOT NULL,
+  memory INTEGER REFERENCES memories ON DELETE CASCADE, forgotten INTEGER NOT NULL, folder INTEGER NOT NULL,
   key TEXT NOT NULL, created REAL NOT NULL, bytes INTEGER NOT NULL);
 CREATE INDEX responses_of_a_memory ON responses (memory, forgotten);
 CREATE INDEX responses_of_a_key ON responses (key, number);

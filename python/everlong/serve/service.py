@@ -91,7 +91,8 @@ class Service:
 
     @property
     def ready(self) -> bool:
-        return self.engine.alive and self.readings.alive and not self._stopping.is_set()
+        alive = self.engine.alive and self.readings.alive and self._sweeper.is_alive()
+        return alive and not self._stopping.is_set()
 
     def start(self) -> None:
         self.engine.start()
@@ -199,15 +200,16 @@ class Service:
         """
         state = self.shelf.state(name)
         self.shelf.changed(name)
-        self._drop_rows(name, state)
-        self.records.overwrite()
         error = no_memory(name) if state is None else changed_meanwhile(name)
 
         def let_go() -> None:
             self.engine.interrupt(name, error)
             self.answers.let_go(name, state)
 
-        return self.engine.soon(let_go)
+        done = self.engine.soon(let_go)
+        self._drop_rows(name, state)
+        self.records.overwrite()
+        return done
 
     def _drop_rows(self, name: str, state: State | None) -> None:
         """Remove the records of memories of that name that are gone, and answers that began before `state`."""
@@ -232,34 +234,39 @@ class Service:
     # --- upkeep
 
     def _sweep(self) -> None:
-        for name in self.shelf.names():  # a process that was killed may have forgotten, and not given back
-            self._swept(name, functools.partial(self._look_for_dead_bytes, name))
+        self._swept("", self._look_for_dead_bytes)
         while not self._stopping.is_set():
             self.sweep()
             if self._stopping.wait(_SWEEP_SECONDS):
                 return
-            self.own.empty_trash()
-            self.own.clean_abandoned()
 
     def sweep(self) -> None:
         """Forget what is older than the keys that wrote it allow, and hear what other processes forgot."""
-        for name in {name for _, name, _ in self.records.memories()} | self.answers.conversations.memories():
-            self._swept(name, functools.partial(self._hear_others, name))
+        self._swept("", self._hear_all)
         for key in self.keys.all:
-            if key.keep_seconds is None:
-                continue
-            self.kept.retire(key.name, key.keep_seconds)
-            self.spool.retire(key.name, key.keep_seconds)
-            for name in self.visible(key):
-                self._swept(name, functools.partial(self._retire, name, key.tag, key.keep_seconds))
+            if key.keep_seconds is not None:
+                self._swept("", functools.partial(self._retire_all, key, key.keep_seconds))
         for name in list(self._to_compact):
             self._swept(name, functools.partial(self._compact_again, name))
-        self.records.overwrite()
+        for clean in (self.records.overwrite, self.own.empty_trash, self.own.clean_abandoned):
+            self._swept("", clean)
 
-    def _look_for_dead_bytes(self, name: str) -> None:
-        with self.shelf.looking(name) as memory:
-            if memory.stats().dead_bytes and not self._stopping.is_set():
-                self._to_compact.add(name)
+    def _hear_all(self) -> None:
+        for name in {name for _, name, _ in self.records.memories()} | self.answers.conversations.memories():
+            self._swept(name, functools.partial(self._hear_others, name))
+
+    def _retire_all(self, key: Key, seconds: float) -> None:
+        self.kept.retire(key.name, seconds)
+        self.spool.retire(key.name, seconds)
+        for name in self.visible(key):
+            self._swept(name, functools.partial(self._retire, name, key.tag, seconds))
+
+    def _look_for_dead_bytes(self) -> None:
+        """Find what a process that was killed forgot, and did not give back."""
+        for name in self.shelf.names():
+            with self.shelf.looking(name) as memory:
+                if memory.stats().dead_bytes and not self._stopping.is_set():
+                    self._to_compact.add(name)
 
     def _compact_again(self, name: str) -> None:
         if not Memory.exists(self.shelf.folder(name)):

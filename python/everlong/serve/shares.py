@@ -13,39 +13,43 @@ _MOST_WAITING = 64  # of one key
 
 
 class Shares:
-    """For the event loop alone."""
+    """Places that are handed from key to key in turn. For the event loop alone."""
 
     def __init__(self, most: int, most_each: int) -> None:
         """`most`: at work at once; `most_each`: of one key."""
         self._most, self._most_each = most, most_each
         self._at_work: collections.Counter[str] = collections.Counter()
-        self._waiting: collections.Counter[str] = collections.Counter()
-        self._changed = asyncio.Condition()
+        self._waiting: dict[str, collections.deque[asyncio.Future[None]]] = {}  # whose turn it is first
 
     @contextlib.asynccontextmanager
     async def taken(self, key: str) -> AsyncIterator[None]:
         """Wait for a turn of the key. ApiError 429 where too many of it wait."""
-        if self._waiting[key] >= _MOST_WAITING:
+        if len(self._waiting.get(key, ())) >= _MOST_WAITING:
             raise too_many("too many requests of this kind wait", 5, "queue_full")
-        self._waiting[key] += 1
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, collections.deque()).append(turn)
+        self._hand_over()
         try:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._is_free(key))
-                self._at_work[key] += 1
-        finally:
-            self._left(self._waiting, key)
-        try:
+            await turn
             yield
         finally:
-            self._left(self._at_work, key)
-            async with self._changed:
-                self._changed.notify_all()
+            if turn.cancelled():  # it waited still
+                self._waiting[key].remove(turn)
+                if not self._waiting[key]:
+                    del self._waiting[key]
+            else:
+                self._at_work[key] -= 1
+                if not self._at_work[key]:
+                    del self._at_work[key]
+                self._hand_over()
 
-    def _is_free(self, key: str) -> bool:
-        return self._at_work.total() < self._most and self._at_work[key] < self._most_each
-
-    @staticmethod
-    def _left(count: collections.Counter[str], key: str) -> None:
-        count[key] -= 1
-        if count[key] <= 0:
-            del count[key]
+    def _hand_over(self) -> None:
+        for key in list(self._waiting):
+            if self._at_work.total() >= self._most:
+                return
+            if self._at_work[key] < self._most_each:
+                turns = self._waiting.pop(key)
+                turns.popleft().set_result(None)
+                self._at_work[key] += 1
+                if turns:
+                    self._waiting[key] = turns  # behind the others

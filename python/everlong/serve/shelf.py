@@ -111,8 +111,9 @@ class Shelf:
     def writing(self, name: str, patience: float = _PATIENCE) -> Iterator[Path]:
         """Wrap a change of a memory: one at a time. The thread waits. ApiError 409 where another takes too long."""
         folder, writer = self.folder(name), self._writer(name)
-        if not writer.lock.acquire(timeout=patience):
-            raise _busy(name)
+        with self._wanting(writer) if patience > 0 else contextlib.nullcontext():
+            if not writer.lock.acquire(timeout=patience):
+                raise _busy(name)
         try:
             yield folder
         finally:
@@ -122,16 +123,11 @@ class Shelf:
     async def turn_to_write(self, name: str, patience: float = _PATIENCE) -> AsyncIterator[Path]:
         """Do as `writing` for a request, which holds no thread while it waits. A reading makes room (`is_wanted`)."""
         folder, writer, until = self.folder(name), self._writer(name), time.monotonic() + patience
-        with self._lock:
-            writer.wanted += 1
-        try:
+        with self._wanting(writer):
             while not writer.lock.acquire(blocking=False):
                 if time.monotonic() > until:
                     raise _busy(name)
                 await asyncio.sleep(_LOOK_AGAIN)
-        finally:
-            with self._lock:
-                writer.wanted -= 1
         try:
             yield folder
         finally:
@@ -153,6 +149,16 @@ class Shelf:
         """Move a memory out of the shelf, for who has the turn to write: `into` is no folder yet, of the same disk."""
         self.there(name).rename(into)
         sync(self.root)
+
+    @contextlib.contextmanager
+    def _wanting(self, writer: _Writer) -> Iterator[None]:
+        with self._lock:
+            writer.wanted += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                writer.wanted -= 1
 
     def _writer(self, name: str) -> _Writer:
         with self._lock:

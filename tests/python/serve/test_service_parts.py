@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
 import contextlib
 import dataclasses
 import json
@@ -24,6 +26,7 @@ from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.records import Records
+from everlong.serve.shares import Shares
 from everlong.serve.shelf import NO_STATE, State
 from everlong.serve.spool import Named, Order, Spool
 from everlong.serve.stops import Stops
@@ -91,6 +94,39 @@ def test_a_full_queue_and_a_full_line_refuse() -> None:
     assert not queue.put(Waiting("c", "m", 0))
     assert len(queue.close()) == 3
     assert not queue.put(Waiting("d", "m", 0))
+
+
+def test_places_are_handed_from_key_to_key() -> None:
+    shares, turns = Shares(2, 1), collections.Counter[str]()
+    at_once: collections.Counter[str] = collections.Counter()
+
+    async def use(key: str, times: int) -> None:
+        for _ in range(times):
+            async with shares.taken(key):
+                at_once[key] += 1
+                assert at_once[key] == 1
+                assert at_once.total() <= 2
+                await asyncio.sleep(0)
+                at_once[key] -= 1
+                turns[key] += 1
+
+    async def load() -> None:
+        greedy = [asyncio.create_task(use("greedy", 1000)) for _ in range(30)]
+        more = [asyncio.create_task(use("more", 1000)) for _ in range(10)]
+        await asyncio.sleep(0)
+        cut = asyncio.create_task(use("cut", 1000))
+        await asyncio.sleep(0)
+        cut.cancel()
+        await use("few", 50)
+        assert turns["greedy"] < 300  # of 30,000
+        for task in (*greedy, *more):
+            task.cancel()
+        await asyncio.gather(*greedy, *more, cut, return_exceptions=True)
+        assert shares._at_work.total() == len(shares._waiting) == 0
+        async with shares.taken("after"), shares.taken("those"):
+            pass
+
+    asyncio.run(load())
 
 
 def test_who_was_taken_waits_in_front_again_and_who_waits_may_go() -> None:
@@ -251,14 +287,18 @@ def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_
     assert again.one("one", "ben") is None
     assert not again.delete("one", "ben")
     assert not kept.keep("late", "ada", "garden", State("first", 2), {}, turns)  # something was forgotten meanwhile
-    for other in (State("first", 4), State("second", 3), None):  # forgotten, made again, removed
+    for other in (State("first", 4), State("second", 3), State("first", 3, 7), None):  # forgotten, made again, replaced
         kept.keep("two", "ada", "garden", state, {"id": "two"}, turns)
         before, state = state, other  # type: ignore[assignment]
         assert kept.one("two", "ada") is None
         state = before
         assert kept.one("two", "ada") is None  # it is gone for good
     assert kept.one("one", "ada") == found
-    again.forget("garden", State("first", 4))
+    again.forget("garden", State("first", 4))  # who says so looked too early
+    assert kept.one("one", "ada") == found
+    state = State("first", 4)
+    again.forget("garden", state)
+    state = State("first", 3)
     assert kept.one("one", "ada") is None
     alone = kept.one("alone", "ada")
     assert alone is not None
@@ -276,7 +316,8 @@ def test_what_was_deleted_is_in_no_byte_of_the_records(tmp_path: Path) -> None:
         kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth"}, [])
         orders.append(accepted(spool, f"{number} amaranth.txt", "garden", b"amaranth", source=f"amaranth {number}"))
         spool.note(orders[number // 2].id, reason="amaranth " * (number % 40))
-    kept.forget("garden", State("first", 1))
+    state = State("first", 1)
+    kept.forget("garden", state)
     for order in orders:
         spool.remove(order.id)
     records.overwrite()
