@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from everlong.errors import MemoryBusyError, MemoryNotFoundError
+from everlong.errors import CorruptMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.frame.serve import default_config
 from everlong.memory import Memory
 from everlong.memory.where import Where, names_of
@@ -118,13 +118,17 @@ class Service:
         if asked.memory:
             self.require(key, asked.memory)
         self.keys.require_tokens(key)
+        there = Memory.id_of(self.shelf.there(asked.memory)) if asked.memory else ""
 
         def work() -> Work:
             counted, reserved = Counted(), asked.tokens
             self.keys.reserve(key, reserved)
             try:
                 return (yield from self.answers.answer(key.name, asked, counted))
-            except MemoryNotFoundError:  # a block was forgotten while it was looked at, or all of the memory
+            except (MemoryNotFoundError, CorruptMemoryError) as error:
+                # A block was forgotten while it was looked at, or all of the memory was removed.
+                if isinstance(error, CorruptMemoryError) and self._is_there(asked.memory, there):
+                    raise
                 self.shelf.there(asked.memory)
                 raise changed_meanwhile(asked.memory) from None
             finally:  # also of an answer that was cut off, or failed
@@ -302,14 +306,16 @@ class Service:
         self.audit.note(tag.removeprefix("by:"), "retire", name, blocks=forgotten)
 
     def _disk_bytes(self) -> float:
-        files = (file for name in self.shelf.names() for file in (self.shelf.root / name).rglob("*"))
-        total = 0
-        for file in files:
-            try:
-                total += file.stat().st_size if file.is_file() else 0
-            except OSError:  # removed meanwhile
-                continue
-        return float(total)
+        return float(sum(map(_bytes_in, (self.shelf.root / name for name in self.shelf.names()))))
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the bytes of the files in a folder; of one that is removed meanwhile, some of them."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for file in folder.rglob("*"):
+            total += file.stat().st_size
+    return total
 
 
 def _is_of(order: Order, where: Where) -> bool:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from everlong.errors import MemoryBusyError, MemoryNotFoundError
+from everlong.errors import CorruptMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.memory import Memory
 from everlong.serve.errors import ApiError
 from everlong.serve.names import memory_name
@@ -86,7 +86,7 @@ class Shelf:
         """Return the state of a memory now, whoever changed it; None where there is none."""
         try:
             place = inode_of(self.there(name))
-            with Memory.open(self.there(name), read_only=True, host_bytes=self._host_bytes) as memory:
+            with self.looking(name) as memory:
                 return State(memory.id, memory.forgotten_generation, place)
         except (ApiError, FileNotFoundError):
             return None
@@ -136,14 +136,28 @@ class Shelf:
     @contextlib.contextmanager
     def looking(self, name: str) -> Iterator[Memory]:
         """Open a memory for a look, beside whoever writes."""
-        with Memory.open(self.there(name), read_only=True, host_bytes=self._host_bytes) as memory:
+        with self._unless_removed(name), self._opened(name, read_only=True) as memory:
             yield memory
 
     @contextlib.contextmanager
     def opened(self, name: str) -> Iterator[Memory]:
         """Open a memory to change it, without a model, for who has the turn to write."""
-        with Memory.open(self.there(name), host_bytes=self._host_bytes) as memory:
+        with self._unless_removed(name), self._opened(name, read_only=False) as memory:
             yield memory
+
+    def _opened(self, name: str, *, read_only: bool) -> Memory:
+        return Memory.open(self.there(name), read_only=read_only, host_bytes=self._host_bytes)
+
+    @contextlib.contextmanager
+    def _unless_removed(self, name: str) -> Iterator[None]:
+        """Have what is missing in a memory that is being removed be that it is not there."""
+        place = inode_of(self.there(name))
+        try:
+            yield
+        except (CorruptMemoryError, FileNotFoundError):
+            if not Memory.exists(self.root / name) or inode_of(self.root / name) != place:
+                raise no_memory(name) from None
+            raise
 
     def remove(self, name: str, into: Path) -> None:
         """Move a memory out of the shelf, for who has the turn to write: `into` is no folder yet, of the same disk."""
@@ -166,7 +180,11 @@ class Shelf:
 
 
 def inode_of(folder: Path) -> int:
-    return folder.stat().st_ino
+    """Return the number by which the disk knows a memory's folder. ApiError where there is none."""
+    try:
+        return folder.stat().st_ino
+    except FileNotFoundError:
+        raise no_memory(folder.name) from None
 
 
 def no_memory(name: str) -> ApiError:
