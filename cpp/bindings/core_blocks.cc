@@ -141,9 +141,8 @@ std::vector<BlockInfo> Infos(const BlocksHandle& self, std::vector<std::string> 
                              const std::optional<std::string>& source, const std::optional<std::string>& tag) {
   if (source) sources.push_back(*source);
   if (tag) tags.push_back(*tag);
-  const index::SearchFilter filter{
-      std::move(sources), std::move(tags), since,           before,
-      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
+  const index::SearchFilter filter{std::move(sources), std::move(tags), since,           before,
+                                   ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(self.Call([&](os::Blocks& blocks) { return blocks.Infos(filter); }));
 }
 

@@ -93,17 +93,15 @@ void TakeRows(const SearchHandle& self, const Query& given, index::IndexPart par
 }
 
 // The result refers to the arrays.
-os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries,
-                            const Query& mean_query, const Query& page_query, const Query& meaning_query,
-                            const Query& encoder_query, const Query& sentence_query,
-                            const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours,
-                            int64_t token_budget, float least_share,
-                            const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
-                            std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
-                            const std::vector<std::string>& tags, std::optional<double> since,
-                            std::optional<double> before, const std::vector<std::string>& roles,
-                            std::optional<double> happened_since, std::optional<double> happened_before,
-                            const std::vector<std::string>& newest_tags, const WalkHandle* walk, const os::NarrowRequest* narrow) {
+os::SearchRequest RequestOf(
+    const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries, const Query& mean_query,
+    const Query& page_query, const Query& meaning_query, const Query& encoder_query, const Query& sentence_query,
+    const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours, int64_t token_budget,
+    float least_share, const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
+    std::optional<int64_t> resident_from, const std::vector<std::string>& sources, const std::vector<std::string>& tags,
+    std::optional<double> since, std::optional<double> before, const std::vector<std::string>& roles,
+    std::optional<double> happened_since, std::optional<double> happened_before,
+    const std::vector<std::string>& newest_tags, const WalkHandle* walk, const os::NarrowRequest* narrow) {
   os::SearchRequest request;
   if (narrow != nullptr) request.narrow = *narrow;
   if (walk != nullptr) request.walk = walk->request;
@@ -126,8 +124,7 @@ os::SearchRequest RequestOf(const SearchHandle& self, const ArrayOf<int32_t>& to
   for (const auto& [page, score] : added) request.added.push_back({page, score});
   request.stream = stream;
   if (resident_from.has_value()) request.resident_from = *resident_from;
-  request.filter = {sources, tags, since, before, ParseRoles(roles), happened_since, happened_before,
-                    newest_tags};
+  request.filter = {sources, tags, since, before, ParseRoles(roles), happened_since, happened_before, newest_tags};
   return request;
 }
 
@@ -151,9 +148,8 @@ std::vector<PageRef> RecentPages(const SearchHandle& self, int64_t stream, int64
                                  Names tags, std::optional<double> since, std::optional<double> before,
                                  const Names& roles, std::optional<double> happened_since,
                                  std::optional<double> happened_before, Names newest_tags) {
-  const os::SearchFilter filter{
-      std::move(sources), std::move(tags), since,           before,
-      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
+  const os::SearchFilter filter{std::move(sources), std::move(tags), since,           before,
+                                ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(self.Call([&](os::Searcher& searcher) { return searcher.RecentPages(stream, end, blocks, filter); }));
 }
 
@@ -161,9 +157,8 @@ std::vector<PageRef> RandomPages(const SearchHandle& self, int64_t stream, int64
                                  Names sources, Names tags, std::optional<double> since, std::optional<double> before,
                                  const Names& roles, std::optional<double> happened_since,
                                  std::optional<double> happened_before, Names newest_tags) {
-  const os::SearchFilter filter{
-      std::move(sources), std::move(tags), since,           before,
-      ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
+  const os::SearchFilter filter{std::move(sources), std::move(tags), since,           before,
+                                ParseRoles(roles),  happened_since,  happened_before, std::move(newest_tags)};
   return OrRaise(
       self.Call([&](os::Searcher& searcher) { return searcher.RandomPages(stream, end, count, seed, filter); }));
 }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
 import threading
@@ -40,7 +41,7 @@ def at_once(calls: Sequence[Call], threads: int, rounds: int, *, until_closed: b
         try:
             start.wait()
             for _ in range(rounds):
-                rng.shuffle(own)  # type: ignore[arg-type]  # it takes lists
+                rng.shuffle(own)
                 for call in own:
                     with contextlib.suppress(*_MEANWHILE):
                         call(rng, thread)
@@ -223,7 +224,7 @@ def main(threads: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         stressed(Path(one), threads, rounds)
         objects = Objects(Path(other))
-        at_once([lambda rng, thread, call=call: call(objects, rng, thread) for call in CALLS.values()], threads, rounds)
+        at_once([functools.partial(call, objects) for call in CALLS.values()], threads, rounds)
         objects.check(threads * rounds)
         objects.memory.close()
 

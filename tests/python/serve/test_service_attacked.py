@@ -120,7 +120,11 @@ def test_an_earlier_answer_that_is_forgotten_while_the_next_question_waits_is_no
     body = {"model": "m", "input": "Where?", "max_output_tokens": 4}
     first = http.post("/responses", json=body).json()["id"]
     go_on = threading.Event()
-    held = service.service.engine.soon(lambda: None if go_on.wait(60) else None)
+
+    def hold() -> None:
+        assert go_on.wait(60)
+
+    held = service.service.engine.soon(hold)
     with concurrent.futures.ThreadPoolExecutor(2) as several:
         later = several.submit(http.post, "/responses", json={**body, "previous_response_id": first})
         until(lambda: len(service.service.engine.queue) == 1)
