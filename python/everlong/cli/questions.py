@@ -123,8 +123,12 @@ def _question_of(value: Any) -> FileQuestion:
 
 
 def _names(given: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    names = given.get(field, [])
+    if field not in given:
+        return ()
+    names = given[field]
     listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise ValueError(f"{field} is {names!r}, expected a name or a list of names")
+    if not listed:
+        raise ValueError(f"{field} is an empty list, which chooses nothing: leave it out, and it does not choose")
     return tuple(listed)

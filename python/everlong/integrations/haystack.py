@@ -55,7 +55,7 @@ class EverlongMemoryStore:
         """Return what a question finds, best first, as messages of the system; of a user's alone where one is named."""
         return [
             ChatMessage.from_system(one.text, meta=citation(one))
-            for one in self.found(query or "", top_k, [] if user_id is None else [_source(user_id)])
+            for one in self.found(query or "", top_k, None if user_id is None else [_source(user_id)])
         ]
 
     def delete_all_memories(self, *, user_id: str | None = None, **given: Any) -> None:
@@ -66,12 +66,21 @@ class EverlongMemoryStore:
             kept.forget([block.id for block in blocks])
 
     def found(
-        self, query: str, top_k: int | None = None, sources: Sequence[str] = (), tags: Sequence[str] = ()
+        self,
+        query: str,
+        top_k: int | None = None,
+        sources: Sequence[str] | None = None,
+        tags: Sequence[str] | None = None,
     ) -> tuple[Recall, ...]:
-        """Return passages, best first, of any of the sources and with all of the tags."""
-        if not query.strip():
+        """Return passages, best first, of any of the sources and with all of the tags.
+
+        None does not choose. An empty list chooses nothing, and so nothing is found.
+        """
+        given = (("source", sources), ("tags", tags))
+        chosen: dict[str, Any] = {name: names for name, names in given if names is not None}
+        if not query.strip() or not all(chosen.values()):
             return ()
-        where, count = Where(source=tuple(sources), tags=tuple(tags)), self.top_k if top_k is None else top_k
+        where, count = Where(**chosen), self.top_k if top_k is None else top_k
         return in_turn(lambda: self.memory_model.find(query, k=count, where=where))
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,8 +132,8 @@ class EverlongRetriever(_OverAStore):
     def run(
         self, query: str, top_k: int | None = None, sources: list[str] | None = None, tags: list[str] | None = None
     ) -> dict[str, list[Document]]:
-        """Return documents, best first, of any of the sources and with all of the tags."""
-        found = self.memory_store.found(query, top_k, sources or (), tags or ())
+        """Return documents, best first, of any of the sources and with all of the tags; none for an empty list."""
+        found = self.memory_store.found(query, top_k, sources, tags)
         return {"documents": [Document(content=one.text, meta=citation(one), score=one.score) for one in found]}
 
 

@@ -154,6 +154,14 @@ class Fields:
             raise self.wrong(field, f"at most {most}")
         return tuple(several)
 
+    def chosen(self, field: str, most: int) -> tuple[str, ...]:
+        """Return the texts that choose what is searched; () where the field is not given, and nothing is left out."""
+        given = field in self._left
+        found = self.texts(field, most)
+        if given and not found:
+            raise self.wrong(field, "at least one text: an empty list chooses nothing; without the field it is all")
+        return found
+
     def inner(self, field: str) -> Fields:
         """Return the fields of an object within."""
         value = self.take(field)

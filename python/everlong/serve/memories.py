@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from everlong.memory import Memory
-from everlong.memory.where import EVERYWHERE, Where
+from everlong.memory.where import Where
 from everlong.serve import changes
 from everlong.serve.bodies import Fields, json_body
 from everlong.serve.errors import ApiError
@@ -131,9 +131,9 @@ async def search(request: Request) -> Response:
     service, key, name = _in_memory(request)
     fields = Fields(await json_body(request, service.limits.json_depth))
     query, most = fields.needed("query"), fields.whole("max_results", 1, _MOST_GROUPS) or 8
-    sources_, tags = fields.texts("source", 64), fields.texts("tags", 64)
+    sources_, tags = fields.chosen("source", 64), fields.chosen("tags", 64)
     fields.end()
-    where = Where(source=sources_, tags=tags) if sources_ or tags else EVERYWHERE
+    where = Where(source=sources_, tags=tags)
     found = await _look(service, key, name, lambda opened: service.looking.search(opened, query, most, where))
     service.audit.note(key.name, "search", name, blocks=[one["block_id"] for one in found])
     return JSONResponse({"object": "list", "data": found})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.memory.where import EVERYWHERE, Where
+from everlong.memory.where import Where
 from everlong.serve.asking import Asked
 from everlong.serve.bodies import Fields
 from everlong.serve.errors import ApiError
@@ -50,7 +50,7 @@ def memory_of(model: str, name: str) -> str:
 def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens: int | None, limits: Limits) -> Asked:
     """Take how to answer out of a body's fields."""
     extension = fields.inner("everlong")
-    sources, tags = extension.texts("source", 64), extension.texts("tags", 64)
+    sources, tags = extension.chosen("source", 64), extension.chosen("tags", 64)
     recall = extension.flag("recall", True)
     extension.end()
     temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
@@ -65,7 +65,7 @@ def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens
         fields.whole("seed", 0, _SEEDS),
         fields.texts("stop", 4),
         recall,
-        Where(source=sources, tags=tags) if sources or tags else EVERYWHERE,
+        Where(source=sources, tags=tags),
         fields.text("user"),
     )
 

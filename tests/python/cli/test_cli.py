@@ -435,6 +435,8 @@ def test_a_question_to_the_window_alone(two_sources: Path) -> None:
         (b'{"source": "a"}', "expected a question"),
         (b'{"question": " "}', "expected a question"),
         (b'{"question": "Who?", "source": 7}', "source is 7, expected a name or a list of names"),
+        (b'{"question": "Who?", "source": []}', "source is an empty list, which chooses nothing"),
+        (b'{"question": "Who?", "tags": []}', "tags is an empty list, which chooses nothing"),
         (b'{"question": "Who?", "tags": ["a", 7]}', "expected a name or a list of names"),
         (b'{"question": "Who?", "answer": 7}', "answer is 7, expected text"),
         (b'{"question": "Who?", "answer": "..."}', "expected text with a letter or a digit"),

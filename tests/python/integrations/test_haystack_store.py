@@ -70,3 +70,13 @@ def test_messages_are_remembered_for_their_users(store: EverlongMemoryStore) -> 
     store.delete_all_memories()
     assert store.search_memories(query="dog") == []
     store.close()
+
+
+def test_an_empty_list_finds_nothing(store: EverlongMemoryStore) -> None:
+    EverlongDocumentWriter(store).run([Document(content=text, meta={"source": name}) for name, text in FACTS.items()])
+    retriever = EverlongRetriever(store)
+    assert retriever.run("the pass key", sources=[]) == {"documents": []}
+    assert retriever.run("the pass key", tags=[]) == {"documents": []}
+    assert retriever.run("the pass key", sources=["kitchen"], tags=[]) == {"documents": []}
+    assert len(retriever.run("the pass key", top_k=9, sources=None)["documents"]) == len(FACTS)
+    store.close()

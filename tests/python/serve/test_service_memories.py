@@ -76,6 +76,14 @@ def test_texts_and_files_are_read_listed_found_and_forgotten(http: httpx.Client)
     assert not any("heron" in one["text"] for one in again)
 
 
+@pytest.mark.parametrize("field", ["source", "tags"])
+def test_a_search_of_no_names_is_refused(http: httpx.Client, field: str) -> None:
+    write(http, "secret", "The salary of Marlene is 4711 coins.", tags=[])
+    answer = http.post("/memories/m/search", json={"query": "salary", field: []})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert http.post("/memories/m/search", json={"query": "salary", field: None}).json()["data"]
+
+
 def test_an_export_is_the_memory(http: httpx.Client, tmp_path: Path) -> None:
     write(http, "a", random_text(500))
     file = tmp_path / "m.everlong"

@@ -24,12 +24,14 @@ from everlong.serve.errors import ApiError
 from everlong.serve.fair_queue import FairQueue
 from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
+from everlong.serve.limits import Limits
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.records import Records
 from everlong.serve.shares import Shares
 from everlong.serve.shelf import NO_STATE, State
 from everlong.serve.spool import Named, Order, Spool
 from everlong.serve.stops import Stops
+from everlong.serve.turns import asked_of
 
 
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
@@ -415,3 +417,17 @@ def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
         db.execute("PRAGMA user_version=99")
     with pytest.raises(ValueError, match="another release"):
         Records(tmp_path / "r")
+
+
+@pytest.mark.parametrize("field", ["source", "tags"])
+def test_a_filter_of_no_names_is_refused_and_one_that_is_not_given_leaves_nothing_out(field: str) -> None:
+    def asked(told: dict[str, Any]) -> Any:
+        return asked_of(Fields({"everlong": told}), "m", [{"role": "user", "content": "Who?"}], 1, Limits()).where
+
+    with pytest.raises(ApiError) as refused:
+        asked({field: []})
+    assert (refused.value.code, refused.value.param) == ("invalid_value", f"everlong.{field}")
+    assert not asked({}).chooses
+    assert not asked({field: None}).chooses
+    assert getattr(asked({field: ["a", "b"]}), field) == ("a", "b")
+    assert Fields({field: []}).texts(field, 9) == ()  # of what is written: it has no tags
