@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,7 @@ class Records:
     def __init__(self, file: Path) -> None:
         self._lock = threading.RLock()
         self._stale = True  # whether pages may have what was deleted, also before this process
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))  # for its owner alone
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             self._db.execute(f"PRAGMA {pragma}")
