@@ -360,7 +360,7 @@ def _next_line(*, prompt: str) -> str | None:
 
 
 def _obey(mm: MemoryModel, line: str) -> str:
-    from everlong.memory.sources import sources
+    from everlong.memory.sources import source_meant, sources
     from everlong.memory.where import Where
 
     command, _, name = line.partition(" ")
@@ -368,9 +368,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
         listed = [f"{shown(source.shown)}: {source.tokens:,} tokens" for source in sources(mm.memory)]
         return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
-        name = name.strip()
-        if name == CONVERSATION and not mm.memory.blocks(name):
-            name = ""  # "conversation" is how what was said is listed
+        name = source_meant(mm.memory, name.strip())
         by_path = name != "" and not mm.memory.blocks(name)
         blocks = mm.memory.forget(where=Where(origin=name)) if by_path else mm.memory.forget(source=name)
         return f"{blocks} blocks forgotten; what was said last stays before the model until newer text takes its place"

@@ -23,6 +23,11 @@ class Source:
     last: str
 
 
+def source_meant(memory: Memory, shown: str) -> str:
+    """Return the source that a shown name means. What was said has none: its shown name may be a source's own, too."""
+    return "" if shown == CONVERSATION and not memory.blocks(shown) else shown
+
+
 def sources(memory: Memory) -> list[Source]:
     """Return the sources by name, in the order in which they were first read."""
     found: dict[tuple[str, str], list[Any]] = {}

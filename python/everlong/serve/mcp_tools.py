@@ -13,6 +13,7 @@ from mcp.types import ToolAnnotations
 from starlette.concurrency import run_in_threadpool
 
 from everlong.memory import Memory
+from everlong.memory.sources import source_meant
 from everlong.memory.where import Where
 from everlong.serve import changes
 from everlong.serve.asking import Asked
@@ -22,7 +23,6 @@ from everlong.serve.looking import Looking
 from everlong.serve.service import Service
 from everlong.serve.shelf import Shelf, no_memory
 from everlong.serve.told import everlong_of
-from everlong.text.notebook import CONVERSATION
 
 _SAYS = (
     "Memories of texts. `sources` lists memories, and what one holds. `recall` finds passages and says where each "
@@ -95,16 +95,15 @@ class Tools:
 
     async def forget(self, key: Key, memory: str, source: str) -> dict[str, Any]:
         self.require(key, memory, write=True)
-        where = Where(source="" if source == CONVERSATION else source)
         if self.service is not None:
-            blocks = await changes.forget(self.service, key, memory, where)
+            blocks = await changes.forget(self.service, key, memory, Where(source=source))
         else:
-            blocks = await changes.patiently(lambda: self._forget(memory, where))
+            blocks = await changes.patiently(lambda: self._forget(memory, source))
         return {"memory": memory, "source": source, "blocks": blocks}
 
-    def _forget(self, memory: str, where: Where) -> int:
+    def _forget(self, memory: str, source: str) -> int:
         with self.shelf.opened(memory) as opened:
-            blocks = opened.forget(where=where)
+            blocks = opened.forget(source=source_meant(opened, source))
             opened.compact()
         return blocks
 
@@ -125,7 +124,7 @@ class Tools:
 
     async def text_of(self, key: Key, memory: str, source: str) -> str:
         def text(opened: Memory) -> str:
-            found = opened.blocks("" if source == CONVERSATION else source)
+            found = opened.blocks(source_meant(opened, source))
             if not found:
                 raise ApiError(404, f"{memory!r} has no source {source!r}", "source_not_found")
             return "".join(self.looking.text(opened, block.id) for block in sorted(found, key=lambda one: one.span))

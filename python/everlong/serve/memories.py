@@ -23,7 +23,6 @@ from everlong.serve.readings import Reading
 from everlong.serve.service import Service
 from everlong.serve.shares import Shares
 from everlong.serve.spool import Named
-from everlong.text.notebook import CONVERSATION
 
 _MOST_GROUPS = 50
 _MORE_BYTES = 1 << 16  # counted ahead of a body of unknown length
@@ -107,15 +106,17 @@ async def files(request: Request) -> Response:
 
 async def readings(request: Request) -> Response:
     """List the readings of a memory."""
-    service, _, name = _in_memory(request)
-    found = await run_in_threadpool(service.readings.of, name)
+    service, key, name = _in_memory(request)
+    async with service.looks.taken(key.name):
+        found = await run_in_threadpool(service.readings.of, name)
     return JSONResponse({"object": "list", "data": [one.told() for one in found]})
 
 
 async def reading(request: Request) -> Response:
     """Tell how far a reading is, end it, or try one that failed again."""
     service, key, name = _in_memory(request, write=request.method != "GET")
-    found = await run_in_threadpool(service.readings.one, name, request.path_params["id"])
+    async with service.looks.taken(key.name):
+        found = await run_in_threadpool(service.readings.one, name, request.path_params["id"])
     if request.method == "DELETE":
         await run_in_threadpool(service.readings.cancel, found)
         service.audit.note(key.name, "cancel", name, reading=found.order.id)
@@ -176,9 +177,9 @@ async def _forget(request: Request, service: Service, key: Key, name: str) -> Re
     if not asked:
         raise ApiError(400, "name a source, an origin or a tag", "missing_required_parameter", param="source")
     source = asked.get("source")
-    # What was said has no source: it is listed under a name of its own.
-    named = "" if source == CONVERSATION else source
-    where = Where(source=() if named is None else (named,), tags=asked.getlist("tag") or (), origin=asked.get("origin"))
+    where = Where(
+        source=() if source is None else (source,), tags=asked.getlist("tag") or (), origin=asked.get("origin")
+    )
     forgotten = await changes.forget(service, key, name, where)
     if forgotten == 0:
         raise ApiError(404, f"{name!r} has nothing of that name", "source_not_found", param="source")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import datetime
 import functools
 import logging
@@ -15,6 +16,7 @@ from typing import Any
 from everlong.errors import CorruptMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.frame.serve import default_config
 from everlong.memory import Memory
+from everlong.memory.sources import source_meant
 from everlong.memory.where import Where, names_of
 from everlong.serve.asking import Answers, Asked, Counted
 from everlong.serve.engine import Engine, Job, Work
@@ -34,6 +36,7 @@ from everlong.serve.seats import Seats
 from everlong.serve.shares import Shares
 from everlong.serve.shelf import Shelf, State, changed_meanwhile, no_memory
 from everlong.serve.spool import Order, Spool
+from everlong.text.notebook import CONVERSATION
 
 _LOGGER = logging.getLogger("everlong.serve")
 _SWEEP_SECONDS = 60.0
@@ -177,11 +180,19 @@ class Service:
         forgotten is gone from every search as soon as the first of the two steps is done.
         """
         with self.shelf.opened(name) as memory:  # while another process writes, nothing is forgotten
-            forgotten = memory.forget(where=where)
+            forgotten = memory.forget(where=self._meant(memory, name, where))
             waiting = self.readings.forget(name, memory.id, lambda order: _is_of(order, where))
             if forgotten:
                 self._compact(name, memory)
         return forgotten + waiting
+
+    def _meant(self, memory: Memory, name: str, where: Where) -> Where:
+        """Return a part of a memory by its sources' own names. A text that waits to be read has one, too."""
+        called = names_of(where.source)
+        orders = self.spool.orders(memory.id, name) if CONVERSATION in called else ()
+        waiting = {one for order in orders if order.state not in ("done", "cancelled") for one in order.sources}
+        meant = [one if one in waiting else source_meant(memory, one) for one in called]
+        return dataclasses.replace(where, source=tuple(meant))
 
     def _compact(self, name: str, memory: Memory) -> None:
         """Give back the bytes of what was forgotten. A sweep does where another process reads, or the disk refuses."""
