@@ -389,7 +389,8 @@ class Frame:
         if self.stream.branched_at is None:
             raise EverlongError("narrow: only inside `with frame.branch():`, which shows everything again at its end")
         end = self.os.stream_end
-        shown = Shown.of(self.memory.spans(self.os.stream, where), end)
+        passing = [one for one in where.blocks(self.memory.core) if one.stream == self.os.stream]
+        shown = Shown.of([(one.begin, one.end) for one in passing if self.stream.stands_on(one.id)], end)
         with self.steps.step():
             if self.os.recalled_tokens > 0:
                 self._empty_recalled()

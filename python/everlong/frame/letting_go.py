@@ -1,4 +1,6 @@
-"""Whether what stands in a frame is in its memory still, or was forgotten."""
+"""Whether what stands in a frame is in its memory still, or was forgotten.
+
+Places of the stream that were forgotten at its end come to other text. Blocks' ids come to no other block."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ def holds_what_is_there(stream: Stream, own_from: int | None) -> bool:
 
     own_from: the first token that the state of layers which are not archived has anything of; None: there is no state.
     """
-    os, core = stream.os, stream.memory.core
+    os = stream.os
     begin, end = os.rolling
     until = min(os.stream_end, os.archived_until)
     zone, kept = os.anchor_zone, os.kept
@@ -23,4 +25,5 @@ def holds_what_is_there(stream: Stream, own_from: int | None) -> bool:
         *((first, last) for first, last, *_ in kept["blocks"]),
         *([] if own_from is None else [(own_from, until)]),
     ]
-    return all(is_there(core, first, last) for first, last in spans if first < last)
+    core, newest = stream.memory.core, stream.newest_block
+    return all(is_there(core, first, last, newest) for first, last in spans if first < last)

@@ -38,6 +38,9 @@ class Stream:
             self.os.stop_archiving()
         self.branched_at: int | None = None  # inside a branch: where the stream stood before
         self.forgettings = 0  # what the memory had counted when the frame last looked
+        # Of a reader: the newest block when it took up what it stands on. Later ones may have the places of blocks that
+        # it holds and another process forgot. None: this process archives.
+        self.newest_block: int | None = None
         self.shown: Shown | None = None  # inside a branch: what a question may attend to; None: everything
         # Id of the newest token; None where there is none, or where it was forgotten before this frame began.
         self.last_id: int | None = None
@@ -97,6 +100,13 @@ class Stream:
 
     # --- its archive
 
+    def stands_on(self, block: int) -> bool:
+        """Return whether what this stream holds at the block's places may be of that block.
+
+        Text that a writer adds may come where a reader holds text that was forgotten, or its own turns.
+        """
+        return self.newest_block is None or block <= self.newest_block
+
     def read(self, begin: int, end: int) -> torch.Tensor:
         """Return ids int64 [n] on the CPU, as the memory has them. MemoryNotFoundError where they were forgotten."""
         return torch.from_numpy(self.memory.core.blocks.token_ids(self.os.stream, begin, end).astype(np.int64))
@@ -123,6 +133,7 @@ class Stream:
             return []
         newest = self.memory.core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
         pages = [page for page in newest if page.begin >= begin]
+        pages = [page for page in pages if self.stands_on(page.block)]
         return [page for page in pages if self.shown is None or self.shown.whole(page.begin, page.end)]
 
     def newest_turn(self) -> torch.Tensor:
@@ -131,7 +142,7 @@ class Stream:
         core, begin = self.memory.core, end
         for page in reversed(core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))):
             role = core.blocks.info(page.block).role
-            if page.end != begin or (asked and role == "said"):
+            if page.end != begin or (asked and role == "said") or not self.stands_on(page.block):
                 break
             asked, begin = role == "asked", page.begin
         return self.read(begin, end)
@@ -139,6 +150,8 @@ class Stream:
     def resume(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """Go on where a frame stood. Return what the Memory OS brings back: sinks, then the newest tokens."""
         own = [page for page in self.memory.core.blocks.pages() if page.stream == self.os.stream]
+        if self.memory.core.read_only:
+            self.newest_block = max((page.block for page in own), default=-1)
         if stream_end == 0:
             return self.os.resume(0, own, archived_until=archived_until)
         zone, kept, counts = last.anchor_zone, last.kept, last.recall_counts

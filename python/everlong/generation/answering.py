@@ -349,6 +349,8 @@ class Answering:
         pages: list[_core.PageRef] = []
         for named in recall if isinstance(recall, Iterable) else [recall]:
             if isinstance(named, Recall):
+                if not self._searcher.citing.is_there(named):  # other text may have come to its places
+                    raise MemoryNotFoundError(f"recall: tokens {named.span} of {named.source!r} were forgotten")
                 pages += self._core.blocks.pages_of(self._frame.os.stream, *named.span)
             elif isinstance(named, _core.PageRef):
                 pages.append(named)

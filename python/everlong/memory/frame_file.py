@@ -123,15 +123,15 @@ def _write(core: _core.Memory, fields: Fields, tensors: Tensors) -> None:
     core.set_attribute(ATTRIBUTE, json.dumps(fields))
 
 
-def is_there(core: _core.Memory, begin: int, end: int) -> bool:
-    """Return whether blocks of the memory have all of these tokens."""
+def is_there(core: _core.Memory, begin: int, end: int, newest: int | None = None) -> bool:
+    """Return whether blocks of the memory have all of these tokens: none that came after block `newest`."""
     try:
         blocks = {page.block for page in core.blocks.pages_of(_STREAM, begin, end)}
         for block in blocks if core.read_only else ():
             core.blocks.info(block)  # another process may have forgotten it since
     except (MemoryNotFoundError, ValueError):
         return False
-    return True
+    return newest is None or max(blocks, default=-1) <= newest
 
 
 def _choose(tensors: Tensors, names: Sequence[str], runs: Sequence[tuple[bool, int]]) -> None:

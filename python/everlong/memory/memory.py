@@ -241,10 +241,6 @@ class Memory:
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
         return list(map(_block_of, infos))
 
-    def spans(self, stream: int, where: Where) -> list[tuple[int, int]]:
-        """Return the spans of that stream's `blocks(where=where)`."""
-        return [(block.begin, block.end) for block in where.blocks(self.core) if block.stream == stream]
-
     def forget(
         self,
         block_ids: Iterable[int] | None = None,

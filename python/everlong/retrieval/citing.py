@@ -58,6 +58,8 @@ class Citing:
             stream = self._core.blocks.info(recall.block_id).stream
             for page in self._core.blocks.pages_of(stream, *recall.span):
                 self._core.blocks.info(page.block)  # another process may have forgotten it
+            if self._text(stream, recall.span) != recall.text:  # other text has come to some of its places
+                return False
         except MemoryNotFoundError:
             return False
         except ClosedError:

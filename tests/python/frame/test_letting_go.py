@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import everlong
+from everlong import Where
+from everlong.errors import MemoryNotFoundError
 from everlong.memory import Memory
 from support import SMALL, byte_tokenizer, random_text, tiny_model, tiny_text_model
 from support.text_alone import remembering
@@ -110,6 +112,65 @@ def test_a_reader_hears_of_a_writer(forgotten: str, tmp_path: Path) -> None:
         assert not held(mm) & gone
         assert mm.memory.core.search.find(token_ids=mm._encode(question).numpy().astype("int32"), kinds=["lexical"])
         assert mm.generate(question, 2).tokens == 2
+
+
+@pytest.mark.parametrize("name", ["rolling", "kept", "text alone"])
+def test_a_reader_hears_of_text_whose_places_another_has(name: str, tmp_path: Path) -> None:
+    """Places that were forgotten at the end of the stream come to the next text. The reader then attends to that."""
+    tokenizer = byte_tokenizer()
+    config = ZONES.get(name, SMALL).changed(search={"index": ("lexical",)})
+    model = tiny_model()
+    if name == "text alone":
+        config, model = config.changed(answer={"recall_mode": "text"}), tiny_text_model()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as mm:
+        mm.read(random_text(300, seed=1), "first")
+        mm.read(random_text(300, seed=2), "secret")
+        question = mm.text(mm.memory.blocks("secret")[0].id)[20:60]
+    with (
+        Memory.open(tmp_path / "m", read_only=True) as reading,
+        everlong.MemoryModel(model, tokenizer, reading, config) as mm,
+    ):
+        mm.generate(question, 1, remember=False)
+        named = mm.last_recalled
+        assert any(one.source == "secret" for one in named)
+        told = tokens_of(reading, "secret")
+        with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config) as writer:
+            writer.memory.forget(source="secret")
+            writer.memory.compact()
+            writer.read(random_text(600, seed=3), "other")
+            assert told <= tokens_of(writer.memory, "other")
+        assert all(one.source != "secret" for one in mm.last_recalled)
+        mm.recall("which stone")
+        ours = logits_after(mm, "which stone")
+        with pytest.raises(MemoryNotFoundError):
+            mm.generate("which stone", 1, remember=False, recall=[one for one in named if one.source == "secret"])
+    with (
+        Memory.open(tmp_path / "m", read_only=True) as reading,
+        everlong.MemoryModel(model, tokenizer, reading, config) as mm,
+    ):
+        assert (logits_after(mm, "which stone") - ours).abs().max() < 1e-4
+
+
+def test_a_filter_shows_nothing_of_a_reader_at_the_places_of_later_text(tmp_path: Path) -> None:
+    """A reader's own turns stand where a writer's text comes. They are not of that text."""
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", SMALL) as mm:
+        mm.read(random_text(300, seed=1), "first")
+    with (
+        Memory.open(tmp_path / "m", read_only=True) as reading,
+        everlong.MemoryModel(model, tokenizer, reading, SMALL) as mm,
+    ):
+        mm.generate("which stone", 40)
+        begin = reading.blocks()[-1].span[1]
+        end = mm.frame.os.stream_end
+        assert end > begin
+        with everlong.MemoryModel(model, tokenizer, tmp_path / "m", SMALL) as writer:
+            writer.read(random_text(300, seed=3), "other")
+        with mm.frame.branch():
+            mm.frame.clear_recalled()
+            mm.frame.narrow(Where(source="other"))
+            assert mm.frame.stream.shown is not None
+            assert mm.frame.stream.shown.runs(0, end) == []
 
 
 def test_what_no_frame_holds_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,10 +149,6 @@ def looked(mm: everlong.MemoryModel, where: Where) -> set[int]:
     return over(one["span"] for one in found)
 
 
-def spans(mm: everlong.MemoryModel, where: Where) -> set[int]:
-    return over(mm.memory.spans(mm.frame.os.stream, where))
-
-
 def shown(mm: everlong.MemoryModel, where: Where) -> set[int]:
     """Return what a question attends to of the blocks that stand in the frame."""
     with mm.frame.branch():
@@ -168,7 +164,6 @@ SEARCHED, ALL = ("read", "said"), ("read", "asked", "said")
 # all that passes, and not just some of it.
 READERS: dict[str, tuple[Callable[[everlong.MemoryModel, Where], set[int]], tuple[str, ...], bool]] = {
     "Memory.blocks": (lambda mm, where: {block.id for block in mm.memory.blocks(where=where)}, ALL, True),
-    "Memory.spans": (spans, ALL, True),
     "MemoryModel.find": (lambda mm, where: over(one.span for one in mm.find(WORD, k=100, where=where)), SEARCHED, True),
     "MemoryModel.recall": (lambda mm, where: over(one.span for one in mm.recall(WORD, where=where)), SEARCHED, False),
     "MemoryModel.survey": (noted, SEARCHED, True),
