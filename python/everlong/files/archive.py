@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 from everlong.files import epub, sheets, slides, word
-from everlong.files.document import Document, UnreadableFileError
+from everlong.files.document import Document, NoTextError, UnreadableFileError
 
 MOST_BYTES = 256 << 20  # of all members, unpacked
 _MOST_MEMBERS = 10_000
@@ -26,7 +26,7 @@ def opened(data: bytes) -> zipfile.ZipFile:
     try:
         found = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-        raise UnreadableFileError(f"is no whole archive: {error}") from None
+        raise NoTextError(f"is no whole archive: {error}") from None
     listed = found.infolist()
     size = sum(member.file_size for member in listed)
     if len(listed) > _MOST_MEMBERS:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from everlong.files.content import PassedOverError, documents_in
-from everlong.files.document import Thrift, UnreadableFileError
+from everlong.files.document import NoTextError, Thrift, UnreadableFileError
 from everlong.files.records import Writer
 
 _REFUSED = (
@@ -48,15 +48,17 @@ def _tell(to: Writer, file: BinaryIO, suffix: str, most: int) -> None:
                 to.document(found, thrift.joined(found.sections))
         to.end()
     except UnreadableFileError as error:
-        to.error(str(error)[:500])
+        to.error(str(error)[:500], no_text=isinstance(error, NoTextError))
     except MemoryError:
         to.error("takes more RAM than a file may")
     except RecursionError:
         to.error("is nested too deep")
     except ImportError as error:
-        to.error(f"needs a package that is missing ({error.name}): pip install 'everlong[files]'")
-    except Exception as error:  # a library's own, about bytes that it did not expect
-        to.error(f"cannot be read: {type(error).__name__}: {str(error)[:300]}")
+        missing = f"needs a package that is missing ({error.name}): pip install 'everlong[files]'"
+        to.error(missing if error.name else str(error)[:500])
+    except Exception as error:  # a library's own, about bytes that it did not expect; or the system's, which may pass
+        no_text = not isinstance(error, OSError)
+        to.error(f"cannot be read: {type(error).__name__}: {str(error)[:300]}", no_text=no_text)
 
 
 def guard(libraries: tuple[str, ...]) -> Callable[[str, tuple[object, ...]], None]:

@@ -13,7 +13,14 @@ _LETTERS_A_SECTION = 64  # that more sections than that have on average
 
 
 class UnreadableFileError(ValueError):
-    """No text can be read out of a file. The message says why, and what to do."""
+    """No text can be read out of a file. The message says why, and what to do.
+
+    It may be so for now: of a limit, a machine that is busy, or a package that is missing.
+    """
+
+
+class NoTextError(UnreadableFileError):
+    """A file itself says that it holds no text, or is broken: it stays so until the file is another one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, UnreadableFileError, filled, line_of
+from everlong.files.document import Document, NoTextError, Section, filled, line_of
 from everlong.files.html import of_page
 from everlong.files.plain import decoded
 
@@ -47,4 +47,4 @@ def _parsed(book: zipfile.ZipFile, name: str) -> Any:
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
         return etree.fromstring(book.read(name), parser)
     except (KeyError, etree.XMLSyntaxError, zipfile.BadZipFile) as error:
-        raise UnreadableFileError(f"is no whole e-book: {error}") from None
+        raise NoTextError(f"is no whole e-book: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from everlong.files.document import UnreadableFileError
+from everlong.files.document import NoTextError
 
 HEAD = 1 << 13  # bytes that are looked at
 
@@ -44,17 +44,17 @@ _CHAT_JSON = re.compile(rb'\A\s*[\[{].*"(mapping|chat_messages)"\s*:', re.S)
 def kind_of(head: bytes, suffix: str) -> str:
     """Return the name of the reader for a file that begins with `head`; "plain" for a text that is its own.
 
-    `suffix` is its ending, in small letters and without the dot. UnreadableFileError for what is known to be no text.
+    `suffix` is its ending, in small letters and without the dot. NoTextError for what is known to be no text.
     """
     if not head and suffix in CONTAINERS:
-        raise UnreadableFileError("is empty")
+        raise NoTextError("is empty")
     if head.lstrip()[:5] == b"%PDF-" or (suffix == "pdf" and b"%PDF-" in head[:1024]):
         return "pdf"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return "archive"
     for begin, what in _NO_TEXT.items():
         if head.startswith(begin):
-            raise UnreadableFileError(f"holds no text: it is {what}")
+            raise NoTextError(f"holds no text: it is {what}")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return _BY_SUFFIX.get(suffix, "plain")
     if _MBOX.match(head):

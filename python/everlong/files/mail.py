@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from email.message import EmailMessage, MIMEPart
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, NoTextError, filled, line_of, paragraph
 from everlong.files.html import of_page
 from everlong.files.plain import decoded
 
@@ -57,7 +57,7 @@ def parsed(data: bytes) -> EmailMessage:
     """Return a message. UnreadableFileError for what has no header."""
     found = email.message_from_bytes(data, policy=email.policy.default)
     if not isinstance(found, EmailMessage) or not found.keys():
-        raise UnreadableFileError("is no mail: it begins with no header")
+        raise NoTextError("is no mail: it begins with no header")
     return found
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from everlong.files.document import Document, Section, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, NoTextError, Section, filled, line_of, paragraph
 from everlong.files.plain import decoded
 
 
@@ -17,7 +17,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
         cells = found["cells"] if "cells" in found else found["worksheets"][0]["cells"]
         sections = [_cell(number, cell) for number, cell in enumerate(cells, 1)]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableFileError(f"is no notebook: {error}") from None
+        raise NoTextError(f"is no notebook: {error}") from None
     about = found.get("metadata") or {}
     yield Document(filled(sections), title=line_of(about.get("title")) if isinstance(about, dict) else "")
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import everlong.files
 from everlong.files import records
-from everlong.files.document import Parsed, UnreadableFileError
+from everlong.files.document import NoTextError, Parsed, UnreadableFileError
 from everlong.files.kind import HEAD, kind_of
 from everlong.files.plain import decoded, of_text
 from everlong.paths import from_home
@@ -49,8 +49,9 @@ def parse(
 ) -> Parsed:
     """Return the documents of a file. `name`: its name, where that is not the last part of its path.
 
-    Raises UnreadableFileError for what is no text, is broken, or takes more than the limits. Raises OSError where the
-    file cannot be opened, and where it is a link that is not to be followed.
+    Raises NoTextError for what is no text, or is broken; UnreadableFileError for what takes more than the limits, and
+    where a package is missing. Raises OSError where the file cannot be opened, and where it is a link that is not to be
+    followed.
     """
     path = from_home(file)
     suffix = _ending(path.name if name is None else name)
@@ -68,7 +69,7 @@ def parse(
         return dataclasses.replace(parsed, plain=True)
     documents = tuple(one.with_head() for one in parsed.documents)
     if all(not section.text or section.text.isspace() for one in documents for section in one.sections):
-        raise UnreadableFileError("; ".join(f"{name} {why}" for name, why in parsed.passed_over[:3]) or "has no text")
+        raise NoTextError("; ".join(f"{name} {why}" for name, why in parsed.passed_over[:3]) or "has no text")
     return dataclasses.replace(parsed, documents=documents)
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, NoTextError, filled, line_of, paragraph
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document]:
@@ -18,17 +18,17 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableFileError("needs a password: save it without one")
+            raise NoTextError("needs a password: save it without one")
         pages = len(reader.pages)
     except (PyPdfError, pypdf.errors.DependencyError) as error:
-        raise UnreadableFileError(f"is no whole PDF: {error}") from None
+        raise NoTextError(f"is no whole PDF: {error}") from None
     sections = []
     for number in range(pages):
         with contextlib.suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError):
             sections.append(paragraph(f"p. {number + 1}", reader.pages[number].extract_text()))
     found = filled(sections)
     if not found:
-        raise UnreadableFileError(f"has no text in its {pages} pages: they may be pictures; run OCR over it first")
+        raise NoTextError(f"has no text in its {pages} pages: they may be pictures; run OCR over it first")
     title = author = happened = None
     with contextlib.suppress(PyPdfError, ValueError, KeyError, TypeError, AttributeError):
         about = reader.metadata

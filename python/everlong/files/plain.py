@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, Thrift, UnreadableFileError, line_of
+from everlong.files.document import Document, NoTextError, Section, Thrift, line_of
 from everlong.files.kind import CONTAINERS
 
 _LINES = 20  # of code that one place names
@@ -35,10 +35,10 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
 def of_text(text: str, suffix: str) -> Document:
     """Return text as it is, cut into sections by its headings, or by its lines where it is code.
 
-    UnreadableFileError for what is no text, though it can be decoded.
+    NoTextError for what is no text, though it can be decoded.
     """
     if "\0" in text and suffix not in ("txt", ""):
-        raise UnreadableFileError("holds no text: it has zero bytes")
+        raise NoTextError("holds no text: it has zero bytes")
     if suffix in _MARKDOWN:
         front = _front_matter(text)
         return Document(
@@ -53,7 +53,8 @@ def of_text(text: str, suffix: str) -> Document:
 def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
     """Return bytes as text: UTF-8, or what they begin with, state, or look like.
 
-    Raises UnreadableFileError for what is no text, and where the encoding cannot be found out. Without `guess` raises
+    Raises NoTextError for what is no text, and where the encoding cannot be found out; ImportError where that takes a
+    package that is missing. Without `guess` raises
     UnicodeDecodeError where it would be guessed, which takes time and RAM.
     """
     for mark, encoding in _BOMS:
@@ -61,7 +62,7 @@ def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
             try:
                 return _lines(data.decode(encoding))
             except UnicodeDecodeError as error:
-                raise UnreadableFileError(_no_text(error)) from None
+                raise NoTextError(_no_text(error)) from None
     try:
         return _lines(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -78,16 +79,16 @@ def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:
 
 def _guessed(data: bytes, refused: UnicodeDecodeError) -> str:
     if b"\0" in data:
-        raise UnreadableFileError(_no_text(refused))
+        raise NoTextError(_no_text(refused))
     try:
         import charset_normalizer
     except ImportError:
-        raise UnreadableFileError(
+        raise ImportError(
             _no_text(refused) + "; other encodings are found out with the extra: pip install 'everlong[files]'"
         ) from None
     best = charset_normalizer.from_bytes(data).best()
     if best is None:
-        raise UnreadableFileError(_no_text(refused))
+        raise NoTextError(_no_text(refused))
     return str(best)
 
 

@@ -1,22 +1,25 @@
 """How the child process tells what it found: lines of JSON, and texts by their number of bytes.
 
-The parent trusts it with nothing. No line is long, no text is longer than what is left of the limit, and there are no
-more parts than their texts can pay for: so the parent's RAM is bounded by what the file says, too.
+The parent trusts it with nothing. No line is long, no name and no place is, no text is longer than what is left of the
+limit, and there are no more parts, names and places than their texts can pay for: so the parent's RAM is bounded by
+what the file says, too.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
 from collections.abc import Iterable
 from typing import IO, Any
 
-from everlong.files.document import Document, Parsed, Section, UnreadableFileError
+from everlong.files.document import Document, NoTextError, Parsed, Section, UnreadableFileError
 
 _LONGEST_LINE = 1 << 14  # bytes
 _LONGEST_WORDS = 1000  # characters of a name, or of what is wrong
 _MOST_PARTS = 500_000
 _BYTES_A_PART = 32  # that more parts than that must have
+_FREE_WORDS = 16 << 20  # bytes of all names, places and titles; more of them must have as many bytes of text
+_YEARS = (-62_135_596_800, 253_402_300_800)  # 1 to 9999, in seconds since 1970
 
 
 class Writer:
@@ -38,23 +41,27 @@ class Writer:
         """Tell a part that is passed over."""
         self._line({"passed over": name, "why": why})
 
-    def error(self, why: str) -> None:
-        """Tell why nothing more comes."""
-        self._line({"error": why})
+    def error(self, why: str, *, no_text: bool = False) -> None:
+        """Tell why nothing more comes. `no_text`: because of the file, and not for now alone."""
+        self._line({"error": why, "no text": no_text})
 
     def end(self) -> None:
         """Tell that this was all."""
         self._line({"end": True})
 
     def _line(self, told: dict[str, Any]) -> None:
-        short = {name: one[:_LONGEST_WORDS] if isinstance(one, str) else one for name, one in told.items()}
+        short = {
+            name: one[:_LONGEST_WORDS].encode("utf-8", "replace").decode() if isinstance(one, str) else one
+            for name, one in told.items()
+        }
         self._to.write(json.dumps(short).encode() + b"\n")
 
 
 def read(told: IO[bytes], text_bytes: int) -> Parsed:
     """Return what a child tells.
 
-    Raises UnreadableFileError for its error, for more than it may tell, and for what makes no sense.
+    Raises UnreadableFileError for its error, for more than it may tell, and for what makes no sense; NoTextError where
+    it says that the file has no text.
     """
     try:
         return _read(told, text_bytes)
@@ -70,9 +77,21 @@ def read(told: IO[bytes], text_bytes: int) -> Parsed:
 def _read(told: IO[bytes], text_bytes: int) -> Parsed:
     documents: list[Document] = []
     passed_over: list[tuple[str, str]] = []
-    about: dict[str, Any] | None = None
+    about: Document | None = None
     sections: list[Section] = []
-    left, parts = text_bytes, 0
+    left, parts, words = text_bytes, 0, 0
+
+    def word(told: object) -> str:
+        """Return a name, a place or what is wrong, no longer than the child may tell it."""
+        nonlocal words
+        if not isinstance(told, str):
+            raise ValueError(f"{type(told).__name__} in place of a name")
+        short = told[:_LONGEST_WORDS]
+        words += len(short.encode())  # which half a surrogate pair refuses
+        if words > _FREE_WORDS + text_bytes - left:
+            raise UnreadableFileError(f"has more than {words - 1:,} bytes of names and places for its text")
+        return short
+
     while True:
         found = json.loads(told.readline(_LONGEST_LINE))
         parts += 1
@@ -86,23 +105,24 @@ def _read(told: IO[bytes], text_bytes: int) -> Parsed:
             if len(text) < size:
                 raise json.JSONDecodeError("cut short", "", 0)
             left -= size
-            sections.append(Section(str(found["section"]), text.decode("utf-8", "replace")))
+            sections.append(Section(word(found["section"]), text.decode("utf-8", "replace")))
             continue
         if about is not None:
-            documents.append(_document(about, sections))
+            documents.append(dataclasses.replace(about, sections=tuple(sections)))
             about, sections = None, []
         if "document" in found:
-            about = found
+            name, title, author = (word(found[field]) for field in ("document", "title", "author"))
+            about = Document((), name, title, author, _time(found["happened"]))
         elif "why" in found:
-            passed_over.append((str(found["passed over"]), str(found["why"])))
+            passed_over.append((word(found["passed over"]), word(found["why"])))
         elif "error" in found:
-            raise UnreadableFileError(str(found["error"]))
+            raise (NoTextError if found.get("no text") is True else UnreadableFileError)(word(found["error"]))
         elif found["end"]:
             return Parsed(tuple(documents), tuple(passed_over))
 
 
-def _document(about: dict[str, Any], sections: list[Section]) -> Document:
-    happened = None if about["happened"] is None else float(about["happened"])
-    if happened is not None and not math.isfinite(happened):
+def _time(told: Any) -> float | None:
+    happened = None if told is None else float(told)
+    if happened is not None and not _YEARS[0] <= happened < _YEARS[1]:  # NaN is not, either
         raise ValueError(f"it happened at {happened}")
-    return Document(tuple(sections), str(about["document"]), str(about["title"]), str(about["author"]), happened)
+    return happened

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, UnreadableFileError, filled, line_of
+from everlong.files.document import Document, NoTextError, Section, filled, line_of
 from everlong.files.tables import rows_of
 
 
@@ -20,7 +20,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
     try:
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     except (InvalidFileException, zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-        raise UnreadableFileError(f"is no whole XLSX: {error}") from None
+        raise NoTextError(f"is no whole XLSX: {error}") from None
     sections: list[Section] = []
     for sheet in book.worksheets:
         sheet.reset_dimensions()  # what a file says of its size may be anything

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, NoTextError, filled, line_of, paragraph
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document]:
@@ -18,7 +18,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
     try:
         found = pptx.Presentation(io.BytesIO(data))
     except (PackageNotFoundError, KeyError, ValueError) as error:
-        raise UnreadableFileError(f"is no whole PPTX: {error}") from None
+        raise NoTextError(f"is no whole PPTX: {error}") from None
     about = found.core_properties
     yield Document(
         filled(paragraph(f"slide {number}", _text(slide)) for number, slide in enumerate(found.slides, 1)),

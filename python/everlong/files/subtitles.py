@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from everlong.files.document import Document, Section, UnreadableFileError, cleaned, filled
+from everlong.files.document import Document, NoTextError, Section, cleaned, filled
 from everlong.files.plain import decoded
 
 _TIMES = re.compile(r"^\s*((?:\d+:)?\d{1,2}:\d{2})[.,]\d{1,3}\s*-->\s*(?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3}")
@@ -23,5 +23,5 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
             said = " ".join(_MARKUP.sub("", cleaned(line)).strip() for line in lines[number + 1 :]).strip()
             sections.append(Section(found[1], said + "\n" if said else ""))
     if not sections:
-        raise UnreadableFileError("has no cue: expected lines such as 00:01:02,000 --> 00:01:04,000")
+        raise NoTextError("has no cue: expected lines such as 00:01:02,000 --> 00:01:04,000")
     yield Document(filled(sections))

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from everlong.files.document import Document, Section, UnreadableFileError, cleaned, filled
+from everlong.files.document import Document, NoTextError, Section, cleaned, filled
 from everlong.files.plain import decoded
 
 _SNIFFED = 1 << 13  # characters
@@ -24,7 +24,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
     try:
         yield Document(filled(rows_of(csv.reader(io.StringIO(text), dialect), "")))
     except csv.Error as error:
-        raise UnreadableFileError(f"is no table: {error}") from None
+        raise NoTextError(f"is no table: {error}") from None
 
 
 def rows_of(rows: Iterable[Sequence[str]], before: str) -> Iterator[Section]:

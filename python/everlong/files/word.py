@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, Section, UnreadableFileError, filled, line_of, paragraph
+from everlong.files.document import Document, NoTextError, Section, filled, line_of, paragraph
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document]:
@@ -18,7 +18,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
     try:
         found = docx.Document(io.BytesIO(data))
     except (PackageNotFoundError, KeyError, ValueError) as error:
-        raise UnreadableFileError(f"is no whole DOCX: {error}") from None
+        raise NoTextError(f"is no whole DOCX: {error}") from None
     about = found.core_properties
     yield Document(
         filled(_sections(found)),

@@ -37,13 +37,14 @@ def file_texts(file: str | os.PathLike[str], *, called: str | None = None, follo
 
     `called`: its name, where that is not the last part of its path. What goes wrong then tells that name alone.
 
-    Raises UnreadableFileError, a ValueError, for a file without text, and OSError.
+    Raises NoTextError for a file without text, UnreadableFileError for one that cannot be read now, both ValueErrors,
+    and OSError.
     """
     path = from_home(file)
     try:
         parsed = parse(path, name=called, follow_links=follow_links)
     except UnreadableFileError as error:
-        raise UnreadableFileError(f"{path if called is None else called} {error}") from None
+        raise type(error)(f"{path if called is None else called} {error}") from None
     name = name_of(path if called is None else called, ending=not parsed.plain)
     texts = [GivenText([one.text], name, path_of(path), one.happened, tuple(_places(one))) for one in parsed.documents]
     return GivenTexts(texts, parsed.passed_over)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 
 import pytest
 
 from everlong.files import records
-from everlong.files.document import Document, Section, UnreadableFileError
+from everlong.files.document import Document, NoTextError, Section, UnreadableFileError
 from everlong.files.records import Writer, read
 
 ABOUT = json.dumps({"document": "", "title": "", "author": "", "happened": None}).encode() + b"\n"
@@ -86,3 +87,63 @@ def test_parts_are_counted(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UnreadableFileError, match="parts"):
         read(io.BytesIO(part * 101 + END), 1000)
     assert read(io.BytesIO((ABOUT + section(b"x" * 100)) * 200 + END), 1 << 20).documents[199].text == "x" * 100
+
+
+def test_what_says_that_there_is_no_text_is_told_apart_from_what_may_pass() -> None:
+    for no_text in (True, False):
+        told = io.BytesIO()
+        Writer(told).error("is half a pair: \ud800", no_text=no_text)
+        told.seek(0)
+        with pytest.raises(UnreadableFileError, match=r"half a pair: \?") as raised:
+            read(told, 1000)
+        assert isinstance(raised.value, NoTextError) == no_text
+    with pytest.raises(UnreadableFileError) as raised:
+        read(io.BytesIO(ABOUT), 1000)  # cut short: nobody knows why
+    assert not isinstance(raised.value, NoTextError)
+
+
+@pytest.mark.parametrize("fields", [["section"], ["document"], ["title"], ["author"], ["passed over", "why"]])
+def test_names_take_no_more_ram_than_they_may(fields: list[str]) -> None:
+    """Not even one part as long as a line may be, told as often as parts may be."""
+    about = {"document": "", "title": "", "author": "", "happened": None}
+    begin = {"section": {"section": "", "bytes": 0}, "passed over": {}}.get(fields[0], about)
+    line = json.dumps({**begin, **{field: "a" * 8000 for field in fields}}).encode() + b"\n"
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnreadableFileError, match="names and places"):
+            read(Endless(ABOUT, line), 256 << 20)  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+class Endless:
+    """A child that tells the same for ever, behind its first line."""
+
+    def __init__(self, first: bytes, line: bytes) -> None:
+        self._next, self._line = first, line
+
+    def readline(self, most: int) -> bytes:
+        told, self._next = self._next, self._line
+        return told
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(
+            ABOUT.replace(b'"%b": ""' % field, b'"%b": "\\ud800"' % field)
+            for field in (b"document", b"title", b"author")
+        ),
+        ABOUT + section(b"text").replace(b"p. 1", b"\\udfff"),
+        ABOUT + section(b"text").replace(b'"p. 1"', b"[1]"),
+        b'{"passed over": "\\ud800", "why": ""}\n',
+        b'{"passed over": "", "why": "\\ud800"}\n',
+        ABOUT.replace(b"null", b"1e300"),  # no datetime holds it
+        ABOUT.replace(b"null", b"-1e300"),
+    ],
+    ids=range(9),
+)
+def test_names_that_are_none_and_times_that_none_is_are_refused(told: bytes) -> None:
+    with pytest.raises(UnreadableFileError):
+        read(io.BytesIO(told + END), 1000)
