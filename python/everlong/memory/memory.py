@@ -24,7 +24,7 @@ from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
-from everlong.memory.reaching import blocks_reaching_into, drop_vectors
+from everlong.memory.reaching import blocks_reaching_into, drop_vectors, drop_what_was_left, note_dropped
 from everlong.memory.recoding import Recoding, check_room, named, plan, recode
 from everlong.memory.where import Role, Time, Where, require_where, seconds
 from everlong.paths import absolute
@@ -149,7 +149,10 @@ class Memory:
             return cls(_core.Memory.create(None, create, host_bytes), None)
         if create is not None and not cls.exists(folder):
             return cls(_core.Memory.create(folder, create, host_bytes), folder)
-        return cls(_core.Memory.open(folder, read_only, host_bytes), folder)
+        memory = cls(_core.Memory.open(folder, read_only, host_bytes), folder)
+        if not read_only:
+            memory._drop_left_vectors()
+        return memory
 
     @staticmethod
     def exists(path: str | os.PathLike[str]) -> bool:
@@ -189,7 +192,9 @@ class Memory:
     def import_file(cls, file: str | os.PathLike[str], path: str | os.PathLike[str] | None) -> Memory:
         """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
         folder = None if path is None else absolute(path)
-        return cls(_core.Memory.import_file(absolute(file), folder), folder)
+        memory = cls(_core.Memory.import_file(absolute(file), folder), folder)
+        memory._drop_left_vectors(every=True)  # its number of forgettings begins anew, and tells nothing
+        return memory
 
     @staticmethod
     def repair(path: str | os.PathLike[str]) -> VerifyReport:
@@ -262,18 +267,34 @@ class Memory:
         if isinstance(where, Where) and not where.chooses:
             raise ValueError("where leaves nothing out: to forget everything, name the ids of blocks()")
         if block_ids is not None:
-            ids = list(dict.fromkeys(_ids_of(block_ids)))
-        else:
+            return self._forget(list(dict.fromkeys(_ids_of(block_ids))))
+        ids: list[int] | None = None
+        while True:
             found = self.blocks(where=where) if where is not None else self.blocks(source, before=before)
-            ids = [block.id for block in found]
+            earlier, ids = ids, [block.id for block in found]
+            try:
+                return self._forget(ids)
+            except MemoryNotFoundError:  # another thread forgot some of them: the rest is left
+                if ids == earlier:
+                    raise
+
+    def _forget(self, ids: Sequence[int]) -> int:
+        """Forget these blocks, and drop what came of them. MemoryNotFoundError, and nothing, if one is not there."""
+        if not ids:
+            return 0
         beside = blocks_reaching_into(self.core, set(ids))
-        freed = self.core.blocks.forget(ids) if ids else 0
+        freed = self.core.blocks.forget(ids)
+        forgettings = self.core.forgettings()
         if freed > 0:
             _LOGGER.warning("the disk was full: forgetting gave back %s bytes at once", f"{freed:,}")
-        if ids:
+
+        def drop_theirs() -> None:
+            drop_vectors(self.core, beside)
+            note_dropped(self.core, forgettings)
+
+        for drop in (drop_theirs, self._drop_from_frame):
             try:
-                drop_vectors(self.core, beside)
-                self._drop_from_frame()
+                drop()
             except EverlongError as error:  # they are forgotten: nothing of it comes back, and compact does it again
                 _LOGGER.warning("some of what came of it is in the folder until compact: %s", error)
         return len(ids)
@@ -338,7 +359,15 @@ class Memory:
         from everlong.memory.synced import drop_forgotten
 
         self._drop_from_frame()
+        drop_what_was_left(self.core)
         drop_forgotten(self.core)
+
+    def _drop_left_vectors(self, *, every: bool = False) -> None:
+        """Drop vectors that a forgetting which was cut short has left. Where that fails, `compact` does it."""
+        try:
+            drop_what_was_left(self.core, every=every)
+        except EverlongError as error:
+            _LOGGER.warning("vectors made of forgotten text are in the folder until compact: %s", error)
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
         """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""

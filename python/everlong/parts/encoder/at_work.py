@@ -181,6 +181,8 @@ class MissingVectors:
             while some := [block for block in self.blocks() if block not in tried][-_BLOCKS:]:
                 forgettings = self._core.forgettings()
                 for block, vectors in self._encoded(some, closed):
+                    if self._core.forgettings() != forgettings:  # it may be made of what is gone: again
+                        break
                     with contextlib.suppress(MemoryNotFoundError):  # forgotten meanwhile
                         self._core.blocks.put_tensors(block, vectors)
                         if self._core.forgettings() != forgettings:  # what stood before it may be gone: again

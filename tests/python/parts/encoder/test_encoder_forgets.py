@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 from typing import Any
 
@@ -9,6 +10,9 @@ import numpy as np
 import pytest
 
 import everlong
+from everlong.errors import MemoryIOError, MemoryNotFoundError
+from everlong.memory import Memory
+from everlong.memory.reaching import blocks_reaching_into, drop_vectors
 from everlong.parts.encoder.at_work import MissingVectors
 from support import SMALL, byte_tokenizer, tiny_model
 from support.parts.encoder import use_tiny_encoder
@@ -94,3 +98,93 @@ def test_what_was_made_meanwhile_of_what_is_gone_does_not_stay(monkeypatch: pyte
         assert made.keys() == expected.keys()
         for name, tensor in made.items():
             np.testing.assert_array_equal(tensor, expected[name])
+
+
+def left_in(folder: pathlib.Path, vectors: dict[str, np.ndarray[Any, Any]]) -> list[str]:
+    needles = [tensor.tobytes() for tensor in vectors.values()]
+    return [file.name for file in folder.rglob("*") if file.is_file() and any(n in file.read_bytes() for n in needles)]
+
+
+@pytest.mark.parametrize("then", ["compact", "open", "import", "fork"])
+@pytest.mark.parametrize("cut", ["killed", "refused", "the neighbour goes", "another forgets"])
+def test_a_forgetting_that_is_cut_short_is_ended_later(
+    cut: str, then: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "m"
+    with opened(folder) as mm:
+        mm.read(words(1) + words(2), "text")
+        mm.searcher.settle()
+        ids = [block.id for block in mm.memory.blocks("text")]
+        old = vectors_of(mm, ids[4])
+    forgotten = [ids[1], ids[3]]
+
+    def cut_short(core: Any, blocks: Any) -> None:
+        monkeypatch.setattr("everlong.memory.memory.drop_vectors", drop_vectors)
+        if cut == "refused":
+            raise MemoryIOError("no space left on the disk")
+        if cut == "killed":
+            raise KeyboardInterrupt
+        gone = blocks[0] if cut == "the neighbour goes" else ids[-1]
+        core.blocks.forget([gone])
+        drop_vectors(core, blocks)
+
+    memory = Memory.open(folder)
+    monkeypatch.setattr("everlong.memory.memory.drop_vectors", cut_short)
+    with contextlib.suppress(KeyboardInterrupt):
+        memory.forget(forgotten)
+    assert not {block.id for block in memory.blocks()} & set(forgotten)
+    if then == "compact":
+        memory.compact()
+        memory.close()
+    else:
+        if cut in ("killed", "refused"):
+            assert left_in(folder, old)
+        memory.close()
+    if then == "import":
+        with Memory.open(folder, read_only=True) as reading:
+            reading.export(tmp_path / "file")
+        folder = tmp_path / "imported"
+        Memory.import_file(tmp_path / "file", folder).close()
+    elif then == "fork":
+        with Memory.open(folder, read_only=True) as reading:
+            folder = tmp_path / "fork"
+            reading.fork(folder).close()
+    with Memory.open(folder) as memory:
+        assert not [name for name in memory.core.blocks.tensors(ids[4]) if name.startswith(("encoder.", "sentence."))]
+        memory.compact()
+    assert left_in(folder, old) == []
+
+
+def test_vectors_that_were_made_anew_stay(tmp_path: pathlib.Path) -> None:
+    """Over a memory's whole life each block behind a gap is encoded once."""
+    with opened(tmp_path / "m") as mm:
+        mm.read(words(1), "text")
+        mm.searcher.settle()
+        ids = [block.id for block in mm.memory.blocks("text")]
+        mm.memory.forget([ids[1]])
+        mm.memory.forget([ids[-1]])
+    with opened(tmp_path / "m") as mm:
+        mm.searcher.settle()
+        mm.memory.compact()
+        made = vectors_of(mm, ids[2])
+        assert made
+    with Memory.open(tmp_path / "m") as memory:
+        memory.compact()
+        assert memory.core.blocks.tensors(ids[2]).keys() >= made.keys()
+
+
+def test_blocks_go_by_name_while_others_forget_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as mm:
+        mm.read(words(1), "text")
+        ids = [block.id for block in mm.memory.blocks("text")]
+
+        def another_was_first(core: Any, gone: Any) -> list[int]:
+            monkeypatch.setattr("everlong.memory.memory.blocks_reaching_into", blocks_reaching_into)
+            core.blocks.forget([ids[0]])
+            return blocks_reaching_into(core, gone)
+
+        monkeypatch.setattr("everlong.memory.memory.blocks_reaching_into", another_was_first)
+        assert mm.memory.forget(source="text") == len(ids) - 1
+        assert mm.memory.blocks("text") == []
+        with pytest.raises(MemoryNotFoundError):
+            mm.memory.forget([ids[0]])
