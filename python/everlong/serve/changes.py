@@ -166,4 +166,4 @@ async def patiently(do: Callable[[], T]) -> T:
 async def _heard(service: Service, name: str) -> None:
     """Return once no holder has any more of a memory than it has itself."""
     let_go = await run_in_threadpool(service.hear, name)
-    await asyncio.wait([asyncio.wrap_future(let_go)], timeout=_HEARING_SECONDS)
+    await asyncio.wait(list(map(asyncio.wrap_future, let_go)), timeout=_HEARING_SECONDS)

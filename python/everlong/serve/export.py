@@ -1,4 +1,7 @@
-"""A whole memory as one file, which is sent: the copy lies on the disk no longer than that takes."""
+"""A whole memory as one file, which is sent: the copy lies on the disk no longer than that takes.
+
+Something that is forgotten meanwhile ends it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from everlong.serve.guard import AnswerCutError
 from everlong.serve.keys import Key
 from everlong.serve.service import Service
+from everlong.serve.shelf import changed_meanwhile
 
 
 class Export(Response):
@@ -29,11 +34,16 @@ class Export(Response):
             with service.shelf.looking(name) as memory:
                 memory.export(file)
 
-        with service.quotas.copy(key, await run_in_threadpool(size)):
+        begun = False
+        with service.quotas.copy(key, await run_in_threadpool(size)), service.sending.of(name) as until:
             try:
-                async with service.copies.taken(key.name):
-                    await run_in_threadpool(write)
-                service.audit.note(key.name, "export", name)
-                await FileResponse(file, filename=f"{name}.everlong")(scope, receive, send)
+                with until:
+                    async with service.copies.taken(key.name):
+                        await run_in_threadpool(write)
+                    service.audit.note(key.name, "export", name)
+                    begun = True
+                    await FileResponse(file, filename=f"{name}.everlong")(scope, receive, send)
             finally:
                 file.unlink(missing_ok=True)
+        if until.cancelled_caught:
+            raise AnswerCutError if begun else changed_meanwhile(name)

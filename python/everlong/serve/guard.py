@@ -43,8 +43,8 @@ _HEADERS = [
 ]
 
 
-class _CallerGoneError(Exception):
-    """Ends a request whose answer nobody takes."""
+class AnswerCutError(Exception):
+    """Ends a request whose answer nobody takes, or may not have the rest of."""
 
 
 class Guard:
@@ -79,12 +79,12 @@ class Guard:
             try:
                 await asyncio.wait_for(send(message), _SEND_SECONDS)
             except (TimeoutError, ConnectionError) as error:
-                raise _CallerGoneError from error
+                raise AnswerCutError from error
 
         try:
             with self._span(scope):
                 await self._guarded(scope, headers, receive, sending)
-        except (_CallerGoneError, ClientDisconnect):
+        except (AnswerCutError, ClientDisconnect):
             status = 499
         finally:
             self._note(scope, status, time.monotonic() - started)

@@ -33,6 +33,7 @@ from everlong.serve.quotas import Quotas
 from everlong.serve.readings import Readings
 from everlong.serve.records import Records
 from everlong.serve.seats import Seats
+from everlong.serve.sending import Sending
 from everlong.serve.shares import Shares
 from everlong.serve.shelf import Shelf, State, changed_meanwhile, no_memory
 from everlong.serve.spool import Order, Spool
@@ -76,7 +77,7 @@ class Service:
         answering = None if each is None else each * self.limits.open_memories
         self.readings = Readings(loaded, self.shelf, self.spool, self.limits, self.metrics, self.quotas, each)
         self.looks = Shares(self.limits.looks, self.limits.looks_each)
-        self.copies = Shares(self.limits.copies, 1)
+        self.copies, self.sending = Shares(self.limits.copies, 1), Sending()
         self.encoding = Shares(1, 1)  # a few texts of each caller in turn
         seats = Seats(loaded, self.limits.open_memories, answering, self.metrics.evictions.inc)
         window = (loaded.config or default_config(loaded.model)).frame.rolling_tokens
@@ -207,11 +208,11 @@ class Service:
         self.shelf.remove(name, hidden)
         return hidden
 
-    def hear(self, name: str) -> concurrent.futures.Future[None]:
+    def hear(self, name: str) -> list[concurrent.futures.Future[None]]:
         """Let every holder of what came from a memory hear what was forgotten there, by whomever. Any thread may.
 
-        What it returns is done when no answer under way, no open memory, and no conversation has any of it. Kept
-        answers, and texts of a memory that is gone, have gone before.
+        What it returns is done when no answer under way, no open memory, no conversation and no export has any of it.
+        Kept answers, and texts of a memory that is gone, have gone before.
         """
         state = self.shelf.state(name)
         self.shelf.changed(name)
@@ -221,7 +222,7 @@ class Service:
             self.engine.interrupt(name, error)
             self.answers.let_go(name, state)
 
-        done = self.engine.soon(let_go)
+        done = [self.engine.soon(let_go), *self.sending.end(name)]
         self._drop_rows(name, state)
         self.records.overwrite()
         return done

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -190,6 +192,25 @@ def test_no_byte_of_the_service_has_its_words(
         assert files_with(tmp_path, "secret") == set()
     assert files_with(tmp_path, "amaranth") == set()
     assert not any("amaranth" in said for said in capfd.readouterr())
+
+
+def test_an_export_that_is_being_sent_is_cut_off(service: Running, http: httpx.Client) -> None:
+    write(http, "long", random_text(12_000, seed=5))
+    host, port = "127.0.0.1", int(service.url.rpartition(":")[2])
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((host, port))
+        slow.sendall(f"GET /v1/memories/m/export HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+        head = slow.recv(1000)
+        promised = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+        by_the_service(service, http)
+        assert list(service.service.own.exports.iterdir()) == []
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while some := slow.recv(1 << 20):
+                taken += len(some)
+        assert taken < promised
+    assert http.get("/memories/m/export").status_code == 200
 
 
 def test_a_sweep_hears_what_another_process_forgot(service: Running, http: httpx.Client) -> None:
