@@ -63,11 +63,12 @@ def drop_forgotten(core: _core.Memory) -> None:
         try:
             fields, tensors = read(core)
             left, rest = without_forgotten(core, fields, tensors or {})
+            imported = fields.get(_FORGETTINGS, 0) > core.forgettings()  # counted where it came from
         except Exception:  # whatever is wrong with what somebody else wrote
-            fields, tensors, left, rest = {}, None, {}, {}
+            fields, tensors, left, rest, imported = {}, None, {}, {}, True
         same = rest.keys() == (tensors or {}).keys() and all(map(torch.equal, rest.values(), (tensors or {}).values()))
         stale = tensors is None and bool(core.file(_FILE))
-        if not same or stale or {**left, _CRC: 0, _FORGETTINGS: 0} != {**fields, _CRC: 0, _FORGETTINGS: 0}:
+        if not same or stale or imported or {**left, _CRC: 0, _FORGETTINGS: 0} != {**fields, _CRC: 0, _FORGETTINGS: 0}:
             _write(core, left, rest)
 
 
@@ -107,8 +108,9 @@ def without_forgotten(core: _core.Memory, fields: Fields, tensors: Tensors) -> t
     if own and own_is_old and not is_there(core, _seen_from(fields, tensors, own), int(fields.get("stream_end") or 0)):
         for name in own:
             del tensors[name]
-    if now > 0:
-        fields[_FORGETTINGS] = now
+    fields[_FORGETTINGS] = now
+    if now == 0:
+        del fields[_FORGETTINGS]
     return fields, tensors
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -10,6 +11,7 @@ import logging
 import numbers
 import os
 import reprlib
+import tempfile
 import uuid
 import warnings
 import weakref
@@ -24,7 +26,7 @@ from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
 from everlong.memory.origins import told_apart
-from everlong.memory.reaching import blocks_reaching_into, drop_vectors, drop_what_was_left, note_dropped
+from everlong.memory.reaching import blocks_reaching_into, drop_vectors, drop_what_was_left, note_dropped, number_in
 from everlong.memory.recoding import Recoding, check_room, named, plan, recode
 from everlong.memory.where import Role, Time, Where, require_where, seconds
 from everlong.paths import absolute
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("everlong")
 
 MEMORY_ID = "id"  # attribute of the manifest
+_COMPACTED = "compacted"  # attribute: how many forgettings were counted when `compact` last removed what they left
 _MOST_OF_MANIFEST = 64 << 20  # bytes
 
 
@@ -151,7 +154,7 @@ class Memory:
             return cls(_core.Memory.create(folder, create, host_bytes), folder)
         memory = cls(_core.Memory.open(folder, read_only, host_bytes), folder)
         if not read_only:
-            memory._drop_left_vectors()
+            memory._end_what_was_cut_short()
         return memory
 
     @staticmethod
@@ -193,7 +196,7 @@ class Memory:
         """Make a new memory in folder `path` (None: in RAM) from all that `export` wrote into `file`."""
         folder = None if path is None else absolute(path)
         memory = cls(_core.Memory.import_file(absolute(file), folder), folder)
-        memory._drop_left_vectors(every=True)  # its number of forgettings begins anew, and tells nothing
+        memory._end_what_was_cut_short(imported=True)
         return memory
 
     @staticmethod
@@ -321,13 +324,19 @@ class Memory:
         done.
         """
         if codec is None:
+            forgettings = self.core.forgettings()
             try:
                 self._drop_forgotten()
             except EverlongError:  # a full disk: compacting makes room
                 freed = self.core.upkeep.compact()
                 self._drop_forgotten()
-                return freed + self.core.upkeep.compact()
-            return self.core.upkeep.compact()
+                freed += self.core.upkeep.compact()
+            else:
+                freed = self.core.upkeep.compact()
+            with contextlib.suppress(EverlongError):  # a full disk: who asks compacts once more
+                if forgettings != self._compacted:
+                    self.core.set_attribute(_COMPACTED, str(forgettings))
+            return freed
         self._drop_forgotten()
         if tables is not None and codec == "transform":
             self.core.upkeep.put_transform(tables)
@@ -362,26 +371,55 @@ class Memory:
         drop_what_was_left(self.core)
         drop_forgotten(self.core)
 
-    def _drop_left_vectors(self, *, every: bool = False) -> None:
-        """Drop vectors that a forgetting which was cut short has left. Where that fails, `compact` does it."""
+    def _end_what_was_cut_short(self, *, imported: bool = False) -> None:
+        """Drop vectors that a forgetting which was cut short has left. Where that fails, `compact` does it.
+
+        The forgettings of an import are counted anew. What was noted of the memory that it came from tells nothing.
+        """
         try:
-            drop_what_was_left(self.core, every=every)
+            if self._compacted > self.core.forgettings():
+                self.core.set_attribute(_COMPACTED, "0")
+            drop_what_was_left(self.core, every=imported)
+            if imported and '"forgettings"' in self.core.manifest().attributes.get("frame", ""):
+                self._drop_from_frame()
         except EverlongError as error:
-            _LOGGER.warning("vectors made of forgotten text are in the folder until compact: %s", error)
+            _LOGGER.warning("some of what came of forgotten text is in the folder until compact: %s", error)
+
+    @property
+    def _compacted(self) -> int:
+        """How many forgettings were counted when `compact` last removed what they left."""
+        return number_in(self.core, _COMPACTED)
 
     def fork(self, path: str | os.PathLike[str]) -> Memory:
-        """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes."""
-        folder = absolute(path)
+        """Make a second memory in folder `path` that begins like this one. Neither sees the other's changes.
+
+        It has nothing of what was forgotten: where this one was not compacted since, the fork is. On a full disk a
+        message says that the fork is to be compacted later.
+        """
         if not self.core.read_only:
             self._drop_forgotten()
-        self.core.upkeep.fork(folder)
-        return Memory.open(folder)
+        self.core.upkeep.fork(absolute(path))
+        fork = Memory.open(path)
+        if fork._compacted != fork.core.forgettings():
+            try:
+                fork.compact()
+            except EverlongError as error:
+                _LOGGER.warning("some of what was forgotten is in the fork until it is compacted: %s", error)
+        return fork
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write all of it to one file, which must not exist. `import_file` reads it."""
+        target = absolute(file)
         if not self.core.read_only:
             self._drop_forgotten()
-        self.core.upkeep.export_file(absolute(file))
+        elif self._compacted != self.core.forgettings() and not os.path.lexists(target):
+            # A reader drops nothing here. A fork shares the payload, and drops what came of forgotten blocks.
+            with tempfile.TemporaryDirectory(prefix=".everlong-", dir=os.path.dirname(target)) as beside:
+                self.core.upkeep.fork(os.path.join(beside, "fork"))
+                with Memory.open(os.path.join(beside, "fork")) as fork:
+                    fork.export(target)
+            return
+        self.core.upkeep.export_file(target)
 
     def stats(self) -> MemoryStats:
         """Return how much it holds, from the catalog. No payload is read."""

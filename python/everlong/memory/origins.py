@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
@@ -20,12 +21,39 @@ _OWN = _core.OWN_TAG
 _ORIGIN = f"{_OWN}origin="
 _TEXT = f"{_OWN}text="
 _CONTENT = f"{_OWN}content="  # of the file of a folder that is kept in step with the memory
+_SPELLED_BYTE = re.compile(r"\\udc[89a-f][0-9a-f]")
+_SPELLED_PART = re.compile(r"\\\\|\\u(dc[89a-f][0-9a-f])")
 TAGGED_BY_MODEL = f"{_OWN}tagged=model"  # among the tags of a block that the model was asked about
 
 
 def origin_of(place: str | os.PathLike[str]) -> str:
     """Return an origin as it is kept: a path from the root of the file system, a name as it is."""
-    return place if isinstance(place, str) else os.fspath(from_home(place).resolve())
+    return place if isinstance(place, str) else spelled(os.fspath(from_home(place).resolve()))
+
+
+def spelled(path: str) -> str:
+    """Return a path as text. No two paths have one spelling.
+
+    Bytes of a name that are no UTF-8 are spelled out. There, and in a name that looks like that, a backslash is two.
+    """
+    return "/".join(map(_spelled_name, path.split("/")))
+
+
+def unspelled(origin: str) -> str:
+    """Return the path that has this spelling, as Python's functions take it."""
+    names = origin.split("/")
+    return "/".join(_SPELLED_PART.sub(_byte_of, name) if _SPELLED_BYTE.search(name) else name for name in names)
+
+
+def _spelled_name(name: str) -> str:
+    if name.isascii() and not _SPELLED_BYTE.search(name):
+        return name
+    out = name.encode("utf-8", "backslashreplace").decode()
+    return name.replace("\\", r"\\").encode("utf-8", "backslashreplace").decode() if _SPELLED_BYTE.search(out) else out
+
+
+def _byte_of(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else "\\"
 
 
 def origin_tag(origin: str) -> str:

@@ -49,7 +49,7 @@ def drop_vectors(core: _core.Memory, blocks: Collection[int]) -> None:
 
 def note_dropped(core: _core.Memory, forgettings: int) -> None:
     """Note that forgetting number `forgettings` has dropped its vectors, where all before it have."""
-    if _noted(core) == forgettings - 1 and _has_vectors(core):
+    if number_in(core, _ATTRIBUTE) == forgettings - 1 and _has_vectors(core):
         core.set_attribute(_ATTRIBUTE, str(forgettings))
 
 
@@ -58,14 +58,20 @@ def drop_what_was_left(core: _core.Memory, *, every: bool = False) -> None:
 
     `every`: look also where nothing says that one was cut short.
     """
-    forgettings = core.forgettings()
-    if (every or _noted(core) != forgettings) and _has_vectors(core):
+    forgettings, noted = core.forgettings(), number_in(core, _ATTRIBUTE)
+    if not every and noted == forgettings:
+        return
+    if _has_vectors(core):
         drop_vectors(core, list(_behind_gaps(core)))
+    elif noted <= forgettings:
+        return
+    if noted != forgettings:
         core.set_attribute(_ATTRIBUTE, str(forgettings))
 
 
-def _noted(core: _core.Memory) -> int:
-    noted = core.manifest().attributes.get(_ATTRIBUTE, "0")
+def number_in(core: _core.Memory, attribute: str) -> int:
+    """Return a number that the manifest notes; 0 where it is missing, -1 where it is none."""
+    noted = core.manifest().attributes.get(attribute, "0")
     return int(noted) if noted.isascii() and noted.isdigit() and len(noted) < 20 else -1
 
 

@@ -15,7 +15,7 @@ import safetensors.torch
 import everlong
 from everlong.errors import EverlongError
 from everlong.memory import Block, Memory
-from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support import SMALL, byte_tokenizer, random_text, tiny_model, tiny_text_model
 
 FRAME = {"kept_tokens": 64, "kept_share": 8, "anchor_tokens": 8, "anchors": 4, "tombstones": 4}
 LEXICAL = {"index": ("lexical",)}
@@ -257,3 +257,105 @@ def test_the_number_of_forgettings_rises_for_everybody(tmp_path: Path) -> None:
             assert fork.forgotten_generation == 2
             fork.forget(source="c")
         assert memory.forgotten_generation == 2
+
+
+@pytest.mark.parametrize("who", ["writer", "reader", "reader of a forgetting that was killed", "text alone"])
+def test_a_fork_and_an_export_before_compact_have_none_of_it(
+    who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are other folders and files: nobody would compact them for it."""
+    config, model, folder = CONFIGS["zones"], tiny_model(), tmp_path / "m"
+    if who == "text alone":
+        config, model = SMALL.changed(answer={"recall_mode": "text"}, search=LEXICAL), tiny_text_model()
+    needles = {word: word.encode() for word in WORDS}
+    needles["digest"] = hashlib.sha256(SECRET.encode()).hexdigest().encode()
+    with everlong.MemoryModel(model, byte_tokenizer(), folder, config) as mm:
+        read_all(mm, tmp_path / "folder")
+        if who != "text alone":
+            needles |= dict(list(needles_of(mm.memory, "patient-file.txt").items())[::8])
+        gone = [block.span for block in mm.memory.blocks("patient-file.txt")]
+    zones = files_of(folder).get("files/frame.safetensors")
+    with Memory.open(folder) as memory:
+        if who == "reader of a forgetting that was killed":
+            assert zones is not None
+            needles["zones"] = zones[-2000:]
+
+            def kill(self: Memory) -> None:
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(Memory, "_drop_from_frame", kill)
+            with pytest.raises(KeyboardInterrupt):
+                memory.forget(source="patient-file.txt")
+            monkeypatch.undo()
+        else:
+            memory.forget(source="patient-file.txt")
+    assert found_in(files_of(folder), needles)
+    with Memory.open(folder, read_only=who.startswith("reader")) as memory:
+        memory.export(tmp_path / "export")
+        with memory.fork(tmp_path / "fork") as fork:
+            assert fork.blocks() == memory.blocks()
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".everlong")] == []
+    assert found_in({"export": (tmp_path / "export").read_bytes(), **files_of(tmp_path / "fork")}, needles) == {}
+    with Memory.import_file(tmp_path / "export", tmp_path / "import") as memory:
+        assert not any(
+            begin < block.span[1] and block.span[0] < end for block in memory.blocks() for begin, end in gone
+        )
+    with pytest.raises(EverlongError), Memory.open(folder, read_only=True) as memory:
+        memory.export(tmp_path / "export")  # it is there
+
+
+def test_a_fork_of_a_compacted_memory_is_not_compacted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", CONFIGS["plain"]) as mm:
+        read_all(mm, tmp_path / "folder")
+        mm.memory.forget(source="patient-file.txt")
+        mm.memory.compact()
+        with monkeypatch.context() as patched:
+            patched.setattr(Memory, "compact", lambda self: pytest.fail("nothing of it is left"))
+            mm.memory.fork(tmp_path / "fork").close()
+        mm.memory.export(tmp_path / "export")
+    with Memory.import_file(tmp_path / "export", tmp_path / "import") as memory:
+        assert memory.forgotten_generation == 0
+        needles = needles_of(memory, "river.txt")
+        memory.forget(source="river.txt")  # as many as were counted before the export
+        memory.fork(tmp_path / "of the import").close()
+    assert found_in(files_of(tmp_path / "of the import"), needles) == {}
+
+
+def test_a_fork_that_cannot_be_compacted_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", CONFIGS["plain"]) as mm:
+        read_all(mm, tmp_path / "folder")
+        mm.memory.forget(source="patient-file.txt")
+
+        def refuse(self: Memory) -> int:
+            raise EverlongError("the disk refuses")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Memory, "compact", refuse)
+            fork = mm.memory.fork(tmp_path / "fork")
+        assert "the disk refuses" in caplog.text
+        assert fork.blocks("patient-file.txt") == []
+        fork.compact()
+        fork.close()
+    assert found_in(files_of(tmp_path / "fork"), {word: word.encode() for word in WORDS}) == {}
+
+
+def test_what_a_frame_left_is_counted_anew_in_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgetting there may reach the number that the origin's frame noted, and be cut short right then."""
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", CONFIGS["zones"]) as mm:
+        mm.read(random_text(200, seed=7), "first")
+        mm.memory.forget(source="first")
+        read_all(mm, tmp_path / "folder")
+    with Memory.open(tmp_path / "m") as memory:
+        memory.export(tmp_path / "export")
+    with Memory.import_file(tmp_path / "export", tmp_path / "import") as memory:
+        gone = [block.span for block in memory.blocks("patient-file.txt")]
+        monkeypatch.setattr(Memory, "_drop_from_frame", lambda self: None)
+        memory.forget(source="patient-file.txt")
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "import", CONFIGS["zones"]) as mm:
+        zone = mm.frame.os.anchor_zone
+        stood = [*zone["anchors"], *(stone[:2] for stone in zone["tombstones"])]
+        stood += [row[:2] for row in mm.frame.os.kept["blocks"]]
+        assert not [span for span in stood if any(span[0] < end and begin < span[1] for begin, end in gone)]
