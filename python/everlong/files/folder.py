@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from everlong.files.document import UnreadableFileError
 from everlong.files.ignoring import MOST_PATTERNS, UNDECIDED, Decided, Patterns
 from everlong.files.parsing import opened
+from everlong.files.without_links import open_without_links
 
 _IGNORE = ".gitignore"
 _LARGEST_IGNORE = 256 << 10  # bytes
@@ -56,7 +57,7 @@ def listed(folder: str | os.PathLike[str], choice: Choice, *, without: Sequence[
 
 class _Walk:
     def __init__(self, folder: str, choice: Choice, without: Sequence[str]) -> None:
-        self._folder = folder
+        self._folder = os.path.realpath(folder)
         self._without: set[tuple[int, int]] = set()  # by device and number
         for path in without:
             with contextlib.suppress(OSError):  # it is not there
@@ -72,32 +73,36 @@ class _Walk:
         while waiting:
             below, ignoring, included = waiting.pop()
             entries = self._entries(below)
-            if self._gitignore and any(entry.name == _IGNORE for entry in entries):
+            if self._gitignore and any(name == _IGNORE for name, _ in entries):
                 ignoring = (*ignoring, (below, self._patterns_in(below, ignoring)))
-            for entry in entries:
-                path = below + entry.name
-                try:
-                    about = entry.stat(follow_symlinks=False)
-                except OSError as error:
-                    self.unreadable[path] = error.strerror or str(error)
+            for name, about in entries:
+                path = below + name
+                if isinstance(about, OSError):
+                    self.unreadable[path] = about.strerror or str(about)
                     continue
                 if stat.S_ISDIR(about.st_mode):
-                    gone = entry.name == ".git" or _identity(about) in self._without
+                    gone = name == ".git" or _identity(about) in self._without
                     if not gone and not self._is_left_out(path, ignoring, folder=True):
                         waiting.append((f"{path}/", ignoring, self._included(path, included, folder=True)))
-                elif stat.S_ISREG(about.st_mode) and entry.name != _IGNORE:
+                elif stat.S_ISREG(about.st_mode) and name != _IGNORE:
                     meant = self._include is None or self._included(path, included, folder=False)[1]
                     if meant and not self._is_left_out(path, ignoring, folder=False):
                         yield File(path, about.st_size, about.st_mtime_ns)
 
-    def _entries(self, below: str) -> list[os.DirEntry[str]]:
+    def _entries(self, below: str) -> list[tuple[str, os.stat_result | OSError]]:
+        """Return the names in a folder, with what the system says of each."""
         try:
-            return sorted(os.scandir(os.path.join(self._folder, below)), key=lambda entry: entry.name)
+            descriptor = open_without_links(os.path.join(self._folder, below), os.O_DIRECTORY)
+            try:
+                found = [(entry.name, _about(entry)) for entry in os.scandir(descriptor)]
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if not below:
                 raise
             self.unreadable[below] = error.strerror or str(error)
             return []
+        return sorted(found, key=lambda entry: entry[0])
 
     def _patterns_in(self, below: str, above: Sequence[tuple[str, Patterns]]) -> Patterns:
         """Return the patterns of a .gitignore, which is as hostile as any file. What is wrong in it leaves out nothing.
@@ -140,6 +145,13 @@ class _Walk:
             if named is not None:
                 return named
         return False
+
+
+def _about(entry: os.DirEntry[str]) -> os.stat_result | OSError:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return error
 
 
 def _identity(about: os.stat_result) -> tuple[int, int]:

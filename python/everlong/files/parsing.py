@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
+import hashlib
 import os
 import pathlib
 import site
@@ -21,6 +21,7 @@ from everlong.files import records
 from everlong.files.document import NoTextError, Parsed, UnreadableFileError
 from everlong.files.kind import HEAD, kind_of
 from everlong.files.plain import decoded, of_text
+from everlong.files.without_links import open_without_links
 from everlong.paths import from_home
 
 
@@ -45,9 +46,15 @@ _SHARED = ("LD_LIBRARY_PATH", "TZ")
 
 
 def parse(
-    file: str | os.PathLike[str], limits: Limits = LIMITS, *, name: str | None = None, follow_links: bool = True
+    file: str | os.PathLike[str],
+    limits: Limits = LIMITS,
+    *,
+    name: str | None = None,
+    follow_links: bool = True,
+    descriptor: int | None = None,
 ) -> Parsed:
-    """Return the documents of a file. `name`: its name, where that is not the last part of its path.
+    """Return the documents of a file. `name`: its name, where that is not the last part of its path. `descriptor`: of
+    the file, where it is `opened` already.
 
     Raises NoTextError for what is no text, or is broken; UnreadableFileError for what takes more than the limits, and
     where a package is missing. Raises OSError where the file cannot be opened, and where it is a link that is not to be
@@ -55,7 +62,7 @@ def parse(
     """
     path = from_home(file)
     suffix = _ending(path.name if name is None else name)
-    with opened(path, follow_links=follow_links) as found:
+    with opened(path, follow_links=follow_links) if descriptor is None else contextlib.nullcontext(descriptor) as found:
         kind = kind_of(os.pread(found, HEAD, 0), suffix)
         size = os.fstat(found).st_size
         if why := too_large(size, limits):
@@ -64,6 +71,7 @@ def parse(
             with contextlib.suppress(UnicodeDecodeError):  # it is for the child to find out the encoding
                 text = decoded(os.pread(found, SMALL, 0), guess=False)
                 return Parsed((of_text(text, suffix),), plain=True)
+        os.lseek(found, 0, os.SEEK_SET)  # the child reads from where its standard input stands
         parsed = _in_child(found, suffix, limits)
     if kind == "plain":
         return dataclasses.replace(parsed, plain=True)
@@ -84,15 +92,23 @@ def too_large(size: int, limits: Limits = LIMITS) -> str:
     return f"has {size:,} bytes; at most {limits.file_bytes:,} are read" if size > limits.file_bytes else ""
 
 
+def digest_of(descriptor: int) -> str:
+    """Return the digest of an opened file's bytes."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with open(descriptor, "rb", closefd=False) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], *, follow_links: bool) -> Iterator[int]:
-    """Open a file that is one, to read it: a pipe would wait for ever, and a device would not end."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW))
-    except OSError as error:
-        if error.errno == errno.ELOOP and not follow_links:
-            raise OSError(errno.ELOOP, "is a link, which is not followed", os.fspath(path)) from None
-        raise
+def opened(path: str | os.PathLike[str], *, follow_links: bool = True) -> Iterator[int]:
+    """Open a file that is one, to read it: a pipe would wait for ever, and a device would not end.
+
+    Without `follow_links` neither it nor a folder above it may be a link, and the path is from the root.
+    """
+    if follow_links:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    else:
+        descriptor = open_without_links(os.fspath(path), os.O_NONBLOCK)
     try:
         about = os.fstat(descriptor)
         if stat.S_ISDIR(about.st_mode):

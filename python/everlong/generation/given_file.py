@@ -32,17 +32,18 @@ class GivenTexts:
     passed_over: tuple[tuple[str, str], ...] = ()
 
 
-def file_texts(file: str | os.PathLike[str], *, called: str | None = None, follow_links: bool = True) -> GivenTexts:
+def file_texts(file: str | os.PathLike[str], *, called: str | None = None, descriptor: int | None = None) -> GivenTexts:
     """Return the texts of a file. A plain text is named without its ending, for citations; a document with it.
 
     `called`: its name, where that is not the last part of its path. What goes wrong then tells that name alone.
+    `descriptor`: of the file, where it is opened already.
 
     Raises NoTextError for a file without text, UnreadableFileError for one that cannot be read now, both ValueErrors,
     and OSError.
     """
     path = from_home(file)
     try:
-        parsed = parse(path, name=called, follow_links=follow_links)
+        parsed = parse(path, name=called, descriptor=descriptor)
     except UnreadableFileError as error:
         raise type(error)(f"{path if called is None else called} {error}") from None
     name = name_of(path if called is None else called, ending=not parsed.plain)

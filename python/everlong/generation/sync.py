@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import os
 import time
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import everlong._core as _core
 from everlong.errors import EverlongError
-from everlong.files.document import UnreadableFileError
+from everlong.files.document import NoTextError, UnreadableFileError
 from everlong.files.folder import Choice
+from everlong.files.parsing import digest_of, opened, too_large
 from everlong.generation.given_file import GivenTexts, file_texts
 from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
 from everlong.generation.progress import Progress
@@ -30,7 +32,7 @@ from everlong.memory.origins import (
     told_apart,
 )
 from everlong.memory.places import place_in
-from everlong.memory.synced import EMPTY, Held, keep_table
+from everlong.memory.synced import EMPTY, Held, Seen, keep_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
 from everlong.text import notebook
@@ -130,7 +132,8 @@ class KeepsInStep:
         name that it was read under: the path from the folder on. Files of the folder that `read` read are not touched.
         A file changed if its content did; it is looked into where its size or time is another one. `include` and
         `exclude` are patterns as in a .gitignore, and so is what `gitignore` obeys. What they leave out counts as gone.
-        Links are not followed. A file without text is passed over, and one that cannot be opened stays as it was read.
+        Links are not followed. A file without text is passed over. One that cannot be opened, or that no parser has the
+        time, RAM or package for, stays as it was read.
 
         Where more than half of the folder's files would be forgotten, it may be the wrong one, or one that is not
         mounted. Then this raises MostFilesGoneError and does nothing, unless `forget_all`. That also lets a folder
@@ -183,11 +186,16 @@ class _Pass:
                         self._memory.core.blocks.add_tags(block, [origin_tag(new)])
             for path in found.gone:
                 self._forget(found.held[path].all())
+            arriving, ready = {*found.new, *found.changed}, {}
             for path in found.changed:
-                if found.held[path].earlier:  # before another file is read under an earlier name of this one
-                    self._forget(found.held.pop(path).all())
-            for path in sorted([*found.new, *found.changed]):
-                self._read_file(found, path, files[path])
+                if found.held[path].earlier & arriving:  # before another file is read under an earlier name of this one
+                    ready[path] = self._texts(found, path, files[path])
+                    if ready[path] is not None:
+                        self._forget(found.held.pop(path).all())
+            for path in sorted(arriving):
+                texts = ready.pop(path) if path in ready else self._texts(found, path, files[path])
+                if texts is not None:
+                    self._read_file(found, path, texts)
         finally:
             with contextlib.suppress(EverlongError):  # without it, the next pass looks into more files
                 keep_table(self._memory.core, found.table)
@@ -198,20 +206,38 @@ class _Pass:
                     listed.remove(path)
         return report_of(found, self._passed_over, read, self._forgotten)
 
-    def _read_file(self, found: Plan, path: str, file: Path) -> None:
+    def _texts(self, found: Plan, path: str, file: Path) -> GivenTexts | None:
+        """Return the texts of a file; None where there are none, or they cannot be read now: then what is held stays.
+
+        They are of the bytes whose digest the table has.
+        """
         self._on_file(found.name(path))
-        seen, held = found.table[path], found.held.get(path)
         try:
-            texts = file_texts(file, follow_links=False)
-        except UnreadableFileError as error:
+            with opened(file, follow_links=False) as descriptor:
+                large = too_large(os.fstat(descriptor).st_size)
+                digest = found.table[path].digest if large else digest_of(descriptor)
+                if digest != found.table[path].digest:  # it changed since the folder was looked through
+                    found.table[path] = Seen(os.fstat(descriptor).st_size, -1, digest)
+                texts = file_texts(file, descriptor=descriptor)
+                if digest_of(descriptor) != digest:
+                    raise OSError(errno.EBUSY, "changes while it is read")
+        except NoTextError as error:
             why = found.unreadable[path] = str(error).removeprefix(f"{file} ")
-            if "pip install" not in why:  # that may be mended without a change of the file
-                found.table[path] = dataclasses.replace(seen, why=why)
-            self._forget([] if held is None else held.all())
-            return
-        except OSError as error:  # what was read of it stays
+            found.table[path] = dataclasses.replace(found.table[path], why=why)
+            self._forget(found.held.pop(path).all() if path in found.held else [])
+        except UnreadableFileError as error:
+            found.unreadable[path] = str(error).removeprefix(f"{file} ")
+        except OSError as error:
             found.unreadable[path] = error.strerror or str(error)
-            return
+        else:
+            return texts
+        return None
+
+    def _read_file(self, found: Plan, path: str, texts: GivenTexts) -> None:
+        seen, held = found.table[path], found.held.get(path)
+        if held is not None and held.earlier:
+            self._forget(held.all())
+            held = None
         name, own = found.name(path), (content_tag(seen.digest),)
         if held is not None and set(held.blocks) != {seen.digest}:
             kept = self._unchanged(texts, name, path, seen.digest, held)

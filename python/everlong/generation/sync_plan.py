@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
-import hashlib
 import os
-import stat
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from everlong.errors import MostFilesGoneError
+from everlong.files.document import NoTextError, UnreadableFileError
 from everlong.files.folder import Choice, File, Listing, listed
-from everlong.files.parsing import too_large
+from everlong.files.parsing import digest_of, opened, too_large
+from everlong.generation.given_file import file_texts
 from everlong.memory import Memory
+from everlong.memory.origins import spelled, unspelled
 from everlong.memory.synced import EMPTY, Held, Seen, held_in, table_of
 
 _TICK = 2_000_000_000  # ns: file systems have clocks as slow as that
@@ -34,7 +34,7 @@ class Plan:
     kept: list[str] = dataclasses.field(default_factory=list)
     unreadable: dict[str, str] = dataclasses.field(default_factory=dict)
     held_here: int = 0  # files that the memory holds of this folder
-    emptied: int = 0  # of those that changed: files without a byte by now
+    emptied: int = 0  # of those that changed: files without text by now, as far as that was looked into
 
     @property
     def lost(self) -> int:
@@ -50,19 +50,24 @@ class Plan:
         """Raise MostFilesGoneError where `most_is_lost`."""
         if self.most_is_lost:
             raise MostFilesGoneError(
-                f"{self.lost:,} of {self.held_here:,} files that the memory holds of {self.folder} are gone, empty, or "
-                "left out by now. Nothing was done. Is it the right folder, and is it mounted? To have the memory "
+                f"{self.lost:,} of {self.held_here:,} files that the memory holds of {self.folder} are gone, without "
+                "text, or left out by now. Nothing was done. Is it the right folder, and is it mounted? To have the memory "
                 "forget them, sync with forget_all=True (--forget-all)"
             )
 
     def name(self, path: str) -> str:
         """Return a path from the folder on; one that is not in it, as it is."""
-        return path.removeprefix(f"{self.folder}{os.sep}")
+        return path.removeprefix(self.below)
+
+    @property
+    def below(self) -> str:
+        """What the path of each file below the folder begins with."""
+        return origin_in(self.folder, "").rstrip(os.sep) + os.sep
 
 
 def origin_in(folder: Path, path: str) -> str:
     """Return the origin of a file below a folder. Bytes of its name that are no UTF-8 are spelled out."""
-    return os.fspath(folder / path).encode("utf-8", "backslashreplace").decode()
+    return spelled(os.fspath(folder / path))
 
 
 def plan(
@@ -86,17 +91,40 @@ def plan(
     fresh = _sort(found, files)
     missing = _missing(found, files, listing)
     _match(found, fresh, missing)
-    found.held_here = sum(path.startswith(f"{folder}{os.sep}") for path in found.held)
-    found.emptied = sum(found.table[path].size == 0 for path in found.changed)
+    found.held_here = sum(path.startswith(found.below) for path in found.held)
+    _look_for_emptied(found, files, parse=not forget_all)
     return found, files
+
+
+def _look_for_emptied(found: Plan, files: dict[str, Path], *, parse: bool) -> None:
+    """Count the changed files that have no text any more, as far as it matters: they may come to most files.
+
+    That parses files that are parsed once more when they are read.
+    """
+    changed = [path for path in found.changed if found.table[path].digest not in found.held[path].blocks]
+    found.emptied = sum(found.table[path].size == 0 for path in changed)
+    unknown = [path for path in changed if found.table[path].size > 0] if parse else []
+    while unknown and not found.most_is_lost and 2 * (found.lost + len(unknown)) > found.held_here:
+        found.emptied += _has_no_text(files[unknown.pop()])
+
+
+def _has_no_text(file: Path) -> bool:
+    """Return whether a file says that it has no text. One that cannot be read now may have some."""
+    try:
+        with opened(file, follow_links=False) as descriptor:
+            texts = file_texts(file, descriptor=descriptor).texts
+    except NoTextError:
+        return True
+    except (UnreadableFileError, OSError):
+        return False
+    return all(not piece or piece.isspace() for text in texts for piece in text.pieces)
 
 
 def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], listing: Listing) -> dict[str, Seen]:
     """Return the table as it is now. A file of another size or time is hashed, unless it is too large to be read."""
     for name, why in listing.unreadable.items():
         found.unreadable[origin_in(found.folder, name)] = why
-    below = f"{found.folder}{os.sep}"
-    table = {path: seen for path, seen in before.items() if not path.startswith(below)}
+    table = {path: seen for path, seen in before.items() if not path.startswith(found.below)}
     for (origin, path), file in zip(files.items(), listing.files, strict=True):
         seen = before.get(origin)
         try:
@@ -105,17 +133,17 @@ def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], l
             table[origin] = seen
         except OSError as error:
             found.unreadable[origin] = error.strerror or str(error)
+        except UnreadableFileError as error:  # it was a file when the folder was listed
+            found.unreadable[origin] = str(error)
     return table
 
 
 def _seen(path: Path, file: File, before: Seen | None) -> Seen:
     if why := too_large(file.size):  # it may be all holes, and take years
         return Seen(file.size, file.time, f"{file.size} bytes at {file.time}", why)
-    if not stat.S_ISREG(path.lstat().st_mode):  # it was one when the folder was listed; a pipe would wait for ever
-        raise OSError(errno.EINVAL, "is no ordinary file any more")
     now = time.time_ns()
-    with path.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    with opened(path, follow_links=False) as descriptor:
+        digest = digest_of(descriptor)
     why = before.why if before is not None and before.digest == digest else ""
     return Seen(file.size, file.time if file.time < now - _TICK else -1, digest, why)
 
@@ -145,13 +173,12 @@ def _missing(found: Plan, files: dict[str, Path], listing: Listing) -> list[str]
 
     A file of another folder counts where it is there no more: it may have come to this one.
     """
-    below = f"{found.folder}{os.sep}"
     unknown = tuple(f"{origin_in(found.folder, path)}{os.sep}" for path in listing.unreadable)  # they may be folders
     missing = []
     for path in sorted(found.held):
         if path in files or path in found.unreadable or path.startswith(unknown):
             continue
-        if path.startswith(below) or not os.path.lexists(path):
+        if path.startswith(found.below) or not os.path.lexists(unspelled(path)):
             missing.append(path)
     return missing
 
@@ -183,9 +210,8 @@ def _match(found: Plan, fresh: Sequence[str], missing: Sequence[str]) -> None:
             found.moved.append((waiting.pop(0), path))
         else:
             found.new.append(path)
-    below = f"{found.folder}{os.sep}"
     gone += [path for paths in sources.values() for path in paths]
-    found.gone = sorted(path for path in gone if path.startswith(below))
+    found.gone = sorted(path for path in gone if path.startswith(found.below))
     outdated = {path for place, path in stood.items() if place in arrived}
     found.kept = [path for path in found.kept if path not in outdated]
     found.changed = sorted({*found.changed, *outdated})
