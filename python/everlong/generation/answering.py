@@ -380,8 +380,8 @@ class Answering:
             self._said = before
         if not sent.is_whole:
             turn = [*turn[: self._asked], *encode(self._tokenizer, sent.text).tolist()]
-        yield from ("" for _ in self._reading_turn(turn, steps=True))
-        self._said = turn
+        with contextlib.closing(self._reading_turn(turn, steps=True)) as reading:
+            yield from ("" for _ in reading)
 
     @contextlib.contextmanager
     def keeping(self, where: Where, *, remember: bool) -> Iterator[None]:
@@ -428,15 +428,25 @@ class Answering:
         return (yield from self._frame.forward_in_steps(ids, origin, **how)).logits
 
     def _reading_turn(self, turn: Sequence[int], *, steps: bool) -> Generator[None]:
-        """Read question and answer again, the question's ids first. With `steps` it yields between two chunks."""
-        frame, asked = self._frame, self._asked
+        """Read question and answer again, the question's ids first. With `steps` it yields between two chunks.
+
+        Whoever closes it there leaves what was read until then, archived as a turn that was cut short.
+        """
+        frame, asked, ended = self._frame, self._asked, False
+        if turn:
+            self._said = []  # until all of it is there the memory tells what the newest turn is
         frame.clear_recalled()
-        for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
-            if ids:
-                yield from self._put_in(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin, steps=steps)
-                yield
-        if frame.can_note:
-            frame.checkpoint()
+        try:
+            for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
+                if ids:
+                    yield from self._put_in(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin, steps=steps)
+                    yield
+            ended = True
+        finally:
+            if frame.can_note and (ended or not frame.memory.is_gone):
+                frame.checkpoint()
+        if turn:
+            self._said = list(turn)
 
 
 def prompt_of(

@@ -139,6 +139,33 @@ def test_an_answer_that_is_closed_leaves_nothing(model: Any, steps: int, *, reme
         assert answers[0] == answers[1]
 
 
+def test_a_turn_that_is_closed_while_it_is_read_again_is_archived(model: Any) -> None:
+    """As far as it was read: else `forget` and a filter could not name what stands in the frame."""
+    question = [{"role": "user", "content": "Tell me of the stone. " * 10}]
+    how = {"remember": True, "where": Where(source="a")}
+    with opened(model) as mm:
+        mm.read(random_text(300, seed=1), "a")
+        steps = len(list(mm.in_steps(question, 5, **how)))
+    cut_short = 0
+    for step in range(steps - 6, steps):  # the turn is read again in the last of them
+        with opened(model) as mm:
+            mm.read(random_text(300, seed=1), "a")
+            begin = mm.stream_tokens
+            cut = mm.in_steps(question, 5, **how)
+            for _ in range(step + 1):
+                next(cut)
+            cut.close()
+            end = mm.stream_tokens
+            assert end == mm.memory.core.blocks.stream_end(mm.frame.os.stream)
+            cut_short += begin < end
+            turn = [block for block in mm.memory.blocks() if block.span[0] >= begin]
+            assert {block.role for block in turn} <= {"asked", "said"}
+            assert mm.memory.forget([block.id for block in turn]) == len(turn)
+            mm.recall("stone")
+            assert mm.stream_tokens == begin
+    assert cut_short > 1
+
+
 @pytest.mark.parametrize("quotes", [0, 1])
 def test_exactly_what_was_sent_is_remembered(model: Any, quotes: int) -> None:
     question = [{"role": "user", "content": "Tell me."}]

@@ -14,6 +14,7 @@ import safetensors.torch
 
 import everlong
 from everlong.errors import EverlongError
+from everlong.frame.checkpoint import load_checkpoint
 from everlong.memory import Block, Memory
 from support import SMALL, byte_tokenizer, random_text, tiny_model, tiny_text_model
 
@@ -354,8 +355,11 @@ def test_what_a_frame_left_is_counted_anew_in_an_import(tmp_path: Path, monkeypa
         gone = [block.span for block in memory.blocks("patient-file.txt")]
         monkeypatch.setattr(Memory, "_drop_from_frame", lambda self: None)
         memory.forget(source="patient-file.txt")
-    with everlong.MemoryModel(model, tokenizer, tmp_path / "import", CONFIGS["zones"]) as mm:
-        zone = mm.frame.os.anchor_zone
-        stood = [*zone["anchors"], *(stone[:2] for stone in zone["tombstones"])]
-        stood += [row[:2] for row in mm.frame.os.kept["blocks"]]
-        assert not [span for span in stood if any(span[0] < end and begin < span[1] for begin, end in gone)]
+    with Memory.open(tmp_path / "import", read_only=True) as memory:
+        last = load_checkpoint(memory.core)
+    assert last.anchor_zone is not None
+    assert last.kept is not None
+    stood = [*last.anchor_zone.anchors, *(stone[:2] for stone in last.anchor_zone.tombstones)]
+    stood += [row[:2] for row in last.kept.blocks]
+    assert stood
+    assert not [span for span in stood if any(span[0] < end and begin < span[1] for begin, end in gone)]
