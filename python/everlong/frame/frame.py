@@ -27,6 +27,7 @@ from everlong.frame.listening import Listening
 from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
 from everlong.frame.offers import Offers, RecallPages, offers_of
+from everlong.frame.part import Offer
 from everlong.frame.parts import Parts, needs_of
 from everlong.frame.shown import Shown
 from everlong.frame.steps import of_the_device, plain_tensors, to_its_end
@@ -446,8 +447,27 @@ class Frame:
         With `answer.recall_mode` "detail" a block that has Detail Tokens never comes as pages. Where no block is named,
         the named pages' blocks come as Detail Tokens.
 
-        It yields between two chunks of what is read again. Whoever closes it there leaves the zone empty.
+        It yields between two chunks of what is read again. Whoever closes it there leaves the zone empty. What another
+        thread forgot since it was found is left out. Of named pages that is MemoryNotFoundError, with an empty zone.
         """
+        try:
+            yield from self._bringing_back(offers)
+        except MemoryNotFoundError:
+            there = [one for one in offers if "named" in one.found_by or self._has(one)]
+            if len(there) == len(offers):
+                raise
+            yield from self.bring_back_in_steps(there)
+
+    def _has(self, offer: Offer) -> bool:
+        """Return whether the memory has all pages of an offer still."""
+        try:
+            for block in {page.block for page in (offer.page, *offer.pages)}:
+                self.memory.core.blocks.info(block)
+        except MemoryNotFoundError:
+            return False
+        return True
+
+    def _bringing_back(self, offers: Offers) -> Generator[None]:
         placing: Generator[None] | None = None
         placed = False
         try:
@@ -466,11 +486,12 @@ class Frame:
                 if not placed:
                     with self.steps.paused():
                         yield
-        except BaseException:
-            if placing is not None and not placed:
+        except BaseException as error:
+            if not placed and (placing is not None or isinstance(error, MemoryNotFoundError)):
                 self.steps.broken = False
                 with self.steps.step():
-                    placing.close()
+                    if placing is not None:
+                        placing.close()
                     self._empty_recalled()
             raise
 

@@ -141,11 +141,17 @@ class Stream:
         end, asked = self.os.stream_end, False
         core, begin = self.memory.core, end
         for page in reversed(core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))):
-            role = core.blocks.info(page.block).role
+            try:
+                role = core.blocks.info(page.block).role
+            except MemoryNotFoundError:  # another thread forgot it meanwhile
+                break
             if page.end != begin or (asked and role == "said") or not self.stands_on(page.block):
                 break
             asked, begin = role == "asked", page.begin
-        return self.read(begin, end)
+        try:
+            return self.read(begin, end)
+        except MemoryNotFoundError:
+            return self.read(end, end)
 
     def resume(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> list[_core.Placement]:
         """Go on where a frame stood. Return what the Memory OS brings back: sinks, then the newest tokens."""

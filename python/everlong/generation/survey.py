@@ -74,8 +74,9 @@ class Surveys:
         answering = self._answering.answer(whole, max_new_tokens, [], where, None, generation)
         answer = self._answering.whole(answering, where, remember=False)
         best = sorted(notes.lines, key=lambda note: -note.share)
-        cited = (self.searcher.citing.line(one.stream, (one.begin, one.end), one.share, "survey") for one in best)
-        return dataclasses.replace(answer, recalled=tuple(cited), quoted=tuple(note.text for note in notes.lines))
+        lines = ((one.stream, (one.begin, one.end), one.share) for one in best)
+        cited = self.searcher.citing.lines(lines, "survey")
+        return dataclasses.replace(answer, recalled=cited, quoted=tuple(note.text for note in notes.lines))
 
 
 def _said(notes: Notes, question: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 import everlong._core as _core
 from everlong.errors import ClosedError, MemoryNotFoundError
@@ -17,9 +18,11 @@ from everlong.memory.where import Role, told_at
 from everlong.retrieval.recall import Found, Recall
 from everlong.text.encoding import decode_text
 
+_Given = TypeVar("_Given")
+
 
 class Citing:
-    """Makes citations for one frame's memory."""
+    """Makes citations for one frame's memory. What another thread forgot since it was found is left out."""
 
     def __init__(self, frame: Frame, tokenizer: Any) -> None:
         self._frame, self._core, self._tokenizer = frame, frame.memory.core, tokenizer
@@ -31,26 +34,31 @@ class Citing:
         if self._details_alone:
             offers = tuple(offer for offer in offers if not self._has_details(offer.page.block))
         soft = [one for one in found.blocks if self._has_details(one.page.block)]
-        return (*self.places(offers), *map(self._whole, soft))
+        return (*self.places(offers), *_cited(self._whole, soft))
 
     def places(self, offers: Sequence[Offer]) -> tuple[Recall, ...]:
         """Return offers of pages as they are, in their order."""
-        return tuple(map(self._pages_of, offers))
+        return tuple(_cited(self._pages_of, offers))
 
     def pages(self, pages: Sequence[_core.PageRef], found_by: str) -> tuple[Recall, ...]:
         """Return pages that came back without a search, a block at a time, in their order, with score 0."""
-        cited = []
-        for block, run in itertools.groupby(pages, key=lambda page: page.block):
-            of_block = list(run)
-            span = (of_block[0].begin, of_block[-1].end)
-            as_details = self._details_alone and self._has_details(block)
-            cited.append(self._recall(block, span, span, 0.0, (found_by,), block_id=block, as_details=as_details))
-        return tuple(cited)
 
-    def line(self, stream: int, span: tuple[int, int], score: float, found_by: str) -> Recall:
-        """Return tokens of a stream that were found by themselves."""
-        block = self._core.blocks.pages_of(stream, span[0], span[0] + 1)[0].block
-        return self._recall(block, span, span, score, (found_by,), block_id=block)
+        def cited(of_block: Sequence[_core.PageRef]) -> Recall:
+            block, span = of_block[0].block, (of_block[0].begin, of_block[-1].end)
+            as_details = self._details_alone and self._has_details(block)
+            return self._recall(block, span, span, 0.0, (found_by,), block_id=block, as_details=as_details)
+
+        return tuple(_cited(cited, (list(run) for _, run in itertools.groupby(pages, key=lambda page: page.block))))
+
+    def lines(self, lines: Iterable[tuple[int, tuple[int, int], float]], found_by: str) -> tuple[Recall, ...]:
+        """Return tokens that were found by themselves, each with its stream, span and score."""
+
+        def cited(line: tuple[int, tuple[int, int], float]) -> Recall:
+            stream, span, score = line
+            block = self._core.blocks.pages_of(stream, span[0], span[0] + 1)[0].block
+            return self._recall(block, span, span, score, (found_by,), block_id=block)
+
+        return tuple(_cited(cited, lines))
 
     def is_there(self, recall: Recall) -> bool:
         """Return whether the memory has all of it still. Of a memory that was closed nobody can tell."""
@@ -120,3 +128,9 @@ class Citing:
     def _has_details(self, block: int) -> bool:
         details = self._frame.parts.details
         return details is not None and details.has(block)
+
+
+def _cited(cite: Callable[[_Given], Recall], found: Iterable[_Given]) -> Iterator[Recall]:
+    for one in found:
+        with contextlib.suppress(MemoryNotFoundError):
+            yield cite(one)

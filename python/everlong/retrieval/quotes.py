@@ -14,6 +14,7 @@ because it is computed when it is asked for.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -106,9 +107,13 @@ def nearest_sentences(
 
 
 def words_of(core: _core.Memory, tokenizer: Any, sentences: Sequence[Sentence]) -> tuple[str, ...]:
-    """Return what they say, in their order."""
-    ids = (core.blocks.token_ids(one.stream, one.begin, one.end).tolist() for one in sentences)
-    return tuple(decode_text(tokenizer, of_one).strip() for of_one in ids)
+    """Return what they say, in their order, without those that were forgotten since."""
+    words = []
+    for one in sentences:
+        with contextlib.suppress(MemoryNotFoundError):
+            ids = core.blocks.token_ids(one.stream, one.begin, one.end).tolist()
+            words.append(decode_text(tokenizer, ids).strip())
+    return tuple(words)
 
 
 def quoting(tokenizer: Any, prompt: Prompt, words: Sequence[str]) -> Prompt:

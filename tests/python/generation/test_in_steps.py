@@ -142,7 +142,7 @@ def test_an_answer_that_is_closed_leaves_nothing(model: Any, steps: int, *, reme
 def test_a_turn_that_is_closed_while_it_is_read_again_is_archived(model: Any) -> None:
     """As far as it was read: else `forget` and a filter could not name what stands in the frame."""
     question = [{"role": "user", "content": "Tell me of the stone. " * 10}]
-    how = {"remember": True, "where": Where(source="a")}
+    how: dict[str, Any] = {"remember": True, "where": Where(source="a")}
     with opened(model) as mm:
         mm.read(random_text(300, seed=1), "a")
         steps = len(list(mm.in_steps(question, 5, **how)))
