@@ -142,25 +142,22 @@ class Fields:
             raise self.wrong(field, "true or false")
         return value
 
-    def texts(self, field: str, most: int) -> tuple[str, ...]:
-        """Return one text, or several, as several."""
+    def texts(self, field: str, most: int, *, empty: bool = False) -> tuple[str, ...]:
+        """Return one text, or several, as several; () where the field is not given.
+
+        An empty list is another thing: of names it chooses nothing. It is refused, unless it may be `empty`.
+        """
         value = self.take(field)
         if value is None:
             return ()
         several = [value] if isinstance(value, str) else value
         if not isinstance(several, list) or not all(isinstance(one, str) and one for one in several):
             raise self.wrong(field, "text, or a list of texts")
+        if not several and not empty:
+            raise self.wrong(field, "at least one text: an empty list chooses nothing; without the field it is all")
         if len(several) > most:
             raise self.wrong(field, f"at most {most}")
         return tuple(several)
-
-    def chosen(self, field: str, most: int) -> tuple[str, ...]:
-        """Return the texts that choose what is searched; () where the field is not given, and nothing is left out."""
-        given = field in self._left
-        found = self.texts(field, most)
-        if given and not found:
-            raise self.wrong(field, "at least one text: an empty list chooses nothing; without the field it is all")
-        return found
 
     def inner(self, field: str) -> Fields:
         """Return the fields of an object within."""

@@ -25,7 +25,7 @@ async def embeddings(request: Request) -> Response:
     """Return a vector of each text."""
     service: Service = request.app.state.service
     fields = Fields(await json_body(request, service.limits.json_depth))
-    model, texts = fields.needed("model"), fields.texts("input", _MOST)
+    model, texts = fields.needed("model"), fields.texts("input", _MOST, empty=True)
     format = fields.text("encoding_format", "float")
     fields.only("dimensions", (), "the encoder has its own")
     fields.text("user")

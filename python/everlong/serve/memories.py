@@ -63,7 +63,7 @@ async def sources(request: Request) -> Response:
     memory_id = await run_in_threadpool(service.shelf.id, name)
     fields = Fields(await json_body(request, service.limits.json_depth))
     text, source = fields.needed("text"), fields.needed("source")
-    tags, happened = fields.texts("tags", 64), fields.text("happened")
+    tags, happened = fields.texts("tags", 64, empty=True), fields.text("happened")
     wait = fields.flag("wait", False)
     fields.end()
     accepted = await changes.accept_text(service, key, name, memory_id, text, source, tags, happened)
@@ -132,7 +132,7 @@ async def search(request: Request) -> Response:
     service, key, name = _in_memory(request)
     fields = Fields(await json_body(request, service.limits.json_depth))
     query, most = fields.needed("query"), fields.whole("max_results", 1, _MOST_GROUPS) or 8
-    sources_, tags = fields.chosen("source", 64), fields.chosen("tags", 64)
+    sources_, tags = fields.texts("source", 64), fields.texts("tags", 64)
     fields.end()
     where = Where(source=sources_, tags=tags)
     found = await _look(service, key, name, lambda opened: service.looking.search(opened, query, most, where))

@@ -50,7 +50,7 @@ def memory_of(model: str, name: str) -> str:
 def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens: int | None, limits: Limits) -> Asked:
     """Take how to answer out of a body's fields."""
     extension = fields.inner("everlong")
-    sources, tags = extension.chosen("source", 64), extension.chosen("tags", 64)
+    sources, tags = extension.texts("source", 64), extension.texts("tags", 64)
     recall = extension.flag("recall", True)
     extension.end()
     temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
@@ -63,7 +63,7 @@ def asked_of(fields: Fields, memory: str, messages: list[dict[str, str]], tokens
         temperature,
         top_p,
         fields.whole("seed", 0, _SEEDS),
-        fields.texts("stop", 4),
+        fields.texts("stop", 4, empty=True),
         recall,
         Where(source=sources, tags=tags),
         fields.text("user"),

@@ -430,4 +430,4 @@ def test_a_filter_of_no_names_is_refused_and_one_that_is_not_given_leaves_nothin
     assert not asked({}).chooses
     assert not asked({field: None}).chooses
     assert getattr(asked({field: ["a", "b"]}), field) == ("a", "b")
-    assert Fields({field: []}).texts(field, 9) == ()  # of what is written: it has no tags
+    assert Fields({field: []}).texts(field, 9, empty=True) == ()  # of what is written: it has no tags
