@@ -128,7 +128,7 @@ class Answers:
         """
         started = time.monotonic()
         counted = counted or Counted()
-        library, version = self._library(asked.memory)
+        library, version = self._library(asked)
         if asked.state is not None and asked.state != version[0]:  # something was forgotten while it waited
             raise changed_meanwhile(asked.memory)
         turns = asked.messages
@@ -187,10 +187,13 @@ class Answers:
             raise no_memory(memory)
         return found
 
-    def _library(self, memory: str) -> tuple[Path, Version]:
+    def _library(self, asked: Asked) -> tuple[Path, Version]:
         """Return the folder that is answered from, and its version."""
-        if memory:
-            return self._shelf.there(memory), (self._state(memory), self._shelf.changes(memory))
+        if memory := asked.memory:
+            folder, changes = self._shelf.there(memory), self._shelf.changes(memory)
+            if len(asked.messages) == 1 and self.seats.state(folder) is None:  # no conversation: it is opened anyway
+                return folder, (self.seats.open(folder, changes), changes)
+            return folder, (self._state(memory), changes)
         if not self._alone.exists():
             with self._loaded.opened(self._alone):
                 pass

@@ -85,6 +85,13 @@ class Seats:
                 return State(Memory.id_of(folder), seat.mm.memory.forgotten_generation, seat.inode)
         return None
 
+    def open(self, folder: Path, changes: int) -> State:
+        """Open a memory that is about to answer. Return its state; `changes` as in its version."""
+        seat = self._new(folder, (None, changes), read_only=True)
+        state = State(seat.mm.memory.id, seat.mm.memory.forgotten_generation, seat.inode)
+        seat.version, seat.busy, seat.used = (state, changes), False, time.monotonic()
+        return state
+
     def close(self, folder: Path) -> None:
         """Close what is open of a folder, if nobody uses it."""
         for seat in [one for one in self._open if one.folder == folder and not one.busy]:
