@@ -163,7 +163,7 @@ class Store final : public MemoryStore {
   mutable std::optional<HostTier> tier_;  // over files, if it may hold anything
   const std::shared_ptr<ReadThreads> threads_ = ReadThreads::OfProcess();
   // It is last, so that it is destroyed first: queued blocks are committed while all else is there.
-  bool ids_were_lost_ = false;                // of blocks that were not stored; no catalog says so yet
+  std::atomic<bool> ids_were_lost_ = false;   // of blocks that were not stored; no catalog says so yet
   mutable std::optional<AppendQueue> queue_;  // of a memory that may be written
 };
 

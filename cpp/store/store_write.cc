@@ -166,7 +166,7 @@ Status Store::Flush(std::vector<int64_t>* lost) {
 Status Store::TryFlush(std::vector<int64_t>* lost) {
   std::vector<int64_t> gone;
   Status flushed = queue_->Flush(&gone);
-  ids_were_lost_ = ids_were_lost_ || !gone.empty();
+  if (!gone.empty()) ids_were_lost_ = true;
   ReserveLostIds();
   if (lost != nullptr) *lost = std::move(gone);
   return flushed;
@@ -174,8 +174,8 @@ Status Store::TryFlush(std::vector<int64_t>* lost) {
 
 void Store::ReserveLostIds() {
   // A disk that is full refuses this, too: the next flush, or the end of this store, tries again.
-  if (!ids_were_lost_ || !CheckWritable().ok()) return;
-  ids_were_lost_ = !rooms_.catalog->ReserveIdsBelow(queue_->next_id()).ok();
+  if (!CheckWritable().ok() || !ids_were_lost_.exchange(false)) return;
+  if (!rooms_.catalog->ReserveIdsBelow(queue_->next_id()).ok()) ids_were_lost_ = true;
 }
 
 Status Store::ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,

@@ -245,11 +245,15 @@ class StoreTampering : public StoreCorruption {
 
 TEST_F(StoreTampering, AnOtherMemorysNumbers) {
   // Ids that were given would be given again.
-  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 5").status(), catalog());
-  ExpectCorrupt(OpenAfter("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6").status(), catalog());
-  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 9223372036854775807").status(), catalog());
-  EXPECT_EQ(OpenAfter("PRAGMA user_version = 3; UPDATE sqlite_sequence SET seq = 6").status().code(),
-            StatusCode::kNewerFormat);
+  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 5 WHERE name = 'blocks'").status(), catalog());
+  ExpectCorrupt(
+      OpenAfter("PRAGMA application_id = 1; UPDATE sqlite_sequence SET seq = 6 WHERE name = 'blocks'").status(),
+      catalog());
+  ExpectCorrupt(OpenAfter("UPDATE sqlite_sequence SET seq = 9223372036854775807 WHERE name = 'blocks'").status(),
+                catalog());
+  EXPECT_EQ(
+      OpenAfter("PRAGMA user_version = 3; UPDATE sqlite_sequence SET seq = 6 WHERE name = 'blocks'").status().code(),
+      StatusCode::kNewerFormat);
 }
 
 TEST_F(StoreTampering, Blocks) {
