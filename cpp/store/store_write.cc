@@ -174,7 +174,7 @@ Status Store::TryFlush(std::vector<int64_t>* lost) {
 
 void Store::ReserveLostIds() {
   // A disk that is full refuses this, too: the next flush, or the end of this store, tries again.
-  if (!CheckWritable().ok() || !ids_were_lost_.exchange(false)) return;
+  if (!ids_were_lost_ || !CheckWritable().ok() || !ids_were_lost_.exchange(false)) return;
   if (!rooms_.catalog->ReserveIdsBelow(queue_->next_id()).ok()) ids_were_lost_ = true;
 }
 
