@@ -140,7 +140,9 @@ class Checkpoint:
         if self.stream_end == stream_end:
             return self
         state = None if self.state is None else KvState({}, self.state.anchors, self.state.kept)
-        return Checkpoint(anchor_zone=self.anchor_zone, kept=self.kept, state=state)
+        # Where the end was forgotten, what stands before it is still what was read, and what was said.
+        read_until = self.read_until if self.stream_end is not None and stream_end < self.stream_end else None
+        return Checkpoint(anchor_zone=self.anchor_zone, kept=self.kept, state=state, read_until=read_until)
 
 
 def keep_checkpoint(core: _core.Memory, checkpoint: Checkpoint) -> None:

@@ -58,6 +58,12 @@ class Readings:
 
         `text` is the tag of its blocks, and of those of every earlier reading of it. `again`: read all of it anew.
         """
+        # What was forgotten at the end of the stream leaves its places to this text, and not to the job that had them.
+        self._jobs = [
+            [[begin, min(end, first)] for begin, end in job if begin < first] if job is not self._job else job
+            for job in self._jobs
+        ]
+        self._jobs = [job for job in self._jobs if job or job is self._job]
         if self._job is None:
             self._job = []
             self._jobs = [*self._jobs, self._job]

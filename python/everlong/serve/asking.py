@@ -192,7 +192,7 @@ class Answers:
         if memory := asked.memory:
             folder, changes = self._shelf.there(memory), self._shelf.changes(memory)
             if len(asked.messages) == 1 and self.seats.state(folder) is None:  # no conversation: it is opened anyway
-                return folder, (self.seats.open(folder, changes), changes)
+                return folder, (self.seats.set_out(folder, changes), changes)
             return folder, (self._state(memory), changes)
         if not self._alone.exists():
             with self._loaded.opened(self._alone):

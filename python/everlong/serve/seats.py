@@ -85,7 +85,7 @@ class Seats:
                 return State(Memory.id_of(folder), seat.mm.memory.forgotten_generation, seat.inode)
         return None
 
-    def open(self, folder: Path, changes: int) -> State:
+    def set_out(self, folder: Path, changes: int) -> State:
         """Open a memory that is about to answer. Return its state; `changes` as in its version."""
         seat = self._new(folder, (None, changes), read_only=True)
         state = State(seat.mm.memory.id, seat.mm.memory.forgotten_generation, seat.inode)

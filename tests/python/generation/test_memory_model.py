@@ -171,6 +171,7 @@ def test_a_where_is_what_it_was_made_of() -> None:
     names.append("c")
     midnight = datetime.datetime(2026, 11, 21).timestamp()
     expected = {"sources": ["a", "b"], "tags": ["work"], "since": midnight, "before": None, "roles": []}
+    expected |= {"happened_since": None, "happened_before": None, "newest_tags": []}
     assert where.core() == where.core() == expected
     assert hash(where) == hash(everlong.Where(("a", "b"), "work", datetime.date(2026, 11, 21)))
 

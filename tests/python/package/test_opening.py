@@ -107,7 +107,7 @@ PYTHON_OPENS = {
     "eval/tables.py": "a report that a user names",
     "files/child.py": "its standard input",
     "files/parsing.py": "a file to read, and what a folder to read leaves out",
-    "generation/sync_plan.py": "files of a folder to read",
+    "files/without_links.py": "files of a folder to read",
     "integrations/transformers.py": "a folder of a model that a user names",
     "memory/report.py": "data of the package",
     "models/converted.py": "the cache of converted models, which is the user's own",

@@ -105,7 +105,7 @@ def test_a_text_file_is_read_from_there(home: Path, said: Any) -> None:
     with open_model() as mm:
         assert mm.read(said).tokens == len(TEXT)
         (block, *_) = mm.memory.blocks()
-        assert block.origin.endswith("n?me")
+        assert block.origin.endswith("n\\udcffme")
         assert mm.memory.blocks(where=everlong.Where(source="n?me")) == mm.memory.blocks()
 
 
