@@ -50,10 +50,9 @@ class Plan:
         """Raise MostFilesGoneError where `most_is_lost`."""
         if self.most_is_lost:
             raise MostFilesGoneError(
-                f"{self.lost:,} of {self.held_here:,} files that the memory holds of {self.folder} are gone, "
-                "without "
-                "text, or left out by now. Nothing was done. Is it the right folder, and is it mounted? To have the memory "
-                "forget them, sync with forget_all=True (--forget-all)"
+                f"{self.lost:,} of {self.held_here:,} files that the memory holds of {self.folder} are gone, without "
+                "text, or left out by now. Nothing was done. Is it the right folder, and is it mounted? To have the "
+                "memory forget them, sync with forget_all=True (--forget-all)"
             )
 
     def name(self, path: str) -> str:
