@@ -19,7 +19,7 @@ from everlong.serve import memories, status
 from everlong.serve.chat import chat_completions
 from everlong.serve.embeddings import embeddings
 from everlong.serve.errors import ApiError, keep_private, refusal_of
-from everlong.serve.guard import Guard
+from everlong.serve.guard import AnswerCutError, Guard
 from everlong.serve.mcp_http import McpOverHttp
 from everlong.serve.responses import create_response, response
 from everlong.serve.service import Service
@@ -88,6 +88,8 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, AnswerCutError):  # it has begun, and there is nothing more to say
+        return Response(status_code=499)
     return _answer(request, refusal_of(error), error)
 
 

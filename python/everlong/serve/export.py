@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from everlong.serve.guard import AnswerCutError
 from everlong.serve.keys import Key
@@ -35,14 +35,19 @@ class Export(Response):
                 memory.export(file)
 
         begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         with service.quotas.copy(key, await run_in_threadpool(size)), service.sending.of(name) as until:
             try:
                 with until:
                     async with service.copies.taken(key.name):
                         await run_in_threadpool(write)
                     service.audit.note(key.name, "export", name)
-                    begun = True
-                    await FileResponse(file, filename=f"{name}.everlong")(scope, receive, send)
+                    await FileResponse(file, filename=f"{name}.everlong")(scope, receive, sending)
             finally:
                 file.unlink(missing_ok=True)
         if until.cancelled_caught:

@@ -104,7 +104,7 @@ def test_another_caller_has_his_between_two_goes(service: Running, encoder: Watc
     mallory.start()
     assert began.wait(60)
     ada.start()
-    while not service.service.encoding._waiting["ada"]:
+    while "ada" not in service.service.encoding._waiting:
         time.sleep(0.01)
     go_on.set()
     ada.join()

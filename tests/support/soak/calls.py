@@ -118,7 +118,9 @@ class Calls:
             self.oracle.fault("no answer", f"{what}: {_SECONDS:g} s")
         except httpx.TransportError as error:
             self.counted[did, "killed"] += 1
-            if not self.server.ending and life == self.server.lives:
+            # Something was forgotten while a copy was sent: it ends, and so it should.
+            cut_off = did == "export" and isinstance(error, httpx.RemoteProtocolError)
+            if not cut_off and not self.server.ending and life == self.server.lives:
                 await asyncio.sleep(0.5)
                 if not self.server.ending and life == self.server.lives:
                     self.oracle.fault("connection lost", f"{what}: {error!r}")

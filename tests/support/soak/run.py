@@ -190,8 +190,11 @@ class Soak:
         strange = [line for line in log.splitlines() if line[:1] != b"{"]
         self.oracle.require(not strange, "log is no JSON", f"{when}{b' '.join(strange[:40]).decode(errors='replace')}")
         for line in log.splitlines():
-            late = b"timeout graceful shutdown exceeded" in line  # an answer was under way when SIGTERM came
-            if b'"level": "error"' in line and not late:
+            # An answer was under way when SIGTERM came; or a copy was being sent when something was forgotten.
+            ended = any(
+                said in line for said in (b"timeout graceful shutdown exceeded", b"without completing response")
+            )
+            if b'"level": "error"' in line and not ended:
                 self.oracle.fault("log of an error", f"{json.loads(line)['message']}: {line[-300:].decode()}")
 
     def _compare(self) -> None:
