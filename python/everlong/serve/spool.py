@@ -18,7 +18,7 @@ from everlong.serve.shelf import State, no_memory
 
 _TOLD = 1000  # readings of a memory that are over, whose end is still told
 _COLUMNS = (
-    "r.id, m.name, r.memory, m.id, r.key, r.number, r.file, r.source, r.tags, r.happened, r.plain, r.bytes, "
+    "r.id, m.name, m.id, r.key, r.number, r.file, r.source, r.tags, r.happened, r.plain, r.bytes, "
     "r.state, r.attempts, r.crashes, r.tokens, r.forgotten, r.reason, r.report"
 )
 _FROM = "FROM readings r JOIN memories m ON m.number = r.memory"
@@ -41,8 +41,7 @@ class Order:
 
     id: str
     memory: str  # its name
-    bound: int  # the row of the memory (records.py), to which it is bound
-    memory_id: str  # the memory's own id
+    memory_id: str  # the memory's own id, to which it is bound
     key: str
     number: int  # they are read in this order
     file: str  # what the caller calls it: content, and no name of a file
@@ -111,7 +110,7 @@ class Spool:
         self._contents.named(id)
         with self._lock:
             del self._begun[id]
-        return Order(id, memory, bound, there, key, number, called, named, size)
+        return Order(id, memory, there, key, number, called, named, size)
 
     def file(self, order: Order) -> Path:
         """Return where the text of an order stands."""
@@ -128,7 +127,7 @@ class Spool:
     def waiting(self) -> list[Order]:
         """Return what was accepted and is not over, in its order; what was at work when a process ended comes last."""
         found = self._orders("WHERE r.state IN ('waiting', 'reading') ORDER BY r.number", ())
-        return sorted(found, key=lambda order: order.crashes > 0)
+        return sorted(found, key=lambda order: order.state == "reading" or order.crashes > 0)
 
     def note(self, id: str, **fields: Any) -> None:
         """Note durably what became of an order: columns of its row. What was read or taken back has no text any more.
@@ -220,9 +219,9 @@ class Spool:
 
 
 def _order_of(row: Sequence[Any]) -> Order:
-    id, memory, bound, memory_id, key, number, file, source, tags, happened, plain, *rest, report = row
+    id, memory, memory_id, key, number, file, source, tags, happened, plain, *rest, report = row
     named = Named(source, tuple(json.loads(tags)), happened, bool(plain))
     told = None if report is None else json.loads(report)
     size, state, attempts, crashes, tokens, forgotten, reason = rest
-    of_text = (id, memory, bound, memory_id, key, number, file, named, size)
+    of_text = (id, memory, memory_id, key, number, file, named, size)
     return Order(*of_text, state, attempts, crashes, tokens, forgotten, reason, told)

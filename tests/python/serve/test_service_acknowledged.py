@@ -118,6 +118,7 @@ def test_a_text_that_ends_the_process_twice_is_set_aside_and_may_be_tried_again(
     service.spool.note(ids[0], state="reading")
     service.records.close()
     again = Service(tiny_loaded(), root)  # it ended once while "deadly" was read: that is tried again, last
+    assert [again.readings.queue.take(wait=0).order.id for _ in ids] == [ids[1], ids[0]]  # type: ignore[union-attr]
     assert [order.id for order in again.spool.waiting()] == [ids[1], ids[0]]
     again.spool.note(ids[0], state="reading")
     again.records.close()

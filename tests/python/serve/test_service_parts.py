@@ -387,7 +387,7 @@ def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path:
     names = 2 * len("a[]")  # of a text they count, too
     assert (spool.bytes_of("ada"), spool.bytes_of("ben")) == (108 + names, 0)
     spool.note(two.id, state="done")
-    spool._records.remove_memory(one.bound)
+    spool._records.remove_memory(spool._records.memory("garden", one.memory_id))
     spool.clean()
     assert {file.name for file in (tmp_path / "spool").iterdir()} == {id}
     assert spool.bytes_of("ada") == 100
