@@ -63,10 +63,7 @@ class KeptResponses:
             with self._contents.begin(id) as file:
                 file.write(content)
                 self._contents.finish(file)
-            with self._records.changing():  # a forgetting removes rows behind this, or is seen here
-                if memory and self._state_of(memory) != state:
-                    self._contents.remove([id])
-                    return False
+            with self._records.changing():
                 bound = self._records.memory(memory, state.id) if memory else None
                 self._records.change(
                     "INSERT INTO responses (id, memory, forgotten, folder, key, created, bytes) "
@@ -77,6 +74,9 @@ class KeptResponses:
         except BaseException:
             self._contents.remove([id])
             raise
+        if memory and self._state_of(memory) != state:  # a forgetting from now on finds the row
+            self._delete("id = ?", (id,))
+            return False
         self._delete("created < ?", (now - KEPT_SECONDS,))
         newest = "(SELECT number FROM responses WHERE key = ? ORDER BY number DESC LIMIT 1 OFFSET ?)"
         self._delete(f"key = ? AND number <= {newest}", (key, key, _MOST_EACH))
