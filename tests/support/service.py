@@ -7,9 +7,11 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from everlong import MemoryConfig
 from everlong.serve.keys import Keys
@@ -22,6 +24,7 @@ from support.settings import TINY_MEMORY
 from support.tokenizer import byte_tokenizer
 
 MODEL = "tiny"
+SECONDS = 120.0  # that a busy machine may take for what takes none
 TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -78,3 +81,28 @@ def running(
     finally:
         server.should_exit = True
         thread.join()
+
+
+def client_of(service: Running, key: str) -> httpx.Client:
+    """Return a client of `/v1` that has a key."""
+    return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {key}"}, timeout=SECONDS)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end, "it never was"
+        time.sleep(0.01)
+
+
+def write(http: httpx.Client, source: str, text: str, **more: Any) -> dict[str, Any]:
+    """Have a text read into the memory `m`, and return what is told of that."""
+    answer = http.post("/memories/m/sources", json={"source": source, "text": text, "wait": True, **more})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def names(http: httpx.Client) -> list[str]:
+    """Return the sources of the memory `m`."""
+    return [one["name"] for one in http.get("/memories/m/sources").json()["data"]]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from everlong.serve.own_folder import OwnFolder
 from everlong.serve.service import Service
 from everlong.serve.spool import Named
 from support import random_text
-from support.service import Running, running, tiny_loaded
+from support.service import Running, names, running, tiny_loaded, until
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +39,6 @@ def http(service: Running) -> Iterator[httpx.Client]:
         yield client
 
 
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def sent(http: httpx.Client, source: str, text: str, **more: Any) -> dict[str, Any]:
     answer = http.post("/memories/m/sources", json={"source": source, "text": text, **more})
     assert answer.status_code in (200, 202), answer.text
@@ -55,10 +47,6 @@ def sent(http: httpx.Client, source: str, text: str, **more: Any) -> dict[str, A
 
 def told(http: httpx.Client, reading: dict[str, Any]) -> dict[str, Any]:
     return dict(http.get(f"/memories/m/readings/{reading['id']}").json())
-
-
-def names(http: httpx.Client) -> list[str]:
-    return [one["name"] for one in http.get("/memories/m/sources").json()["data"]]
 
 
 @pytest.mark.parametrize(

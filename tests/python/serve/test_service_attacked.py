@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from everlong.memory.memory import MEMORY_ID
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.own_folder import OwnFolder
 from support import random_text
-from support.service import MODEL, Running, running
+from support.service import MODEL, Running, client_of, names, running, until
 
 pytestmark = pytest.mark.slow
 
@@ -44,20 +44,9 @@ def service(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def http(service: Running) -> Iterator[httpx.Client]:
-    with of(service, "ada") as client:
+    with client_of(service, "ada") as client:
         client.post("/memories", json={"name": "m"}).raise_for_status()
         yield client
-
-
-def of(service: Running, who: str) -> httpx.Client:
-    return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {who}"}, timeout=60)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def sent(http: httpx.Client, source: str, text: str, **more: Any) -> str:
@@ -68,10 +57,6 @@ def sent(http: httpx.Client, source: str, text: str, **more: Any) -> str:
 
 def state(http: httpx.Client, id: str) -> str:
     return str(http.get(f"/memories/m/readings/{id}").json()["status"])
-
-
-def names(http: httpx.Client) -> list[str]:
-    return [one["name"] for one in http.get("/memories/m/sources").json()["data"]]
 
 
 def failing(http: httpx.Client, monkeypatch: pytest.MonkeyPatch, source: str = "a") -> str:
@@ -141,7 +126,7 @@ def test_names_are_bounded_and_what_is_kept_counts(service: Running, http: httpx
         body = {"source": "a", "text": "b", **more}
         assert http.post("/memories/m/sources", json=body).status_code == 400
         assert http.put("/memories/m/files/a.txt", params={"source": body["source"]}).status_code in (202, 400)
-    with of(service, "small") as small:
+    with client_of(service, "small") as small:
         body = {"model": MODEL, "input": "a " * 400, "max_output_tokens": 2}
         answers = [small.post("/responses", json=body) for _ in range(8)]
         assert {answer.status_code for answer in answers} <= {200, 429}
@@ -151,7 +136,7 @@ def test_names_are_bounded_and_what_is_kept_counts(service: Running, http: httpx
 
 def test_of_questions_at_once_no_more_are_answered_than_the_tokens_of_a_minute_allow(service: Running) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 30}
-    with of(service, "short") as short, concurrent.futures.ThreadPoolExecutor(12) as several:
+    with client_of(service, "short") as short, concurrent.futures.ThreadPoolExecutor(12) as several:
         asked = [several.submit(short.post, "/chat/completions", json=body) for _ in range(12)]
         codes = sorted(one.result().status_code for one in asked)
     assert codes == [200, *[429] * 11]
@@ -220,7 +205,7 @@ def test_a_body_that_ends_late_goes_into_no_other_memory(service: Running, http:
         late = several.submit(http.post, "/memories/m/sources", content=body(), headers=kind)
         assert begun.wait(60)
         time.sleep(0.5)  # so that it was let in
-        with of(service, "ada") as other:
+        with client_of(service, "ada") as other:
             assert other.delete("/memories/m").status_code == 200
             assert other.post("/memories", json={"name": "m"}).status_code == 201
         go_on.set()
@@ -323,10 +308,10 @@ def test_an_answer_of_a_memory_that_a_key_may_not_see_any_more_is_none_to_it(tmp
     def keys(*memories: str) -> Keys:
         return Keys((Key("ada", hash_of("ada"), memories=memories),))
 
-    with running(tmp_path / "m", keys=keys("m")) as there, of(there, "ada") as ada:
+    with running(tmp_path / "m", keys=keys("m")) as there, client_of(there, "ada") as ada:
         ada.post("/memories", json={"name": "m"}).raise_for_status()
         kept = ada.post("/responses", json={"model": "m", "input": "Where?", "max_output_tokens": 2}).json()["id"]
-    with running(tmp_path / "m", keys=keys("other")) as there, of(there, "ada") as ada:
+    with running(tmp_path / "m", keys=keys("other")) as there, client_of(there, "ada") as ada:
         assert ada.get(f"/responses/{kept}").status_code == 404
         body = {"model": "m", "input": "Where?", "previous_response_id": kept}
         assert ada.post("/responses", json=body).status_code == 404
@@ -335,7 +320,7 @@ def test_an_answer_of_a_memory_that_a_key_may_not_see_any_more_is_none_to_it(tmp
 def test_texts_that_failed_go_when_the_keys_time_is_over(
     service: Running, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with of(service, "old") as old:
+    with client_of(service, "old") as old:
         failing(old, monkeypatch)
         service.service.sweep()
         assert old.get("/memories/m/readings").json()["data"] == []
@@ -361,7 +346,7 @@ def test_a_text_that_another_process_forgot_when_it_was_half_read_is_not_read_on
 @pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-39, 1e-10])
 def test_a_tiny_temperature_takes_the_likeliest_tokens(service: Running, temperature: float) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
-    with of(service, "ada") as ada:
+    with client_of(service, "ada") as ada:
         answers = [ada.post("/chat/completions", json={**body, "temperature": one}) for one in (0, temperature)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len({answer.json()["choices"][0]["message"]["content"] for answer in answers}) == 1
@@ -371,7 +356,7 @@ def test_no_descriptor_stays_of_what_was_refused(service: Running, http: httpx.C
     def refused() -> None:
         http.put("/memories/none/files/a.txt", content=b"a")
         http.put("/memories/m/files/a.txt", params={"tag": "by:ben"}, content=b"a")
-        with of(service, "small") as small:
+        with client_of(service, "small") as small:
             small.put("/memories/m/files/a.txt", content=b"a" * 5000)
 
     for _ in range(3):

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from everlong.errors import MemoryIOError
 from everlong.memory import Memory
 from support import random_text
-from support.service import MODEL, Running, chat_tokenizer, running
+from support.service import MODEL, Running, chat_tokenizer, running, until, write
 
 pytestmark = pytest.mark.slow
 
@@ -41,11 +40,6 @@ def http(service: Running) -> Iterator[httpx.Client]:
         write(client, "other", random_text(300, seed=3))
         write(client, "secret", f"{SECRET}. " * 8 + random_text(300))
         yield client
-
-
-def write(http: httpx.Client, source: str, text: str) -> None:
-    answer = http.post("/memories/m/sources", json={"source": source, "text": text, "wait": True})
-    assert answer.json()["status"] == "done", answer.text
 
 
 def respond(http: httpx.Client, **more: Any) -> httpx.Response:
@@ -236,10 +230,7 @@ def test_bytes_that_a_disk_kept_go_in_a_sweep_and_those_of_a_killed_process_at_t
     with Memory.open(root / "m") as memory:
         assert memory.forget(source="secret") > 0
     with running(root) as service:
-        until = time.monotonic() + 60
-        while files_with(root / "m", "amaranth"):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: not files_with(root / "m", "amaranth"))
 
 
 def test_an_answer_of_the_model_alone_is_kept_whatever_is_forgotten(service: Running, http: httpx.Client) -> None:

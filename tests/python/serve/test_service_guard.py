@@ -18,7 +18,7 @@ from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
 from everlong.serve.shelf import NO_STATE
 from support import random_text
-from support.service import MODEL, Running, running
+from support.service import MODEL, Running, client_of, running
 
 pytestmark = pytest.mark.slow
 
@@ -38,16 +38,12 @@ LIMITS = Limits(body_bytes=50_000, upload_bytes=60_000, headers=40, body_seconds
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(tmp_path_factory.mktemp("memories"), keys=KEYS, limits=LIMITS) as there:
         for who, name in (("ada", "hers"), ("ben", "his")):
-            with of(there, who) as http:
+            with client_of(there, who) as http:
                 http.post("/memories", json={"name": name}).raise_for_status()
                 text = f"The word of {who} is amaranth. {random_text(900)}"
                 body = {"source": who, "text": text, "wait": True}
                 assert http.post(f"/memories/{name}/sources", json=body).json()["status"] == "done"
         yield there
-
-
-def of(service: Running, who: str) -> httpx.Client:
-    return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {who}"}, timeout=60)
 
 
 def chat(http: httpx.Client, memory: str) -> httpx.Response:
@@ -67,7 +63,7 @@ def test_without_a_key_there_is_health_alone(service: Running) -> None:
 
 
 def test_a_key_sees_its_memories_alone(service: Running) -> None:
-    with of(service, "ada") as ada, of(service, "ben") as ben:
+    with client_of(service, "ada") as ada, client_of(service, "ben") as ben:
         assert [row["id"] for row in ada.get("/models").json()["data"]] == [MODEL, "hers"]
         assert chat(ada, "hers").status_code == 200
         assert chat(ben, "hers").status_code == 404
@@ -92,7 +88,7 @@ def test_a_key_sees_its_memories_alone(service: Running) -> None:
 
 
 def test_a_response_is_its_keys_own(service: Running) -> None:
-    with of(service, "ada") as ada, of(service, "ben") as ben:
+    with client_of(service, "ada") as ada, client_of(service, "ben") as ben:
         made = ada.post("/responses", json={"model": "hers", "input": "What?", "max_output_tokens": 2}).json()
         assert ben.get(f"/responses/{made['id']}").status_code == 404
         body = {"model": "his", "input": "And?", "previous_response_id": made["id"]}
@@ -101,7 +97,7 @@ def test_a_response_is_its_keys_own(service: Running) -> None:
 
 
 def test_a_key_that_reads_does_not_write(service: Running) -> None:
-    with of(service, "eve") as eve:
+    with client_of(service, "eve") as eve:
         assert chat(eve, "his").status_code == 200
         for method, path in [
             ("POST", "/memories"),
@@ -116,7 +112,7 @@ def test_a_key_that_reads_does_not_write(service: Running) -> None:
 
 
 def test_tokens_of_a_key_are_limited_whatever_they_are_for(service: Running) -> None:
-    with of(service, "short") as short, of(service, "ada") as ada:
+    with client_of(service, "short") as short, client_of(service, "ada") as ada:
         write = {"source": "short", "text": random_text(900), "wait": True}
         begun = short.post("/memories/hers/sources", json=write)
         assert begun.status_code == 202  # it goes on when the minute is over
@@ -139,7 +135,7 @@ def test_tokens_of_a_key_are_limited_whatever_they_are_for(service: Running) -> 
 
 
 def test_bytes_and_time_of_a_key_are_limited(service: Running) -> None:
-    with of(service, "small") as small, of(service, "ada") as ada:
+    with client_of(service, "small") as small, client_of(service, "ada") as ada:
         write = {"source": "hers too", "text": random_text(300), "wait": True}
         assert small.post("/memories/hers/sources", json=write).json()["status"] == "done"
         full = small.post("/memories/hers/sources", json={**write, "source": "more", "text": "a" * 30_000})
@@ -200,7 +196,7 @@ def test_texts_that_wait_answers_and_copies_count_as_bytes_of_their_key(service:
 def test_pages_of_other_sites_and_floods_of_headers_are_refused(
     service: Running, headers: dict[str, str], status: int
 ) -> None:
-    with of(service, "ada") as ada:
+    with client_of(service, "ada") as ada:
         content = json.dumps({"name": "forged"})
         sent = ada.post("/memories", content=content, headers={"Content-Type": "application/json", **headers})
         assert sent.status_code == status
@@ -216,7 +212,7 @@ def test_preflights_are_not_granted(service: Running) -> None:
 
 
 def test_large_and_deep_bodies_are_refused(service: Running) -> None:
-    with of(service, "ada") as ada:
+    with client_of(service, "ada") as ada:
         large = {"model": "hers", "messages": [{"role": "user", "content": "a" * 60_000}]}
         assert ada.post("/chat/completions", json=large).status_code == 413
 
@@ -247,14 +243,14 @@ def test_garbage_and_slow_callers_stop_nobody(service: Running) -> None:
     answered: list[bytes] = []
     thread = threading.Thread(target=lambda: answered.append(sends(slow)))
     thread.start()
-    with of(service, "ada") as ada:
+    with client_of(service, "ada") as ada:
         assert chat(ada, "hers").status_code == 200
     thread.join()
     assert b" 408 " in answered[0].split(b"\r\n")[0]
 
 
 def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: pytest.LogCaptureFixture) -> None:
-    with of(service, "ada") as ada, caplog.at_level("INFO", logger="everlong"):
+    with client_of(service, "ada") as ada, caplog.at_level("INFO", logger="everlong"):
         turn = {"role": "user", "content": "unheard-of question"}
         body = {"model": "hers", "messages": [turn], "max_tokens": 2, "user": "ada@example.org"}
         answer = ada.post("/chat/completions", json=body, headers={"X-Request-Id": "mine-1"})
@@ -277,7 +273,7 @@ def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: py
 
 
 def test_what_is_counted(service: Running) -> None:
-    with of(service, "ada") as ada:
+    with client_of(service, "ada") as ada:
         assert chat(ada, "hers").status_code == 200
         text = ada.get(f"{service.url}/metrics").text
     for name in (
@@ -300,7 +296,7 @@ def test_a_dead_disk_is_told(service: Running, monkeypatch: pytest.MonkeyPatch, 
     def dead(*given: Any, **named: Any) -> None:
         raise OSError(5, "Input/output error")
 
-    with of(service, "ada") as ada, monkeypatch.context() as patched:
+    with client_of(service, "ada") as ada, monkeypatch.context() as patched:
         patched.setattr(service.service.readings.spool, "begin", dead)
         told = ada.post("/memories/hers/sources", json={"source": "a", "text": "b"})
         assert (told.status_code, told.json()["error"]["code"]) == (507, "disk_error")

@@ -14,7 +14,7 @@ import pytest
 from everlong.serve.keys import Key, Keys, hash_of, load_keys
 from everlong.serve.limits import Limits
 from support.processes import everlong_command
-from support.service import MODEL, running, tiny_loaded
+from support.service import MODEL, running, tiny_loaded, until
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +61,7 @@ def test_a_question_whose_caller_has_gone_gives_up_its_place(tmp_path: Path) -> 
         for _ in range(3):
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(f"{there.api}/chat/completions", json=body(2), headers=headers, timeout=0.5)
-            until = time.monotonic() + 60
-            while len(there.service.engine.queue):
-                assert time.monotonic() < until
-                time.sleep(0.01)
+            until(lambda: not len(there.service.engine.queue))
 
 
 def test_a_question_that_waited_too_long_is_refused_and_an_answer_that_takes_too_long_ends(tmp_path: Path) -> None:

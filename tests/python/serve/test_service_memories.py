@@ -19,7 +19,7 @@ from everlong.cli import main
 from everlong.memory import Memory
 from support import random_text, tiny_model
 from support.processes import PROCESSES
-from support.service import Running, chat_tokenizer, running
+from support.service import Running, chat_tokenizer, names, running, write
 
 pytestmark = pytest.mark.slow
 # As support.service has them, for the command line.
@@ -41,16 +41,6 @@ def http(service: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=service.api, timeout=60) as client:
         client.post("/memories", json={"name": "m"}).raise_for_status()
         yield client
-
-
-def write(http: httpx.Client, source: str, text: str, **more: Any) -> dict[str, Any]:
-    answer = http.post("/memories/m/sources", json={"source": source, "text": text, "wait": True, **more})
-    assert answer.status_code == 200, answer.text
-    return dict(answer.json())
-
-
-def names(http: httpx.Client) -> list[str]:
-    return [one["name"] for one in http.get("/memories/m/sources").json()["data"]]
 
 
 def test_texts_and_files_are_read_listed_found_and_forgotten(http: httpx.Client) -> None:

@@ -21,18 +21,10 @@ from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
 from everlong.text.encoding import decode_text
 from support import random_text
-from support.service import MODEL, Running, running, tiny_loaded
+from support.service import MODEL, Running, client_of, running, tiny_loaded, until
 
 LONG = random_text(400_000)
 SECONDS = 60.0  # after which a test gives up
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < end, "it never was"
-        time.sleep(0.01)
 
 
 # --- the engine alone
@@ -172,15 +164,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     loaded.model.generation_config.suppress_tokens = [token for token in range(257) if token not in letters]
     limits = Limits(answer_seconds=SECONDS, at_once=2)
     with running(tmp_path_factory.mktemp("memories"), keys=KEYS, limits=limits, loaded=loaded) as there:
-        with of(there, "ada") as http:
+        with client_of(there, "ada") as http:
             http.post("/memories", json={"name": "lib"}).raise_for_status()
             body = {"source": "book", "text": random_text(2000), "wait": True}
             assert http.post("/memories/lib/sources", json=body).json()["status"] == "done"
         yield there
-
-
-def of(service: Running, who: str) -> httpx.Client:
-    return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {who}"}, timeout=SECONDS)
 
 
 def chat(http: httpx.Client, text: str | list[dict[str, str]], model: str = "lib", **more: Any) -> httpx.Response:
@@ -194,7 +182,7 @@ def used(service: Running, who: str) -> int:
 
 def leaves_at_once(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> None:
     """Ask, and go once the question is computed."""
-    with of(service, who) as http, contextlib.suppress(httpx.HTTPError):
+    with client_of(service, who) as http, contextlib.suppress(httpx.HTTPError):
         http.post(path, json=body, timeout=httpx.Timeout(SECONDS, read=0.5))
 
 
@@ -218,14 +206,14 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
     mallory = threading.Thread(target=leaves_at_once, args=(service, "mallory", body, path))
     mallory.start()
     until(lambda: service.service.engine.at_work > 0)
-    with of(service, "ada") as http:
+    with client_of(service, "ada") as http:
         assert chat(http, "Who?").status_code == 200
     mallory.join()
     until(lambda: service.service.engine.at_work == 0)
     assert len(conversations) == known
     assert set(conversations._root.iterdir()) == folders
     assert used(service, "mallory") < len(LONG)  # it was cut short
-    with of(service, "mallory") as http:
+    with client_of(service, "mallory") as http:
         answers = [chat(http, "Who?", model, temperature=0).json()["choices"][0]["message"]["content"] for _ in "ab"]
     assert answers[0] == answers[1]
 
@@ -237,7 +225,7 @@ def test_several_long_questions_of_one_key_leave_room_for_another(service: Runni
     for one in several:
         one.start()
     until(lambda: service.service.engine.at_work == 2)
-    with of(service, "ada") as http:
+    with client_of(service, "ada") as http:
         assert chat(http, "Who?").status_code == 200
     for one in several:
         one.join()
@@ -246,7 +234,7 @@ def test_several_long_questions_of_one_key_leave_room_for_another(service: Runni
 
 @pytest.mark.slow
 def test_time_ends_a_question_that_is_being_read(tmp_path: Path) -> None:
-    with running(tmp_path, keys=KEYS, limits=Limits(answer_seconds=0.5)) as service, of(service, "ada") as http:
+    with running(tmp_path, keys=KEYS, limits=Limits(answer_seconds=0.5)) as service, client_of(service, "ada") as http:
         answer = chat(http, LONG, MODEL).json()
         assert answer["choices"][0]["finish_reason"] == "length"
         assert answer["choices"][0]["message"]["content"] == ""
@@ -292,7 +280,7 @@ def test_a_conversation_goes_on_with_what_was_sent(service: Running, model: str,
     turns = [{"role": "user", "content": opening}, {"role": "assistant", "content": "Hi."}]
     turns.append({"role": "user", "content": "Tell me of the river."})
     how: dict[str, Any] = {"temperature": 1.0, "seed": 3, "max_tokens": 30}
-    with of(service, "ada") as http:
+    with client_of(service, "ada") as http:
         whole = chat(http, [{"role": "user", "content": opening + "!"}, *turns[1:]], model, **how)
         text = whole.json()["choices"][0]["message"]["content"]
         at = next(at for at in range(4, 25) if text.find(text[at : at + 2]) == at)
