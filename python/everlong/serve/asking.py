@@ -191,7 +191,7 @@ class Answers:
         """Return the folder that is answered from, and its version."""
         if memory := asked.memory:
             folder, changes = self._shelf.there(memory), self._shelf.changes(memory)
-            if len(asked.messages) == 1 and self.seats.state(folder) is None:  # no conversation: it is opened anyway
+            if not _goes_on(asked.messages) and self.seats.state(folder) is None:  # it is opened anyway
                 return folder, (self.seats.set_out(folder, changes), changes)
             return folder, (self._state(memory), changes)
         if not self._alone.exists():
@@ -201,7 +201,7 @@ class Answers:
 
     def _is_conversation(self, turns: Sequence[Mapping[str, str]]) -> bool:
         """Return whether turns are to be remembered: there was an answer before, or they are too long for the frame."""
-        if any(turn["role"] == "assistant" for turn in turns):
+        if _goes_on(turns):
             return True
         text = "\n".join(turn["content"] for turn in turns)
         if len(text) > self._window * _MOST_SPELLED:
@@ -281,6 +281,11 @@ class Answers:
         )
         confidence = mm.last_confidence
         return Said(text, finish, counted.read, known, counted.said, recalled, confidence, scored, kept=not late)
+
+
+def _goes_on(turns: Sequence[Mapping[str, str]]) -> bool:
+    """Return whether there was an answer before."""
+    return any(turn["role"] == "assistant" for turn in turns)
 
 
 def _drawn(streamed: Generator[str], draws: Draws) -> Iterator[str]:

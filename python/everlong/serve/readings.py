@@ -23,7 +23,7 @@ from everlong.serve.limits import Limits
 from everlong.serve.loaded import Loaded
 from everlong.serve.metrics import Metrics
 from everlong.serve.quotas import Quotas
-from everlong.serve.shelf import Shelf, no_memory
+from everlong.serve.shelf import Shelf, State, no_memory
 from everlong.serve.spool import OVER, Order, Spool
 
 _LOGGER = logging.getLogger("everlong.serve")
@@ -153,14 +153,14 @@ class Readings:
 
     def of(self, memory: str) -> list[Reading]:
         """Return the readings of a memory that are known still, oldest first."""
-        self.hear(memory)
+        self.hear(memory, self._shelf.state(memory))
         return [self._reading(order) for order in self.spool.orders(self._shelf.id(memory), memory)]
 
     def one(self, memory: str, id: str) -> Reading:
         """Return a reading. ApiError where it is not known."""
         order = self.spool.order(id)
         if order is not None and order.state == "done":  # its name may have been forgotten
-            self.hear(memory)
+            self.hear(memory, self._shelf.state(memory))
             order = self.spool.order(id)
         if order is None or (order.memory, order.memory_id) != (memory, self._shelf.id(memory)):
             raise ApiError(404, f"{memory!r} has no reading {id[:80]!r}", "reading_not_found")
@@ -233,9 +233,8 @@ class Readings:
             self.queue.put(reading, anyway=True)
         return reading
 
-    def hear(self, memory: str) -> None:
-        """Forget the names of texts that were read and are forgotten, by whomever."""
-        state = self._shelf.state(memory)
+    def hear(self, memory: str, state: State | None) -> None:
+        """Forget the names of texts that were read and are forgotten, by whomever. `state`: of the memory now."""
         if state is not None and self.spool.has_older(memory, state):
             with self._shelf.looking(memory) as opened:
                 self.spool.keep_named(memory, state, {block.source for block in opened.blocks()})

@@ -239,7 +239,7 @@ class Service:
             self.readings.gone(name, id)
             self.kept.clean()
         self.kept.forget(name, state)
-        self.readings.hear(name)
+        self.readings.hear(name, state)
 
     def _is_there(self, name: str, id: str) -> bool:
         try:
