@@ -118,8 +118,7 @@ class Calls:
             self.oracle.fault("no answer", f"{what}: {_SECONDS:g} s")
         except httpx.TransportError as error:
             self.counted[did, "killed"] += 1
-            # Something was forgotten while a copy was sent: it ends, and so it should.
-            cut_off = did == "export" and isinstance(error, httpx.RemoteProtocolError)
+            cut_off = did == "export" and _taking(about, before)  # a copy ends when something of it is forgotten
             if not cut_off and not self.server.ending and life == self.server.lives:
                 await asyncio.sleep(0.5)
                 if not self.server.ending and life == self.server.lives:
@@ -131,7 +130,6 @@ class Calls:
             return None
         reply = Reply(status, bytes(data))
         self.counted[did, str(status)] += 1
-        same = before == _seen(about)
         absent = status == 404 and reply.code == "memory_not_found" and about is not None
         if absent and about is not None and before is not None:
             stood = before[0] == about.sure and about.sure[1]
@@ -139,7 +137,7 @@ class Calls:
             self.oracle.require(not stood, "memory lost", told)
         if status == 503 and reply.code == "stopping":
             return None  # some of it may have been done
-        taking = about is not None and (not same or about.taking > 0)
+        taking = _taking(about, before)
         changed = status == 409 and reply.code == "memory_changed" and taking
         if not (absent or changed) and status not in BUSY and status not in expected:
             self.oracle.fault("status", f"{what}: {status} {bytes(data[:300])!r}")
@@ -159,6 +157,11 @@ class Calls:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         accept = {"Accept": "application/json, text/event-stream"}
         return await self.send(did, key, "POST", "/mcp", about, json=body, headers=accept)
+
+
+def _taking(memory: Shelved | None, before: Any) -> bool:
+    """Return whether something was taken out of a memory since `before`, or is."""
+    return memory is not None and (before != _seen(memory) or memory.taking > 0)
 
 
 def _seen(memory: Shelved | None) -> tuple[tuple[int, bool], int] | None:

@@ -189,13 +189,14 @@ class Soak:
         self.oracle.left_on_disk(log, f"{when}the log")
         strange = [line for line in log.splitlines() if line[:1] != b"{"]
         self.oracle.require(not strange, "log is no JSON", f"{when}{b' '.join(strange[:40]).decode(errors='replace')}")
+        # An answer was under way when SIGTERM came; a copy was being sent when something was forgotten.
+        late, cut = b"timeout graceful shutdown exceeded", b"without completing response"
         for line in log.splitlines():
-            # An answer was under way when SIGTERM came; or a copy was being sent when something was forgotten.
-            ended = any(
-                said in line for said in (b"timeout graceful shutdown exceeded", b"without completing response")
-            )
-            if b'"level": "error"' in line and not ended:
+            if b'"level": "error"' in line and late not in line and cut not in line:
                 self.oracle.fault("log of an error", f"{json.loads(line)['message']}: {line[-300:].decode()}")
+        ended = sum(self.calls.counted["export", how] for how in ("killed", "given up"))
+        told = f"{when}{log.count(cut)} answers were cut off, {ended} exports ended"
+        self.oracle.require(log.count(cut) <= ended, "log of an error", told)
 
     def _compare(self) -> None:
         before, after, more = (dataclasses.asdict(one) for one in (*self.samples, TOLERANCE))
