@@ -18,7 +18,7 @@ export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 THIS_PYTHON = $(shell python -c 'import sys; print("{}.{}".format(*sys.version_info))')
 PYTHON_H = $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
 # What the extension is built from.
-SOURCES := CMakeLists.txt pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
+SOURCES := CMakeLists.txt pyproject.toml lab/pyproject.toml $(shell find cpp hip cmake -type f ! -name '.*')
 CPP_FILES = $(shell git ls-files 'fuzz/*.h' 'fuzz/*.cc' 'cpp/*.h' 'cpp/*.cc' 'tests/cpp/*.h' 'tests/cpp/*.cc' 'hip/*.h' 'hip/*.hip')
 
 # For machines without a CUDA toolkit: enough of it to compile device code.
@@ -39,7 +39,7 @@ FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_
 help:  ## this text
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## /make \1\t/' | expand -t 20
 
-$(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
+$(VENV)/requirements.stamp: pyproject.toml lab/pyproject.toml .ci/requirements.py
 	@echo "setup, 1 of 4: what everlong needs of the system"
 	.ci/system_packages.sh "$(PYTHON_H):python3-dev" sqlite3.h:libsqlite3-dev gtest/gtest.h:libgtest-dev \
 	  nlohmann/json.hpp:nlohmann-json3-dev ccache:ccache
@@ -53,7 +53,7 @@ $(VENV)/requirements.stamp: pyproject.toml .ci/requirements.py
 
 $(VENV)/everlong.stamp: $(VENV)/requirements.stamp $(SOURCES)
 	@echo "setup, 4 of 4: everlong itself, compiled from $(words $(SOURCES)) files; this takes minutes"
-	python -m pip install -q --no-deps --no-build-isolation -e .
+	python -m pip install -q --no-deps --no-build-isolation -e . -e lab
 	touch $@
 
 setup: $(VENV)/everlong.stamp  ## .venv with torch, all that everlong needs, and everlong itself (editable)

@@ -1,6 +1,7 @@
-"""Print requirements of pyproject.toml, one a line: build, run, extras but OTHER, and those given as arguments.
+"""Print requirements of everlong and of everlong-lab, one a line: build, run, extras but OTHER, and those given as
+arguments.
 
-One list, so that one pip run resolves it: everlong itself is then installed with --no-deps --no-build-isolation. With
+One list, so that one pip run resolves it: both are then installed with --no-deps --no-build-isolation. With
 `--group NAME` alone those of a dependency group, with `--extra NAME` those of an extra.
 """
 
@@ -10,19 +11,22 @@ from pathlib import Path
 
 # What takes long to build, or brings much with it: tests of these are skipped where it is not there.
 OTHER = ("bench", "lm-eval")
+ROOT = Path(__file__).parent.parent
 
-settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+settings, lab = (tomllib.loads((ROOT / folder / "pyproject.toml").read_text()) for folder in (".", "lab"))
 if sys.argv[1:2] == ["--group"]:
     print(*settings["dependency-groups"][sys.argv[2]], sep="\n")
     sys.exit()
-project = settings["project"]
 if sys.argv[1:2] == ["--extra"]:
-    print(*project["optional-dependencies"][sys.argv[2]], sep="\n")
+    print(*settings["project"]["optional-dependencies"][sys.argv[2]], sep="\n")
     sys.exit()
-extras = [
-    requirement
-    for name, extra in project["optional-dependencies"].items()
-    if name not in OTHER
-    for requirement in extra
-]
-print(*sys.argv[1:], *settings["build-system"]["requires"], *project["dependencies"], *extras, sep="\n")
+listed = list(sys.argv[1:])
+for one in (settings, lab):
+    project = one["project"]
+    extras = [extra for name, extra in project["optional-dependencies"].items() if name not in OTHER]
+    listed += [
+        *one["build-system"]["requires"],
+        *project["dependencies"],
+        *(line for extra in extras for line in extra),
+    ]
+print(*(line for line in listed if not line.startswith("everlong")), sep="\n")

@@ -24,10 +24,11 @@ import sys
 from typing import Any
 
 import everlong
-from everlong.data import CHARACTERS_PER_TOKEN, gather_books, shipped_books
-from everlong.eval.niah import NiahConfig, plan_haystack
-from everlong.eval.statistics import mean_and_stderr, wilson_interval
+from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
+from everlong_lab.data.books import CHARACTERS_PER_TOKEN, gather_books
+from everlong_lab.eval.niah import NiahConfig, plan_haystack
+from everlong_lab.eval.statistics import mean_and_stderr, wilson_interval
 
 PARTS = ("perplexity", "questions")
 TOPIC_TOKENS = 512

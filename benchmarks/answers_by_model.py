@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from everlong.eval.statistics import wilson_interval
 from everlong.pictures.canvas import (
     OURS,
     OWN_RATE,
@@ -26,6 +25,7 @@ from everlong.pictures.canvas import (
     require_matplotlib,
     room_for_legend,
 )
+from everlong_lab.eval.statistics import wilson_interval
 
 LINES = (
     ("gold right", "right, the passage alone in the prompt", OWN_RATE),

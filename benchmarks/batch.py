@@ -24,16 +24,16 @@ from typing import Any
 import torch
 
 import everlong
-from everlong.corpora.facts import make_facts
-from everlong.corpora.haystack import build_haystack
-from everlong.data import all_books
-from everlong.eval.decoding import AS_MEASURED
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.together import done_together
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.models.releases import cache_argument
+from everlong_lab.corpora.facts import make_facts
+from everlong_lab.corpora.haystack import build_haystack
+from everlong_lab.data.books import all_books
 
 _CHUNKS = 3  # that a row reads
 

@@ -31,8 +31,8 @@ import torch
 
 import everlong
 from everlong.models.machine import processor
-from everlong.parts.router.train import RouterTraining, train_router
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex, VectorIndex
+from everlong_lab.parts.router.train import RouterTraining, train_router
 
 K, MEASURED = 10, 400
 PROBES, EFS = (1, 2, 4, 8, 16, 32, 64), (16, 32, 64, 128, 256)
@@ -54,11 +54,11 @@ def random_ones(count: int) -> Ones:
 
 def real_ones(folder: pathlib.Path, most: int) -> Ones:
     """Return the same from a memory's vectors and from questions, token by token."""
-    from everlong.corpora.pairs import load_pairs
     from everlong.models import load
     from everlong.models.pack import pack_for
     from everlong.models.shallow import shallow_states
     from everlong.parts.towers.at_work import Meaning
+    from everlong_lab.corpora.pairs import load_pairs
 
     model, tokenizer = load("smollm2")
     pack = pack_for(model)
@@ -87,7 +87,7 @@ def passages(books: list[pathlib.Path], work: pathlib.Path, most: int, minutes: 
     """Return the same from passages of texts and books, and from the questions that are asked about these texts."""
     from passage_vectors import Passages
 
-    from everlong.corpora.pairs import load_pairs
+    from everlong_lab.corpora.pairs import load_pairs
 
     pairs = load_pairs()
     made = Passages(work, pairs, books)

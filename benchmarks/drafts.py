@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 import everlong
-from everlong.corpora.facts import make_facts
-from everlong.corpora.haystack import build_haystack
-from everlong.data import all_books
-from everlong.eval.decoding import AS_MEASURED
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.generation.settings import AnswerConfig
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong_lab.corpora.facts import make_facts
+from everlong_lab.corpora.haystack import build_haystack
+from everlong_lab.data.books import all_books
 
 _FREE = (
     "Write a short poem about the sea.",

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
 
-from everlong.eval.calibration import calibration
-from everlong.parts.towers.measure import ELSEWHERE
+from everlong_lab.eval.calibration import calibration
+from everlong_lab.parts.towers.measure import ELSEWHERE
 
 Array = npt.NDArray[np.float64]
 # In the order of kTellingRankings, and what comes after them.

@@ -20,13 +20,13 @@ from unittest import mock
 import torch
 
 import everlong
-from everlong.data import all_books
-from everlong.eval.decoding import AS_MEASURED
 from everlong.frame.kv_frame import KvFrame
 from everlong.generation.answering import Answering
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.memory.where import EVERYWHERE
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong_lab.data.books import all_books
 
 
 def bytes_held() -> int:

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import everlong
-from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.statistics import mean_and_stderr
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.models import load
-from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
-from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
+from everlong_lab.eval.statistics import mean_and_stderr
+from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 _STORY_TOKENS = 24
 

@@ -3,18 +3,19 @@
     python benchmarks/index_recall.py WORK [--tokens 131072 196608] [--corpus BOOKS] [--set GROUP.NAME=VALUE]
     python benchmarks/index_recall.py WORK --memory FOLDER --report niah.json     # a memory that is there already
 
-It plants 200 drawn facts of five kinds and the 48 paraphrases (everlong.corpora.paraphrases) in the first --tokens of a
-haystack of books. It reads on to the other lengths, and asks at each. A question counts where the first four groups (a
-page and its neighbours) hold the whole fact. Retrieval heads come from a book that is not in the haystack. Only the
-question is computed, no answer. WORK keeps memory and results: a run that was cut short goes on when it is called
-again. The shipped books without that one come to 247,988 tokens of SmolLM2's tokenizer; longer haystacks need --corpus.
+It plants 200 drawn facts of five kinds and the 48 paraphrases (everlong_lab.corpora.paraphrases) in the first
+--tokens of a haystack of books. It reads on to the other lengths, and asks at each. A question counts where the first
+four groups (a page and its neighbours) hold the whole fact. Retrieval heads come from a book that is not in the
+haystack. Only the question is computed, no answer. WORK keeps memory and results: a run that was cut short goes on
+when it is called again. The shipped books without that one come to 247,988 tokens of SmolLM2's tokenizer; longer
+haystacks need --corpus.
 
-`mean hidden` compares the mean of a page's hidden states of one layer with that of the question's, by cosine. `random`
-draws pages at random.
+`mean hidden` compares the mean of a page's hidden states of one layer with that of the question's, by cosine.
+`random` draws pages at random.
 
-With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json`, which has the facts'
-spans. The paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK. The heads are
-those of the memory, and there are no hidden states.
+With --memory, the questions are those of the report of `everlong eval niah --keep FOLDER --json`, which has the
+facts' spans. The paraphrases stand in 16,384 tokens of a book that are read behind it, in a branch in WORK. The heads
+are those of the memory, and there are no hidden states.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
-from everlong.corpora.haystack import build_haystack
-from everlong.data import CHARACTERS_PER_TOKEN, Book, all_books, shipped_books
+from everlong.data import Book, shipped_books
 from everlong.models import load
 from everlong.models.attach import ServedModel
 from everlong.retrieval.recall import head_queries, mean_query, tap_question
 from everlong.text.prompt import build_prompt
+from everlong_lab.corpora.facts import PARAPHRASES, Kind, make_facts
+from everlong_lab.corpora.haystack import build_haystack
+from everlong_lab.data.books import CHARACTERS_PER_TOKEN, all_books
 
 FACTS: tuple[tuple[tuple[Kind, ...], int], ...] = ((("pass-key", "uuid", "name", "quote"), 42), (("best-thing",), 32))
 GROUPS, NEIGHBOURS, BUDGET = 4, 1, 1024

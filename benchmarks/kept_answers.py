@@ -28,15 +28,15 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.statistics import mean_and_stderr, mean_interval
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.memory.kept import TOKENS
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.parts.kv_writer import KvWriter
-from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
-from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
 from everlong.parts.trimmer import Trimmer
+from everlong_lab.eval.statistics import mean_and_stderr, mean_interval
+from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 KEPT, WRITTEN, NEWEST, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "no zone"
 PAGES, ONE_GROUP = "pages", "pages, one group"

@@ -26,13 +26,13 @@ from typing import Any
 import torch
 
 from everlong import ops
+from everlong.codecs.coded_context import PAGE, CodedContext, held_in_memory
+from everlong.codecs.costs import CODECS, contexts_of, cost
+from everlong.codecs.transform import tables_for
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.attach import attach
 from everlong.models.fingerprint import fingerprint
 from everlong.models.machine import processor
-from everlong.training.codec_costs import CODECS, contexts_of, cost
-from everlong.training.coded_context import PAGE, CodedContext, held_in_memory
-from everlong.training.transform import tables_for
 
 RESTORED = 704
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 import transformers
 
-from everlong.corpora.pairs import Pairs
-from everlong.data import books_in
 from everlong.retrieval.embedding import TOKENS_A_VECTOR
+from everlong_lab.corpora.pairs import Pairs
+from everlong_lab.data.books import books_in
 
 _BATCH = 128
 Floats = npt.NDArray[np.float32]

@@ -23,12 +23,12 @@ import torch
 
 import everlong
 from everlong.bench.cold import drop_page_cache
-from everlong.corpora.pairs import load_pairs
 from everlong.models import load
 from everlong.models.machine import processor
 from everlong.parts.walker import Walker
 from everlong.parts.walker.prefetch import Prefetch
 from everlong.text.prompt import build_prompt
+from everlong_lab.corpora.pairs import load_pairs
 
 How = Literal["nothing", "random", "walk"]
 CONFIG = everlong.MemoryConfig(

@@ -27,11 +27,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import everlong
-from everlong.eval.calibration import calibration
-from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.gold import answer_from_passage
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.models import load
 from everlong.retrieval.recall import Recall
+from everlong_lab.eval.calibration import calibration
+from everlong_lab.eval.gold import answer_from_passage
 
 
 @dataclasses.dataclass(frozen=True)

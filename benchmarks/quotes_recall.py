@@ -20,10 +20,10 @@ from rerank_recall import questions_of
 
 import everlong
 from everlong.models import DEFAULT_MODEL, load
-from everlong.parts.towers.measure import Asked
 from everlong.retrieval.newest import MOST_COMPARED
 from everlong.retrieval.quotes import nearest_sentences
 from everlong.text.prompt import build_prompt
+from everlong_lab.parts.towers.measure import Asked
 
 WEIGHTS = ((0.2, 0.0), (0.2, 0.3), (0.2, 0.5), (0.2, 1.0), (0.0, 0.5), (0.5, 0.5))
 

@@ -20,10 +20,10 @@ from typing import Any
 import everlong
 from everlong.bench.grown_memory import SEED_TOKENS, grow, read_seed
 from everlong.bench.reading import Peak, anonymous_bytes
-from everlong.data import CHARACTERS_PER_TOKEN, gather_books
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
+from everlong_lab.data.books import CHARACTERS_PER_TOKEN, gather_books
 
 
 def read_to(mm: everlong.MemoryModel, texts: list[str], tokens: int) -> int:

@@ -26,16 +26,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import everlong
-from everlong.corpora.facts import Fact, Kind, make_facts
-from everlong.data.qa import qa_dialogues
-from everlong.eval.answers import AnswerFile
-from everlong.eval.decoding import AS_MEASURED
-from everlong.eval.statistics import mean_interval
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.generation.settings import RecallMode
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
-from everlong.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
-from everlong.parts.towers.measure_answers import ToAnswer, drawn_evenly
+from everlong_lab.corpora.facts import Fact, Kind, make_facts
+from everlong_lab.data.qa import qa_dialogues
+from everlong_lab.eval.answers import AnswerFile
+from everlong_lab.eval.statistics import mean_interval
+from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 _STORY_TOKENS = 24
 _AT_ONCE = 12  # questions of a memory, one mode after the other

@@ -23,10 +23,10 @@ import numpy as np
 import everlong
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
-from everlong.parts.towers.measure import ELSEWHERE, Asked
 from everlong.parts.writer import Writer
 from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
 from everlong.text.prompt import build_prompt, start_ids
+from everlong_lab.parts.towers.measure import ELSEWHERE, Asked
 
 WEIGHTS = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 NO_BUDGET = 1 << 40

@@ -19,7 +19,7 @@ import random
 import re
 from typing import Any
 
-from everlong.data.qa import qa_dialogues
+from everlong_lab.data.qa import qa_dialogues
 
 FRIENDS = ("Mara", "Tobias", "Ines", "Kofi", "Liv", "Rafael", "Yuki", "Oskar")
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November")

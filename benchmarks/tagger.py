@@ -27,13 +27,13 @@ import torch
 
 import everlong
 import everlong._core as _core
-from everlong.corpora.pairs import load_pairs
 from everlong.models import load
 from everlong.models.machine import processor
 from everlong.retrieval.model_tags import FIRST_TOKENS, ModelTags
 from everlong.retrieval.narrowing import keyphrases_of
 from everlong.text.encoding import decode_text
 from everlong.text.keyphrases import phrases_of
+from everlong_lab.corpora.pairs import load_pairs
 
 _RUN = 40  # characters that a section and a block share
 

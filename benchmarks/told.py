@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.corpora.follow_ups import Conversation, conversations
-from everlong.corpora.superseded import superseded_facts
 from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
 from everlong.retrieval.quotes import words_of
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
+from everlong_lab.corpora.follow_ups import Conversation, conversations
+from everlong_lab.corpora.superseded import superseded_facts
 
 FACTS, CONVERSATIONS = superseded_facts(40), conversations(20)
 

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 import everlong
-from everlong.corpora import words
-from everlong.corpora.facts import PARAPHRASES, Kind, make_facts
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.attach import ServedModel
 from everlong.models.machine import processor
 from everlong.retrieval.recall import head_queries, tap_question
 from everlong.text.prompt import build_prompt
+from everlong_lab.corpora import words
+from everlong_lab.corpora.facts import PARAPHRASES, Kind, make_facts
 
 BEST, FIRST = 16, 4
 KINDS: tuple[Kind, ...] = ("pass-key", "uuid", "name", "best-thing", "quote")

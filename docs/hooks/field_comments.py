@@ -13,7 +13,7 @@ from typing import Any
 
 import griffe
 
-from everlong.cli.field_comments import comment_at
+from everlong_lab.cli.field_comments import comment_at
 
 
 class FieldComments(griffe.Extension):

@@ -1,7 +1,8 @@
 """The list of all parts: everlong's own, a folder each, and those that other packages name as entry points.
 
 An entry point of the group `everlong.parts` names a part's settings class: `surprise = "my_package:Surprise"`. A part
-whose package cannot be imported is left out, and nothing else changes.
+whose package cannot be imported is left out, and nothing else changes. Training and measuring of everlong's own parts
+are in the distribution everlong-lab.
 """
 
 from __future__ import annotations
@@ -9,11 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
-import pathlib
-from types import ModuleType
 from typing import Any
-
-from everlong.errors import EverlongError
 
 GROUP = "everlong.parts"
 
@@ -29,7 +26,6 @@ _OWN = {
     "walker": "Walker",
     "adapter": "Adapter",
     "retrieve": "Retrieve",
-    "router": "",  # of a memory's lists: it is trained and measured, and has no hooks
 }
 # At work in every memory: the encoder, and what the model's pack has of the others. Towers stand behind the encoder:
 # where there are both, sentences are compared by the towers' vectors.
@@ -41,32 +37,11 @@ def names() -> tuple[str, ...]:
     return tuple(name for name in (*_OWN, *_points()) if is_there(name))
 
 
-def module(name: str, what: str) -> ModuleType:
-    """Return the module `train` or `measure` of a part. EverlongError for an unknown part, or one that lacks it."""
-    if not is_there(name):
-        raise EverlongError(f"there is no part {name!r}: there are {', '.join(names())}")
-    place = f"{_place(name)}.{what}"
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name != place:
-            raise
-        raise EverlongError(f"the part {name!r} has no {what}") from None
-
-
-def file_of(name: str, what: str) -> pathlib.Path | None:
-    """Return that module's file, None where there is none. Nothing of the part is imported."""
-    spec = importlib.util.find_spec(_place(name)) if is_there(name) else None
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    return next((file for folder in folders if (file := pathlib.Path(folder, f"{what}.py")).is_file()), None)
-
-
 def part(name: str) -> Any:
     """Return a part with the defaults of its settings. ValueError where there is no such part."""
     found = _loaded(name)
     if found is None:
-        there = [other for other in names() if _OWN.get(other) != ""]
-        raise ValueError(f"there is no part {name!r}: there are {', '.join(there)}")
+        raise ValueError(f"there is no part {name!r}: there are {', '.join(names())}")
     return found()
 
 
@@ -81,7 +56,7 @@ def _loaded(name: str) -> Any:
         if name not in _OWN:
             point = _points().get(name)
             return None if point is None else point.load()
-        return getattr(importlib.import_module(_place(name)), _OWN[name] or "none", None)
+        return getattr(importlib.import_module(package_of(name)), _OWN[name], None)
     except ImportError:
         return None
 
@@ -89,12 +64,12 @@ def _loaded(name: str) -> Any:
 def is_there(name: str) -> bool:
     """Return whether a part is installed. Nothing of it is imported."""
     try:
-        return importlib.util.find_spec(_place(name)) is not None
+        return importlib.util.find_spec(package_of(name)) is not None
     except ImportError:
         return False
 
 
-def _place(name: str) -> str:
+def package_of(name: str) -> str:
     """Return the package of a part. ImportError where none names it."""
     if name in _OWN:
         return f"everlong.parts.{name}"

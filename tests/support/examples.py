@@ -1,4 +1,4 @@
-"""How many examples hypothesis draws. The profiles are in tests/python/conftest.py."""
+"""How many examples hypothesis draws. The profiles are in tests/fixtures.py."""
 
 from __future__ import annotations
 

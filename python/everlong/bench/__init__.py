@@ -20,6 +20,7 @@ from everlong.models.profiles import profiles_in
 from everlong.models.provenance import made_with
 
 MAY_IMPORT: Final = (
+    "codecs",
     "config",
     "data",
     "errors",
@@ -29,7 +30,6 @@ MAY_IMPORT: Final = (
     "ops",
     "retrieval",
     "text",
-    "training",
 )
 
 # With these the defaults take about a minute on two cores for a model of 135M parameters.

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from everlong import ops
+from everlong.codecs.coded_context import through_memory
+from everlong.codecs.costs import CODECS
+from everlong.codecs.transform import Fitted, Told, fitted
+from everlong.codecs.transform_tables import Basis, codes_of, spans_of, tables_file
 from everlong.config import ArchiveConfig
 from everlong.models.geometry import Geometry
 from everlong.models.provenance import made_with
-from everlong.training.codec_costs import CODECS
-from everlong.training.coded_context import through_memory
-from everlong.training.transform import Fitted, Told, fitted
-from everlong.training.transform_tables import Basis, codes_of, spans_of, tables_file
 
 _STEPS = (0.2, 0.17, 0.14, 0.1)  # of the transform
 _TOKENS = 256  # of the made-up memory

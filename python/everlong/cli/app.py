@@ -59,6 +59,9 @@ def require_there(path: Path, *, folder: bool) -> None:
         raise typer.BadParameter(f"{'folder' if folder else 'file'} '{path}' does not exist")
 
 
+# An entry point of this group names a module that adds commands to `app`.
+COMMANDS = "everlong.commands"
+
 app = Application(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
 
 

@@ -64,8 +64,8 @@ def _tables(memory: Path, model: str, quality: float | None, *, quiet: bool) -> 
     with Memory.open(memory, read_only=True) as kept:
         if quality is None and "transform" in kept.core.manifest().attributes:
             return None
+    from everlong.codecs.transform import QUALITY, tables_for
     from everlong.models import load
-    from everlong.training.transform import QUALITY, tables_for
 
     named = starting(model_for(memory, model), quiet=quiet)
     network, tokenizer = load(named)

@@ -16,8 +16,8 @@ from everlong.text.terminal import escaping_console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from everlong.codecs.costs import CodecReport
     from everlong.doctor import Difference, DoctorReport
-    from everlong.training.codec_costs import CodecReport
 
 
 @app.command()
@@ -55,7 +55,7 @@ def doctor(
 
 def measure_codecs(model: str, machine: Machine, *, as_json: bool) -> None:
     """Print what each codec costs a model, and which costs nothing. It computes in fp32 unless told otherwise."""
-    from everlong.training.codec_costs import measure
+    from everlong.codecs.costs import measure
 
     network, tokenizer = machine.load(model, "float32")
     with working("contexts of books, coded in every way, for some minutes", enabled=not as_json):
@@ -64,7 +64,7 @@ def measure_codecs(model: str, machine: Machine, *, as_json: bool) -> None:
 
 
 def print_costs(report: CodecReport, console: Console) -> None:
-    from everlong.training.transform import QUALITY
+    from everlong.codecs.transform import QUALITY
 
     best = report.cheapest
     table = Table(title=f"{report.model}: what follows a coded context, against the exact one")

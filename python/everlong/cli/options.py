@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
-from everlong.cli.app import DEFAULT_MODEL, Model, Settings, on_device, set_config
-from everlong.cli.from_dataclass import parameter, with_parameters
+from everlong.cli.app import Settings, on_device, set_config
 from everlong.cli.settings import memory_settings
 
 if TYPE_CHECKING:
@@ -51,11 +49,19 @@ def taken(group: type[T], given: dict[str, Any]) -> T:
     return group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]
 
 
-Seed = Annotated[int, typer.Option(help="Seed of facts, places and orders; the same seed gives the same questions.")]
-Corpus = Annotated[
-    Path | None,
-    typer.Option(help="More books, where the shipped ones are too short: a folder of .txt files or a .tar.xz."),
-]
+def parameter(name: str, annotated: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
+
+
+def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Return a function that has these parameters for typer."""
+
+    def command(**given: Any) -> None:
+        function(**given)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,21 +104,6 @@ class Configured(Machine):
         network, tokenizer = self.load(model, dtype)
         config = configured(network, memory_settings(self.settings or ()), text_alone=text_alone)
         return (network, tokenizer), config
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluated(Configured):
-    """What is measured, and on what."""
-
-    model: Model = DEFAULT_MODEL
-    seed: Seed = 0
-    corpus: Corpus = None
-
-    def load_as_begun(self, folder: Path | None, file: str) -> tuple[tuple[Any, Any], MemoryConfig]:
-        """Load in the dtype of --dtype, or else in the dtype in which a run with answers in that file began."""
-        from everlong.eval.answers import dtype_of
-
-        return self.load_configured(self.model, dtype_of(folder, file))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,7 +79,7 @@ def ask_all(
 
 
 def _row(asked: FileQuestion, answer: Answer, seconds: float) -> dict[str, Any]:
-    from everlong.corpora.facts import states
+    from everlong.text.words import states
 
     row: dict[str, Any] = {
         "question": asked.question,
@@ -102,8 +102,8 @@ def _parsed(line: bytes) -> Any:
 
 
 def _question_of(value: Any) -> FileQuestion:
-    from everlong.corpora.facts import states
     from everlong.text.prompt import require_unicode
+    from everlong.text.words import states
 
     if not isinstance(value, dict):
         raise ValueError('expected an object such as {"question": "..."}')

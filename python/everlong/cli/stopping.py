@@ -11,11 +11,20 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from everlong.errors import EverlongError
 from everlong.text.terminal import say, shown
+
+_OF_LAB = ("demo", "eval", "train")
 
 
 class Commands(TyperGroup):
     """All commands. After Ctrl-C it says what is kept and which command goes on; the exit code is then 130."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in _OF_LAB:
+            raise EverlongError(f"`everlong {cmd_name}` comes with another package: pip install 'everlong[lab]'")
+        return command
 
     def make_context(self, *given: Any, **named: Any) -> Any:
         with _escaped():

@@ -2,4 +2,13 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "memory", "models", "ops", "settings", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "config",
+    "errors",
+    "memory",
+    "models",
+    "ops",
+    "settings",
+    "text",
+)

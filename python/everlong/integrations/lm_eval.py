@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from everlong.config import FrameConfig, MemoryConfig
-from everlong.eval.decoding import AS_MEASURED
+from everlong.generation.as_measured import AS_MEASURED
 from everlong.generation.memory_model import MemoryModel
 from everlong.integrations.extras import missing
 from everlong.integrations.turns import before_stops

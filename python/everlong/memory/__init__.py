@@ -5,6 +5,12 @@ from typing import Final
 from everlong.memory.memory import Block, Damage, Memory, MemoryStats, VerifyReport
 from everlong.memory.recoding import Recoding
 
-MAY_IMPORT: Final = ("_core", "errors", "graph", "paths", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "errors",
+    "graph",
+    "paths",
+    "text",
+)
 
 __all__ = ["Block", "Damage", "Memory", "MemoryStats", "Recoding", "VerifyReport"]

@@ -320,7 +320,7 @@ class Memory:
         With a `codec`, code every block anew first, one after the other; `recoding` says what that takes. It may be
         stopped at any time: the memory is whole, and the same call goes on. What is archived later has the memory's own
         codec. CapacityError where the disk has too little room. The codec "transform" needs `tables`, once:
-        `everlong.training.transform.tables_for` fits them to the model. `told` gets the bytes of each block that is
+        `everlong.codecs.transform.tables_for` fits them to the model. `told` gets the bytes of each block that is
         done.
         """
         if codec is None:

@@ -35,7 +35,7 @@ def named(core: _core.Memory, codec: str) -> str:
     tables = core.manifest().attributes.get("transform")
     if tables is None:
         raise ValueError(
-            "this memory has no tables of a transform: give compact the tables that everlong.training.transform fits "
+            "this memory has no tables of a transform: give compact the tables that everlong.codecs.transform fits "
             "to its model, or use `everlong compact --codec transform`, which fits them"
         )
     return tables

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
         resolve,
     )
 
-MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops", "paths", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "_native",
+    "errors",
+    "memory",
+    "ops",
+    "paths",
+    "text",
+)
 
 DEFAULT_MODEL = "smollm2"
 

@@ -7,12 +7,15 @@ lie beside it as safetensors. Nothing is pickled.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import json
 import math
 import pathlib
 import typing
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any, ClassVar, Self
 
 import safetensors
@@ -31,7 +34,9 @@ FORMAT = 1
 _LIST = "pack.json"
 _MOST_BYTES = {_LIST: 64 << 20}  # of a file that is read; of tensors _MOST_TENSOR_BYTES
 _MOST_TENSOR_BYTES = 8 << 30
-_SHIPPED = pathlib.Path(__file__).parent.parent / "packs"
+_OWN = pathlib.Path(__file__).parent.parent / "packs"
+# An entry point of this group names a package with more of them: a folder each.
+GROUP = "everlong.packs"
 
 
 class PackError(EverlongError, ValueError):
@@ -185,12 +190,24 @@ def find_pack(prints: Fingerprint) -> Pack | None:
 
 
 def shipped_packs() -> list[Pack]:
-    """Return the packs that come with everlong, by name of the folder."""
+    """Return the packs that come with installed packages, by name of the folder."""
     return [load_pack(folder) for folder in _shipped_folders()]
 
 
-def _shipped_folders() -> list[pathlib.Path]:
-    return [folder for folder in sorted(_SHIPPED.glob("*/")) if (folder / _LIST).is_file()]
+@functools.cache
+def _shipped_folders() -> tuple[pathlib.Path, ...]:
+    """Return the folders of packs of everlong and of other packages, everlong's first, each by name."""
+    found = [_OWN, *(place for point in metadata.entry_points(group=GROUP) for place in _folders_of(point.module))]
+    return tuple(folder for place in found for folder in sorted(place.glob("*/")) if (folder / _LIST).is_file())
+
+
+def _folders_of(package: str) -> list[pathlib.Path]:
+    """Return the folders of a package; none where it cannot be found."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ImportError:
+        return []
+    return [] if spec is None else [pathlib.Path(place) for place in spec.submodule_search_locations or ()]
 
 
 def _model_of(folder: pathlib.Path) -> str:
@@ -203,7 +220,7 @@ def _model_of(folder: pathlib.Path) -> str:
 
 def model_of_shipped(name: str) -> str:
     """Return which model the pack in that folder of those that come with everlong is for."""
-    return _model_of(_SHIPPED / name)
+    return _model_of(next(folder for folder in _shipped_folders() if folder.name == name))
 
 
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:
@@ -251,7 +268,7 @@ def pack_with(part: str, called: str, model: torch.nn.Module, pack: str | pathli
 def _read(folder: pathlib.Path, name: str) -> bytes:
     """Return a file of a pack, which is input: no link is followed, and no file of another name is read."""
     # What installs everlong may link its files.
-    shipped = folder.parent == _SHIPPED
+    shipped = folder in _shipped_folders()
     return _core.read_file(str(folder), name, _MOST_BYTES.get(name, _MOST_TENSOR_BYTES), may_have_other_names=shipped)
 
 

@@ -1,20 +1,15 @@
-"""The learned parts, one folder each: the model, what it does at work, its training and its measurement."""
+"""The learned parts, one folder each: the model, and what it does at work. Training is in everlong-lab."""
 
 from typing import Final
 
 MAY_IMPORT: Final = (
     "_core",
     "config",
-    "corpora",
-    "data",
     "errors",
-    "eval",
     "frame",
-    "generation",
     "memory",
     "models",
     "part_list",
     "retrieval",
     "text",
-    "training",
 )

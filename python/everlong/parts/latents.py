@@ -9,21 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
 
-from everlong.models.soft import embedded
-from everlong.training.states import middle_and_spread
-
-if TYPE_CHECKING:
-    from everlong.training.evicted import EvictedRead
-
 _WAVES = 6  # of a place in the block, each twice as fast as the one before
 _PLACE = 2 * _WAVES + 1
-_SAMPLED_READS = 8  # samples for center and scale
-_SAMPLED_EMBEDDINGS = 4096
 _MOST = 8.0  # clamp for centred and scaled numbers: the states of a text's very first token have another size
 
 
@@ -199,16 +189,3 @@ def _places(at: torch.Tensor, length: int) -> torch.Tensor:
     angles = share[..., None] * math.pi * 2.0 ** torch.arange(_WAVES, device=at.device, dtype=torch.float64)
     long = torch.full_like(share, math.log(length) / 8)[..., None]
     return torch.cat([angles.sin(), angles.cos(), long], dim=-1).float()
-
-
-@torch.no_grad()
-def normalise(reader: LatentReader, model: Any, reads: Sequence[EvictedRead]) -> None:
-    """Set the reader's scales from the texts: center and spread of each number of the states, and the size of
-    embeddings.
-    """
-    center, spread = middle_and_spread(torch.cat([read.states(1)[0, ::4].float() for read in reads[:_SAMPLED_READS]]))
-    reader.center.copy_(center)
-    reader.scale.copy_(1 / spread)
-    weight = model.get_input_embeddings().weight
-    ids = torch.linspace(0, len(weight) - 1, min(_SAMPLED_EMBEDDINGS, len(weight))).long()
-    reader.embedding_scale.copy_(embedded(model, ids).float().square().mean().sqrt())

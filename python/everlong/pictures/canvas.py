@@ -12,36 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 OURS, RIVAL, OWN_RATE, CONTROL = "#d94801", "#6baed6", "#969696", "#bdbdbd"
-_COLOURS: Mapping[str, str] = {"everlong": OURS, "gold": OWN_RATE, "random": CONTROL}
 _RED_TO_GREEN = ("#b2182b", "#ef8a62", "#fddbc7", "#d9f0d3", "#7fbf7b", "#1b7837")
-LABELS: Mapping[str, str] = {
-    "everlong": "everlong",
-    "survey": "everlong, a survey",
-    "heads": "everlong, heads alone",
-    "lexical": "everlong, words alone",
-    "mean_pool": "everlong, mean keys",
-    "recent": "newest pages",
-    "random": "random pages",
-    "window": "window alone",
-    "full": "full attention, own window",
-    "bm25": "BM25, text read again",
-    "minilm": "MiniLM, text read again",
-    "gold": "gold text alone",
-}
 
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 11.0, 10.0, 9.0  # points
 _TITLE_LINE = 1.3 * TITLE_SIZE / 72  # inches
 _MARGIN = 0.1  # inches beside a title
 _LEGEND_LINE, _LEGEND_HANDLE = 0.2, 0.6  # inches: a line's height, and what stands before its text
-
-
-def colour_of(baseline: str) -> str:
-    return _COLOURS.get(baseline.partition(":")[0], RIVAL)
-
-
-def label_of(baseline: str) -> str:
-    name, _, settings = baseline.partition(":")
-    return LABELS.get(name, name) + (f" ({settings})" if settings else "")
 
 
 def literal(text: str) -> str:

@@ -2,4 +2,14 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "paths", "settings", "text")
+MAY_IMPORT: Final = (
+    "_core",
+    "config",
+    "errors",
+    "frame",
+    "memory",
+    "models",
+    "paths",
+    "settings",
+    "text",
+)

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from everlong.bench import archive_size
 from everlong.bench.archive_size import CodecSize, SizeReport, made_up
 from everlong.cli.app import app
+from everlong.codecs import transform
+from everlong.codecs.coded_context import through_memory
+from everlong.codecs.transform_tables import tables_file
 from everlong.models.geometry import Geometry
-from everlong.training import transform
-from everlong.training.coded_context import through_memory
-from everlong.training.transform_tables import tables_file
 from support import byte_tokenizer, tiny_model
 
 

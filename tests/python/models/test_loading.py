@@ -13,8 +13,6 @@ import transformers
 
 import everlong._core as _core
 from everlong import EverlongError, MemoryModel
-from everlong.eval import niah, ppl, suite
-from everlong.eval.answers import AnswerFile
 from everlong.models import loading as models
 from support import byte_tokenizer, tiny_model
 
@@ -241,33 +239,6 @@ def test_a_gguf_file_is_parsed_once_for_all_that_is_made_of_it(
         models.load(str(folder), dtype="float32", gguf_file="m.gguf")
     assert parsed == ["m.gguf"]
     assert gguf.GGUFReader is Reader, "others read as they did"
-
-
-def test_what_goes_on_is_loaded_by_name_in_the_dtype_that_it_began_in(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class LoadedError(Exception):
-        pass
-
-    def load(name: str, dtype: str | None = None) -> None:
-        raise LoadedError(dtype)
-
-    monkeypatch.setattr(models, "load", load)
-    runs = {
-        niah.READ_AS: lambda: niah.run_niah("tiny", keep=tmp_path),
-        ppl.FILE: lambda: ppl.run_ppl("tiny", out=tmp_path),
-        suite.FILE: lambda: suite.run_suite("tiny", out=tmp_path),
-    }
-    for file, run in runs.items():
-        for began in (None, "bfloat16"):
-            if began is not None:
-                AnswerFile(tmp_path / file, {"dtype": began})
-            with pytest.raises(LoadedError) as loaded:
-                run()
-            assert loaded.value.args == (began,)
-    with pytest.raises(LoadedError) as loaded:
-        niah.run_niah("tiny")
-    assert loaded.value.args == (None,)
 
 
 def test_the_race_is_run_once_on_a_machine(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

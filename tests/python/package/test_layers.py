@@ -66,7 +66,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "_native": (),
     "ops": ("_native",),
     "settings": ("_core", "text"),
-    "part_list": ("errors",),
+    "part_list": (),
     "config": ("_core", "errors", "part_list", "settings"),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
     "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),

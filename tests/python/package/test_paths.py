@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.data import books_in
 from everlong.models.pack import Pack, load_pack
 from everlong.models.profiles import cache_folder, keep, kept
 from everlong.paths import absolute
@@ -109,12 +108,9 @@ def test_a_text_file_is_read_from_there(home: Path, said: Any) -> None:
         assert mm.memory.blocks(where=everlong.Where(source="n?me")) == mm.memory.blocks()
 
 
-def test_packs_books_and_indexes_take_the_same(home: Path, said: Any) -> None:
+def test_packs_and_indexes_take_the_same(home: Path, said: Any) -> None:
     Pack("weights", "name", {}).save(said)
     assert load_pack(said).model == "weights"
-    (home / NAME / "a book.txt").write_text(TEXT)
-    assert [book.text for book in books_in(said)] == [TEXT]
-    (home / NAME / "a book.txt").rename(home / "sub" / "book")
     for file in (home / NAME).iterdir():
         file.unlink()
     (home / NAME).rmdir()

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.calibration import calibration_curve
-from sklearn.metrics import roc_auc_score
 
 import everlong
-from everlong.eval.calibration import area_under_curve, calibration
-from everlong.eval.tables import keep_report, print_report
 from everlong.generation.answer import UNSURE_BELOW
-from everlong.parts.towers.measure import ELSEWHERE, Asked, ask_all
-from everlong.pictures import draw_report
+from everlong_lab.parts.towers.measure import ELSEWHERE, Asked, ask_all
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
 
 FILLER = "once upon a time there was a fox, and so on. "
@@ -105,40 +97,6 @@ def test_what_the_core_says_is_the_sum_of_its_groups(mm: everlong.MemoryModel) -
         assert all(found.signs[f"lexical, {unit}"] >= 0 for unit in ("page", "group"))
 
 
-def plain_error(said: list[float], true: list[bool]) -> float:
-    """The expected calibration error, counted by hand."""
-    error = 0.0
-    for number in range(10):
-        here = [at for at, p in enumerate(said) if number / 10 <= p < (number + 1) / 10 or (number == 9 and p == 1)]
-        if here:
-            gap = sum(said[at] for at in here) / len(here) - sum(true[at] for at in here) / len(here)
-            error += abs(gap) * len(here) / len(said)
-    return error
-
-
-def test_figures_are_those_of_scikit_learn() -> None:
-    rng = np.random.default_rng(0)
-    for round_ in range(20):
-        said = np.round(rng.beta(0.6, 0.8, 400), 2 if round_ % 2 else 9)  # with ties, and without
-        said[:2] = 0.0, 1.0
-        true = rng.random(400) < said**1.5
-        told = calibration(said.tolist(), true.tolist())
-        assert told.n == 400
-        assert told.auc == pytest.approx(roc_auc_score(true, said))
-        np.testing.assert_allclose(told.true, true.mean())
-        bins_true, bins_said = calibration_curve(true, said, n_bins=10)
-        if round_ % 2 == 0:  # with ties a probability may stand on the edge of two bins
-            np.testing.assert_allclose([one.true for one in told.bins], bins_true)
-            np.testing.assert_allclose([one.said for one in told.bins], bins_said)
-            assert told.ece == pytest.approx(plain_error(said.tolist(), true.tolist()))
-            bins_true, bins_said = calibration_curve(true, said, n_bins=10, strategy="quantile")
-            assert told.ece_by_mass == pytest.approx(np.abs(bins_true - bins_said).mean(), abs=0.01)
-    assert area_under_curve([0.5], []) is None
-    assert calibration([0.2, 0.3], [False, False]).auc is None
-    with pytest.raises(ValueError, match="no probabilities"):
-        calibration([], [])
-
-
 @pytest.fixture(name="report")
 def a_report(mm: everlong.MemoryModel) -> Any:
     """Of a memory of two sources: a question to each, and one to neither."""
@@ -168,32 +126,6 @@ def test_every_question_is_asked_with_and_without_its_answer(report: Any) -> Non
     assert told.among.n == 4
     assert told.among.true == 0.5
     assert told.among.auc == told.auc_left_out == told.auc_elsewhere == 1
-
-
-def test_a_kept_report_is_drawn_and_fitted(
-    report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from rich.console import Console
-
-    print_report(report, Console(width=200))
-    assert "1.000" in capsys.readouterr().out
-    file = tmp_path / "two.json"
-    keep_report(report.whole(), file)
-    drawn = draw_report(json.loads(file.read_text("utf-8")), tmp_path)
-    assert {path.name for path in drawn} == {"reliability.png", "reliability.svg"}
-    assert draw_report({"confidences": {}}, tmp_path) == []
-
-    if not (REPOSITORY / "benchmarks").exists():
-        pytest.skip("no benchmarks beside these tests")
-    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-    import fit_confidence
-
-    weights = tmp_path / "weights.inc"
-    monkeypatch.setattr(sys, "argv", ["fit_confidence", str(file), "--weights", str(weights), "--test", str(file)])
-    fit_confidence.main()
-    (row,) = weights.read_text().splitlines()
-    assert row.startswith("    {{IndexPart::kLexical}, ")
-    assert f"lexical; {file.stem}: ECE" in capsys.readouterr().out
 
 
 def test_the_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ import datetime
 import pytest
 
 import everlong
-from everlong.corpora.superseded import superseded_facts
 from everlong.retrieval.newest import DISAGREEING
 from support import SMALL, byte_tokenizer, tiny_model
 
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1}, archive={"block_tokens": 256})
+
 FILLER = "Somebody walked along the quiet river and counted every tree. " * 12
+
 LAST = "Nothing else was written down. " * 20
 
 
@@ -26,6 +27,7 @@ def asked(texts: list[tuple[str, float | None]], question: str, newest_first: bo
 
 
 ASKED = "budget of the harbour?"
+
 PAIRS = [
     (
         "The budget of the harbour is 40,000 crowns.",
@@ -82,16 +84,3 @@ def test_what_is_no_newer_value_of_the_same_changes_nothing(first: str, later: s
 def test_the_same_value_told_twice_is_no_disagreement() -> None:
     texts = [(PAIRS[0][0], None), (PAIRS[0][0], None)]
     assert asked(texts, PAIRS[0][2]).confidence == asked(texts, PAIRS[0][2], newest_first=False).confidence
-
-
-def test_superseded_facts_have_their_kinds() -> None:
-    facts = superseded_facts(40)
-    assert [sum(fact.standing == kind for fact in facts) for kind in ("superseded", "two things", "alone")] == [
-        20,
-        10,
-        10,
-    ]
-    assert facts == superseded_facts(40)
-    for fact in facts:
-        assert any(fact.answer in one for one in fact.statements)
-        assert fact.standing != "superseded" or fact.answer in fact.statements[1]

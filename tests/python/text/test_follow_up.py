@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.corpora.follow_ups import conversations
 from everlong.text.follow_up import goes_on
 from support import SMALL, byte_tokenizer, tiny_model
 
@@ -33,11 +32,6 @@ def test_these_go_on(question: str) -> None:
 )
 def test_these_stand_alone(question: str) -> None:
     assert not goes_on(question)
-
-
-def test_conversations_go_on_and_their_like_stand_alone() -> None:
-    made = conversations(20)
-    assert all(goes_on(one.second) and not goes_on(one.alone) for one in made)
 
 
 def searches(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[str]:

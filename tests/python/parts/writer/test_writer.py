@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +12,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlong.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
-from everlong.corpora.record import Record
-from everlong.models.pack import Pack, PackPart, load_pack, pack_of
+from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table, rotated, unrotated
 from everlong.models.soft import behind_vectors, embedded, frozen
 from everlong.parts.latents import LatentSettings, _order, runs_of
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, writer_of
-from everlong.parts.writer.train import Training as WriterTraining
-from everlong.parts.writer.train import WriterTrainer, train_on
 from everlong.text.control import memory_marks
-from everlong.training.evicted import read_evicted
-from everlong.training.run import Run
 from support import byte_tokenizer, deep_model, tiny_model
 from support.examples import examples
-from support.texts import starts_of_books
 
 LAYERS, SIZE = (1, 2), 12
+
 READER = LatentSettings(LAYERS, SIZE, embedding_size=10, width=16, heads=2, depth=2, inner=24)
+
 CONFIG = WriterSettings(READER, tokens=8, page_tokens=16, opening=(5, 6), closing=(7,))
 
 
@@ -176,13 +169,6 @@ def test_what_cannot_be_written_is_refused() -> None:
         LatentSettings(LAYERS, SIZE, 10, width=15, heads=4)
 
 
-# --- what it learns from
-
-
-def drawn_texts(samples: int = 8) -> list[Record]:
-    return evicted_texts(byte_tokenizer(), starts_of_books(), samples=samples)
-
-
 @pytest.mark.parametrize("kind", ["llama", "glm"])
 def test_keys_are_turned_to_a_place_and_back(kind: str) -> None:
     table = rope_table(tiny_model(kind).config)
@@ -196,75 +182,6 @@ def test_keys_are_turned_to_a_place_and_back(kind: str) -> None:
             expected = plain * np.exp(1j * position * rate)
             own = [complex(*row) for row in turned[:, at, list(columns)].double().tolist()]
             assert np.abs(np.asarray(own) - expected).max() < 1e-4
-
-
-def test_what_is_taught_is_what_the_model_says_with_all_in_sight(tmp_path: pathlib.Path) -> None:
-    model, (text, *_) = deep_model(), drawn_texts(1)
-    (read,) = read_evicted(model, [text], LAYERS, tmp_path, with_kv=True)
-    with torch.no_grad():
-        out = model(text.ids[None], output_hidden_states=True)
-    ends = [SINK_TOKENS + blocks * BLOCK_TOKENS for blocks in range(1, BLOCKS + 1)]
-    wide = torch.cat([out.hidden_states[layer][0, SINK_TOKENS : ends[-1]] for layer in LAYERS], dim=-1)
-    assert (read.states().flatten(0, 1).float() - wide).abs().max() < 2e-2
-    for blocks in (1, BLOCKS):
-        end = ends[blocks - 1]
-        assert torch.equal(text.behind(blocks)[: FOLLOWING + 1], text.ids[end - 1 : end + FOLLOWING])
-        whole = out.logits[0, end - 1 : end - 1 + FOLLOWING].log_softmax(-1)
-        taught = read.taught(blocks)
-        assert (taught.logs - whole.gather(-1, taught.tokens)).abs().max() < 1e-2
-        assert float(taught.divergence(whole)) == pytest.approx(0, abs=1e-3)
-        # Every token but those that are named counts as one.
-        other = torch.randn_like(whole).log_softmax(-1)
-        named = torch.zeros_like(whole, dtype=torch.bool).scatter(-1, taught.tokens, value=True)
-        p, q = whole.double().exp(), other.double().exp()
-        rest_p, rest_q = ((own * ~named).sum(-1) for own in (p, q))
-        expected = ((p * (p / q).log() * named).sum(-1) + rest_p * (rest_p / rest_q).log()).mean()
-        assert float(taught.divergence(other)) == pytest.approx(float(expected), rel=2e-2)
-
-
-def test_keys_and_values_of_a_block_are_the_model_s_own_un_rotated(tmp_path: pathlib.Path) -> None:
-    model, (text, *_) = deep_model(), drawn_texts(1)
-    (read,) = read_evicted(model, [text], LAYERS, tmp_path, with_kv=True)
-    with torch.no_grad():
-        cache = model(text.ids[None], use_cache=True).past_key_values
-    first = SINK_TOKENS + 3 * BLOCK_TOKENS
-    k, v = read.kv(3)
-    table = rope_table(model.config)
-    for at, layer in enumerate(cache.layers):
-        own = layer.keys[0, :, first : first + BLOCK_TOKENS]
-        turned = rotated(k[at], torch.arange(first, first + BLOCK_TOKENS), table)
-        assert (turned - own).norm() < 0.05 * own.norm()  # in 8 bits
-        values = layer.values[0, :, first : first + BLOCK_TOKENS]
-        assert (v[at] - values).norm() < 0.05 * values.norm()
-    sink_k, _ = read.sinks()
-    assert (sink_k[0] - cache.layers[0].keys[0, :, :SINK_TOKENS]).abs().max() < 1e-5
-
-
-def test_reading_goes_on_where_it_was_cut_short(tmp_path: pathlib.Path) -> None:
-    model, texts = deep_model(), drawn_texts(3)
-    told: list[int] = []
-    read_evicted(model, texts[:2], LAYERS, tmp_path, progress=lambda what, done, of: told.append(done))
-    read_evicted(model, texts, LAYERS, tmp_path, progress=lambda what, done, of: told.append(done))
-    assert told == [1, 2, 3]
-
-
-# --- training
-
-
-def small_training(**more: Any) -> WriterTraining:
-    bare = {"again": 0.0, "why": 0.0, "lora": 0}
-    return WriterTraining(**{"steps": 4, "batch": 2, "check_every": 2, "threads": 1, "tokens": (4, 8), **bare, **more})
-
-
-def small_config(model: Any) -> WriterSettings:
-    size = model.config.hidden_size
-    opening, closing = memory_marks(byte_tokenizer())
-    return WriterSettings(LatentSettings(LAYERS, size, size, width=32, heads=2, inner=32), 8, 64, opening, closing)
-
-
-def trainer(folder: pathlib.Path, training: WriterTraining, model: Any, **more: Any) -> WriterTrainer:
-    reads = read_evicted(model, drawn_texts(), LAYERS, folder / "streams")
-    return WriterTrainer(Run(model, byte_tokenizer(), folder, **more), reads, small_config(model), training)
 
 
 def test_vectors_that_are_embeddings_are_the_tokens() -> None:
@@ -281,101 +198,9 @@ def test_vectors_that_are_embeddings_are_the_tokens() -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
 
 
-@pytest.mark.slow
-def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.Path) -> None:
-    model = deep_model()
-    whole, whole_log, _ = trainer(tmp_path / "whole", small_training(again=0.5), model).train()
-
-    class Stopped(Exception):  # noqa: N818
-        pass
-
-    def stop(step: int, found: dict[str, float]) -> None:
-        if step == 4:
-            raise Stopped
-
-    cut = tmp_path / "cut"
-    with pytest.raises(Stopped):
-        trainer(cut, small_training(again=0.5), model, check=stop).train()
-    resumed, resumed_log, _ = trainer(cut, small_training(again=0.5), model).train()
-    assert resumed_log.steps == whole_log.steps == 4
-    for name, tensor in whole.writer.state_dict().items():
-        assert torch.equal(tensor, resumed.writer.state_dict()[name])
-    assert resumed_log.held_out == whole_log.held_out
-
-
-@pytest.mark.slow
-def test_what_is_learned_brings_the_model_nearer_to_itself(tmp_path: pathlib.Path) -> None:
-    """On the text that it learns from, by a model to which it matters what is before a text."""
-    model, (text, *_) = deep_model(), drawn_texts(1)
-    for parameter in model.parameters():
-        parameter.data *= 3 if parameter.ndim == 2 else 1
-    (read,) = read_evicted(model, [text], LAYERS, tmp_path)
-    same = dataclasses.replace(read, text=dataclasses.replace(text, split="fit"))
-    training = small_training(steps=30, check_every=10, learning_rate=5e-3, missing=0.0, distractors=(0,), warmup=1)
-    run = Run(model, byte_tokenizer(), tmp_path)
-    _, learned, _ = WriterTrainer(run, [read, same], small_config(model), training).train()
-    assert min(learned.held_out) < 0.97 * learned.held_out[0]
-
-
-@pytest.mark.slow
-def test_checkpointing_activations_changes_nothing_but_memory(tmp_path: pathlib.Path) -> None:
-    model = deep_model()
-    plain, _, _ = trainer(tmp_path / "plain", small_training(steps=2), model).train()
-    again, _, _ = trainer(tmp_path / "again", small_training(steps=2, gradient_checkpointing=True), model).train()
-    assert not model.training
-    for name, tensor in plain.writer.state_dict().items():
-        assert (tensor - again.writer.state_dict()[name]).abs().max() < 1e-4
-
-
-def test_without_texts_to_hold_out_nothing_is_trained(tmp_path: pathlib.Path) -> None:
-    model = deep_model()
-    reads = read_evicted(model, drawn_texts(2), LAYERS, tmp_path)
-    with pytest.raises(ValueError, match="none"):
-        WriterTrainer(Run(model, byte_tokenizer(), tmp_path), reads, small_config(model), small_training())
-
-
 def test_d_stands_between_marks_that_the_tokenizer_has() -> None:
     tokenizer = byte_tokenizer()
     opening, closing = memory_marks(tokenizer)
     assert tokenizer.decode(opening) + tokenizer.decode(closing) == "\n\n[]\n\n"
     tokenizer.add_special_tokens({"extra_special_tokens": ["<MEM_START>", "<MEM_END>"]})
     assert memory_marks(tokenizer) == tuple((tokenizer.convert_tokens_to_ids(m),) for m in ("<MEM_START>", "<MEM_END>"))
-
-
-@pytest.mark.slow
-def test_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
-    model = deep_model()
-    run, settings = Run(model, byte_tokenizer(), tmp_path / "work"), {"width": 32, "heads": 2, "inner": 32}
-    parts = train_on(run, drawn_texts(), small_training(layers=LAYERS), settings=settings)
-    pack_of(model, parts).save(tmp_path / "pack")
-    part = load_pack(tmp_path / "pack").parts[WRITER]
-    assert part.made["data"] == {"train": 7, "fit": 1}
-    assert part.made["steps"] == 4
-    figures = part.made["figures"]["held out, in nats a token"]
-    assert figures["trained"] <= figures["at first"] == part.made["log"][0]["held out"]
-    assert WriterNet.of_part(part).settings.opening == memory_marks(byte_tokenizer())[0]
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_from_a_pack_s_writer(tmp_path: pathlib.Path) -> None:
-    model, tokenizer = deep_model(), byte_tokenizer()
-    shared: dict[str, Any] = {"settings": {"width": 32, "heads": 2, "inner": 32}}
-
-    def train(folder: str, training: WriterTraining, **more: Any) -> PackPart:
-        training = dataclasses.replace(training, layers=LAYERS)
-        return train_on(Run(model, tokenizer, tmp_path / folder), drawn_texts(), training, **{**shared, **more})[WRITER]
-
-    first = train("a", small_training(lora=2))
-    again = train("b", small_training(lora=2, steps=0), begun=first)
-    # Nothing was learned since: it is what it was, and says where it comes from.
-    assert again.tensors.keys() == first.tensors.keys()
-    for name, tensor in first.tensors.items():
-        torch.testing.assert_close(again.tensors[name], tensor, rtol=1e-5, atol=0)
-    assert again.made["begun with"]["id"] == first.id
-    assert again.made["begun with"]["steps"] == first.made["steps"] > 0
-    for wrong, said in ((small_training(lora=0), "must both have maps"), (small_training(lora=3), "has maps of")):
-        with pytest.raises(ValueError, match=said):
-            train("b", wrong, begun=first)
-    other = {"width": 16, "heads": 2, "inner": 32}
-    with pytest.raises(ValueError, match="writer has another shape"):
-        train("b", small_training(lora=2), begun=first, settings=other)

@@ -1,0 +1,25 @@
+"""The gold text alone in plain transformers: the model's own rate, which no memory can be blamed for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from everlong_lab.eval.baselines.base import Baseline, Reply, generation_of
+from everlong_lab.eval.gold import answer_from_passage
+from everlong_lab.eval.plan import Asked
+
+
+@dataclasses.dataclass
+class Gold(Baseline):
+    name: ClassVar[str] = "gold"
+
+    def answer(self, asked: Asked) -> Reply:
+        question, reading = asked.question, self._reading
+        text = answer_from_passage(
+            reading.model, reading.tokenizer, asked.gold, question.text, **generation_of(question, reading.tokenizer)
+        )
+        return Reply(text, asked.spans)
+
+    def held_bytes(self) -> int:
+        return 0
