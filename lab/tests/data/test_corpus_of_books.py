@@ -8,7 +8,6 @@ import pytest
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from everlong import data
 from everlong.data import Book, shipped_books
 from everlong_lab.data.books import TooFewTokensError, all_books, books_in, gather_books, make_of_enough
 from everlong_lab.eval import niah, suite
@@ -98,7 +97,7 @@ def test_evaluations_open_a_corpus_for_a_tokenizer_of_long_tokens(
     paragraph = "incomprehensibility notwithstanding " * 5 + "\n\n"  # 18 characters a token
     for number in range(6):
         (tmp_path / f"book-{number}.txt").write_text(paragraph * 80, encoding="utf-8")
-    monkeypatch.setattr(data, "shipped_books", lambda: [Book("own", paragraph * 80)])
+    monkeypatch.setattr("everlong_lab.data.books.shipped_books", lambda: [Book("own", paragraph * 80)])
     words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     model = (tiny_model(), transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,54 @@ import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import roc_auc_score
 
+import everlong
 from everlong.pictures import draw_report
 from everlong_lab.eval.calibration import area_under_curve, calibration
 from everlong_lab.eval.tables import keep_report, print_report
-from support import REPOSITORY
+from everlong_lab.parts.towers.measure import ELSEWHERE, Asked, ask_all
+from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
+
+FILLER = "once upon a time there was a fox, and so on. "
+
+
+@pytest.fixture(name="mm")
+def a_memory() -> Iterator[everlong.MemoryModel]:
+    """Two texts of the same words, each with a key."""
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
+        mm.read(FILLER * 20 + "The key is Zq7#Kx9. " + FILLER * 20, source="first")
+        mm.read(FILLER * 20 + "The code is Vw4%Jy8. " + FILLER * 20, source="second")
+        yield mm
+
+
+@pytest.fixture(name="report")
+def a_report(mm: everlong.MemoryModel) -> Any:
+    """Of a memory of two sources: a question to each, and one to neither."""
+    core = mm.memory.core
+    pages = core.blocks.pages()
+    begin, end = pages[0].begin, pages[-1].end
+    ids = core.blocks.token_ids(0, begin, end).tolist()
+    questions = []
+    for words in ("Zq7#Kx9", "Vw4%Jy8"):
+        asked = byte_tokenizer()(words, add_special_tokens=False)["input_ids"]
+        first = begin + next(at for at in range(len(ids)) if ids[at : at + len(asked)] == asked)
+        questions.append(Asked(words, "fact", ((first, first + len(asked)),)))
+    return ask_all(mm, [*questions, Asked("~~ ^^ ||", ELSEWHERE, ())], keep_rankings=True)
+
+
+def test_every_question_is_asked_with_and_without_its_answer(report: Any) -> None:
+    first, second, neither = report.questions
+    for question in (first, second):
+        there, left_out = question["searches"]
+        assert (there["left_out"], left_out["left_out"]) == (False, True)
+        assert there["rank"] == 1
+        assert left_out["rank"] == 0
+        assert there["confidence"] > left_out["confidence"]
+        assert there["signs"].keys() == left_out["signs"].keys() == {"odds", "lexical, page", "lexical, group"}
+    assert [search["left_out"] for search in neither["searches"]] == [False]
+    told = report.confidences()["lexical"]
+    assert told.among.n == 4
+    assert told.among.true == 0.5
+    assert told.among.auc == told.auc_left_out == told.auc_elsewhere == 1
 
 
 def plain_error(said: list[float], true: list[bool]) -> float:

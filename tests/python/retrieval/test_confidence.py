@@ -11,7 +11,6 @@ import pytest
 
 import everlong
 from everlong.generation.answer import UNSURE_BELOW
-from everlong_lab.parts.towers.measure import ELSEWHERE, Asked, ask_all
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
 
 FILLER = "once upon a time there was a fox, and so on. "
@@ -95,37 +94,6 @@ def test_what_the_core_says_is_the_sum_of_its_groups(mm: everlong.MemoryModel) -
         assert sum(group.confidence for group in found.groups) == pytest.approx(found.confidence, rel=1e-5)
         assert set(found.signs) == {"odds", "lexical, page", "lexical, group"}
         assert all(found.signs[f"lexical, {unit}"] >= 0 for unit in ("page", "group"))
-
-
-@pytest.fixture(name="report")
-def a_report(mm: everlong.MemoryModel) -> Any:
-    """Of a memory of two sources: a question to each, and one to neither."""
-    core = mm.memory.core
-    pages = core.blocks.pages()
-    begin, end = pages[0].begin, pages[-1].end
-    ids = core.blocks.token_ids(0, begin, end).tolist()
-    questions = []
-    for words in ("Zq7#Kx9", "Vw4%Jy8"):
-        asked = byte_tokenizer()(words, add_special_tokens=False)["input_ids"]
-        first = begin + next(at for at in range(len(ids)) if ids[at : at + len(asked)] == asked)
-        questions.append(Asked(words, "fact", ((first, first + len(asked)),)))
-    return ask_all(mm, [*questions, Asked("~~ ^^ ||", ELSEWHERE, ())], keep_rankings=True)
-
-
-def test_every_question_is_asked_with_and_without_its_answer(report: Any) -> None:
-    first, second, neither = report.questions
-    for question in (first, second):
-        there, left_out = question["searches"]
-        assert (there["left_out"], left_out["left_out"]) == (False, True)
-        assert there["rank"] == 1
-        assert left_out["rank"] == 0
-        assert there["confidence"] > left_out["confidence"]
-        assert there["signs"].keys() == left_out["signs"].keys() == {"odds", "lexical, page", "lexical, group"}
-    assert [search["left_out"] for search in neither["searches"]] == [False]
-    told = report.confidences()["lexical"]
-    assert told.among.n == 4
-    assert told.among.true == 0.5
-    assert told.among.auc == told.auc_left_out == told.auc_elsewhere == 1
 
 
 def test_the_fit_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:

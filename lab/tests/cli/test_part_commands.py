@@ -14,8 +14,8 @@ from typing import Any, Literal
 import pytest
 from typer.testing import CliRunner
 
-from everlong import part_list
 from everlong.cli.app import app
+from everlong_lab import part_list
 from everlong_lab.cli import parts
 from everlong_lab.cli.field_comments import comments_of, docstring_in
 from everlong_lab.cli.from_dataclass import parameters_of, settings_of
@@ -97,6 +97,8 @@ def test_every_field_of_a_part_is_an_option_with_its_help(name: str, which: part
     assert {name for name, said in comments_of(settings).items() if not said} <= {"dropout", "tombstones"}
 
 
+# --- a part of another package
+
 TRAIN = '''
     """Trains it."""
 
@@ -134,7 +136,6 @@ TRAIN = '''
         made = run.made(training, learned, {"loss": before_and_after(learned)}, data="nothing")
         return {"dummy": PackPart(number.state_dict(), {}, made)}
 '''
-
 MEASURE = '''
     import dataclasses
     from everlong_lab.eval.tables import Report, Table
@@ -216,6 +217,43 @@ def test_another_package_s_part_is_trained_and_measured(
     )
     assert trained["parts"]["dummy"]["training"]["seed"] == 3
     assert trained["parts"]["dummy"]["training"]["text"] == ["book.txt"]
+
+
+_IMPORTED = """
+import sys
+from everlong.cli import main
+try:
+    main()
+finally:
+    there = [name for name in sys.modules if name.startswith(("everlong.parts.", "other_package.", "transformers"))]
+    print(*sorted(there), file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("train",), ("eval",), ("train", "all")])
+def test_help_imports_no_part(site: pathlib.Path, command: tuple[str, ...]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    run = [sys.executable, "-c", _IMPORTED, *command, "--help"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0
+    assert done.stderr.strip() == ""
+
+
+# --- what has another name now
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        (["train", "dnii", "memory"], "`everlong train dnii` has another name now: `everlong train router`"),
+        (["eval", "meaning"], "`everlong eval meaning` has another name now: `everlong eval towers`"),
+        (["eval", "tombstones", "--writer"], "`everlong eval tombstones --writer` has another name now: `--kv-writer`"),
+    ],
+)
+def test_what_was_renamed_says_what_took_its_place(typed: list[str], instead: str) -> None:
+    result = CliRunner().invoke(app, typed)
+    assert str(result.exception) == instead
 
 
 def test_an_option_of_a_part_is_renamed_by_a_line_in_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
