@@ -587,6 +587,11 @@ LISTS: list[tuple[str, Callable[[], Sequence[str]], Callable[[], Sequence[str] |
         ),
     ),
     (
+        "notebooks",
+        lambda: firsts("guides/notebooks.md", "| notebook | shows |"),
+        lambda: [file.name for file in (REPOSITORY / "notebooks").glob("*.ipynb")],
+    ),
+    (
         "everlong's own tags",
         lambda: [code.partition(":")[2].strip("=") for code in firsts("format.md", "| tag begins with |")],
         lambda: {
