@@ -40,7 +40,7 @@ class MemoryConfig(Settings):
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)  # how a question is searched for
     answer: AnswerConfig = dataclasses.field(default_factory=AnswerConfig)  # when something comes back, and as what
     # Parts that take part in reading, recalling and answering (frame/part.py), in this order: everlong's
-    # (everlong.parts), other packages' or your own. The default ones work where the model's pack has them.
+    # (everlong.parts), other packages' or your own. The default ones work where there is something for them to load.
     parts: tuple[Any, ...] = dataclasses.field(default_factory=default_parts)
 
     GROUPS: ClassVar[tuple[str, ...]] = ("frame", "archive", "search", "answer")

@@ -76,7 +76,7 @@ def mcp(
 ) -> None:
     """Serve memories to one MCP client, by standard input and output.
 
-    Without a model it finds and lists, by words and the encoder. Needs the extra `serve`.
+    Without a model it lists, finds and forgets; it finds by words and the encoder. Needs the extra `serve`.
     """
     from everlong.serve.mcp_stdio import serve_stdio
 

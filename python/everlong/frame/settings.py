@@ -16,7 +16,7 @@ class FrameConfig(Settings, group="frame", least={"chunk_tokens": 1}):
 
     tokens: int = _OS.frame_tokens  # F: everything the model attends to; at most its trained window
     sink_tokens: int = _OS.sink_tokens  # S: the stream's first tokens, never evicted
-    tombstones: int = _OS.tombstones  # slots behind the sinks; each is the mean K and V of a span that left; 0: off
+    tombstones: int = _OS.tombstones  # slots behind the sinks; each stands for a span that left; 0: off
     anchor_tokens: int = _OS.anchor_tokens  # first tokens of a topic that stay behind the sinks when it leaves; 0: off
     anchors: int = _OS.anchors  # how many topics, the newest, keep their first tokens
     # N: slots for chosen tokens of closed blocks, which stay when the others leave; 0: off. A part chooses them, or

@@ -28,8 +28,8 @@ _LEAST = {
 class SearchConfig(Settings, group="search", least=_LEAST):
     """All but `encoder` and `embedding_index` may change from one question to the next."""
 
-    # Index parts; several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, words
-    # alone find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
+    # Index parts; several are fused (index/fusion.h). "heads" are found once the memory has 64 pages: before, the
+    # others find. "mean_pool" and "hnsw" search the same means of blocks' keys, the one exactly, the other by a graph.
     # "meaning" searches by vectors of the towers, which a model's pack has, "encoder" by those of a text encoder, which
     # serves every model. Each is passed over where there are none.
     index: IndexPart | tuple[IndexPart, ...] = ("heads", "lexical", "meaning", "encoder")
