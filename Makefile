@@ -32,7 +32,7 @@ with_nvcc = $$PATH:$$(echo $(VENV)/lib/python3*/site-packages/nvidia/cu13/bin)
 
 FUZZER_LIBRARY = /usr/lib/llvm-16/lib/clang/16/lib/linux/libclang_rt.fuzzer-x86_64.a
 
-.PHONY: help setup demo test test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python tsan-python fuzz kernels kernel-report docs matrix wheel release rehearsal
+.PHONY: help setup demo test test-all test-lab test-cpp test-python test-quick coverage stubs lint tidy format asan tsan asan-python tsan-python fuzz kernels kernel-report docs matrix wheel release rehearsal
 .PHONY: clean
 .DEFAULT_GOAL := help
 
@@ -61,7 +61,12 @@ setup: $(VENV)/everlong.stamp  ## .venv with torch, all that everlong needs, and
 demo: setup  ## read books that no window holds, and answer from them (SmolLM2-135M, CPU); TOKENS=1000000: the million
 	everlong demo $(if $(TOKENS),--tokens $(TOKENS)) $(BOOKS)
 
-test: test-cpp test-python  ## GoogleTest suites, then pytest
+test: test-cpp test-python  ## GoogleTest suites, then pytest: everlong, without its lab
+
+test-all: test test-lab  ## the same, and the lab's tests: once a night
+
+test-lab: setup  ## pytest over lab/: training and measuring
+	$(PYTEST) lab/tests --durations 20 --durations-min 1
 
 test-cpp: $(VENV)/requirements.stamp
 	cmake --preset release --log-level=WARNING

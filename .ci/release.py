@@ -19,6 +19,7 @@ from wheel import DIST, PYTHONS
 ROOT = Path(__file__).parent.parent
 WORK = ROOT / "build" / "release"
 TOOLS = ("build>=1.2", "twine>=6", "cyclonedx-bom>=7")
+LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text())
 QUICK_START = """
 import pathlib, everlong
 from everlong.data import shipped_books
@@ -52,7 +53,7 @@ def tools() -> Path:
     if not (folder / "ready").is_file():
         shutil.rmtree(folder, ignore_errors=True)
         run(sys.executable, "-m", "venv", folder)
-        pip(folder / "bin" / "python", *TOOLS, *settings()["build-system"]["requires"])
+        pip(folder / "bin" / "python", *TOOLS, *settings()["build-system"]["requires"], *LAB["build-system"]["requires"])
         (folder / "ready").touch()
     return folder / "bin"
 
@@ -61,7 +62,7 @@ def check_extras(torch: str) -> None:
     """Ask pip to resolve every extra beside the rest. Nothing is installed."""
     project = settings()["project"]
     for name, requirements in project["optional-dependencies"].items():
-        if name not in ("bench", "dev"):
+        if name not in ("bench", "dev", "lab"):  # the last one is of this release
             asked = [torch, *project["dependencies"], *requirements]
             run(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q", *asked)
             print(f"the extra {name} resolves")
@@ -104,6 +105,7 @@ def main() -> int:
     programs = tools()
     run(programs / "python", "-m", "build", "--sdist", "--no-isolation", "--outdir", DIST, ROOT)
     (source,) = DIST.glob("*.tar.gz")
+    run(programs / "python", "-m", "build", "--no-isolation", "--outdir", DIST, ROOT / "lab")
     # What the sdist lacks, a wheel of it lacks.
     unpacked = WORK / "source"
     shutil.rmtree(unpacked, ignore_errors=True)
@@ -118,7 +120,7 @@ def main() -> int:
     listed = DIST / f"everlong-{version}.cdx.json"
     described = ("--pyproject", ROOT / "pyproject.toml", "--output-reproducible", "--of", "JSON", "-o", listed)
     run(programs / "cyclonedx-py", "environment", *described, WORK / f"bare{versions[-1]}" / "bin" / "python")
-    run(programs / "twine", "check", "--strict", *DIST.glob("*.whl"), source)
+    run(programs / "twine", "check", "--strict", *DIST.glob("*.whl"), *DIST.glob("*.tar.gz"))
     if not options.skip_extras:
         check_extras(options.torch)
     print("\n".join(sorted(file.name for file in DIST.iterdir())))

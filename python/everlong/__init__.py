@@ -72,12 +72,10 @@ else:
     # Modules with a page of their own in docs/api, for `import everlong` alone, and where they stand.
     _MODULES = {
         "control": "text.control",
-        "corpora": "corpora",
         "data": "data",
         "doctor": "doctor",
         "embedding": "retrieval.embedding",
         "errors": "errors",
-        "eval": "eval",
         "index": "retrieval.index",
         "integrations": "integrations",
         "models": "models",
