@@ -6,6 +6,7 @@ archived with `answer.recall_mode="kept"` or with a writer have the payload, a w
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,12 @@ class KeptPayload:
 
     def place_of(self, token: int) -> int:
         """Return which of the chosen tokens it is."""
-        return int(np.searchsorted(self.tokens, token))
+        return bisect.bisect_left(self.tokens, token)
+
+    def has(self, first: int, count: int) -> bool:
+        """Return whether all tokens of the run were chosen."""
+        place = self.place_of(first)
+        return list(self.tokens[place : place + count]) == list(range(first, first + count))
 
 
 def tensors_of(

@@ -59,7 +59,7 @@ class ArchivedPages:
     ) -> Arriving:
         """Start to restore what is placed, each to consecutive slots from the first one that stands beside it.
 
-        A block in `kept` gives that payload, which is there at once, any other its pages. Keys of a page are divided by
+        Chosen tokens of a block in `kept` are that payload, which is there at once, all else its pages. Keys of a page are divided by
         its temperature. `by_layer`: a forward will wait for one layer after the other.
         """
         runs: list[Run] = []
@@ -74,11 +74,16 @@ class ArchivedPages:
                     placement.position,
                     temperature.get(identity(placement.page), 1.0),
                 )
-                (of_kept.setdefault(run.page.block, []) if run.page.block in kept else runs).append(run)
+                # A page of the conversation comes whole, even where its block comes as its chosen tokens, too.
+                chosen = kept.get(run.page.block)
+                if chosen is not None and chosen.has(run.page.begin + run.first_token, run.tokens):
+                    of_kept.setdefault(run.page.block, []).append(run)
+                else:
+                    runs.append(run)
                 slot += placement.tokens
         arriving = self._start(runs, cache, by_layer=by_layer)
-        for block, chosen in of_kept.items():
-            self._restore_kept(kept[block], chosen, cache)
+        for block, runs_of_block in of_kept.items():
+            self._restore_kept(kept[block], runs_of_block, cache)
         self.arrived = arriving.arrived
         return arriving
 

@@ -476,6 +476,34 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
             assert len(tensors["kept.kv"]) * 2 == mm.frame.zones.pages.block_bytes(end - begin)
 
 
+def test_a_page_of_the_conversation_comes_whole_where_its_block_comes_as_chosen_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = KEPT.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
+        masked, choices = Masked(mm), Choices(mm)
+        ids = mm._encode(random_text(1152))
+        chosen: dict[int, list[int]] = {}
+        for first in range(0, len(ids), CHUNK):
+            chunk = ids[first : first + CHUNK]
+            got, expected = mm.frame.extend(chunk, "read", logits=True), masked.read(chunk)
+            assert (got - expected).abs().max() <= TOLERANCE, first
+            closed = choices.new()
+            chosen |= {min(tokens) // 128: tokens for _, tokens, _ in closed}
+            masked.blocks += closed
+            masked.leave()
+            if first == 912:
+                (said,), (found,) = (mm.memory.core.blocks.pages_of(0, at, at + 1) for at in (130, 200))
+                assert said.block == found.block
+                monkeypatch.setattr(mm.frame.stream, "conversation", lambda said=said: [said])
+                mm.frame.recall([found])
+                of_block = {*range(said.begin, said.end), *(one for one in chosen[1] if one >= said.end)}
+                masked.recalled = sorted(of_block - set(masked.kept()))
+                assert len(masked.recalled) > 64
+                assert mm.frame.zones.resident_tokens == len(masked.positions())
+        assert masked.recalled
+
+
 def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
