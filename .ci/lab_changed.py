@@ -14,7 +14,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"everlong": ROOT / "python", "everlong_lab": ROOT / "lab"}
 # Beside what is imported: what is compiled, what is installed, what tests share, and benchmarks, which the lab tests.
-ALWAYS = ("lab/", "benchmarks/", "cpp/", "hip/", "cmake/", "CMakeLists.txt", "pyproject.toml", "tests/support/", "tests/fixtures.py")  # fmt: skip
+ALWAYS = (
+    *("lab/", "benchmarks/", "cpp/", "hip/", "cmake/", "CMakeLists.txt", "pyproject.toml"),
+    *("tests/support/", "tests/fixtures.py"),
+)
 
 
 def file_of(module: str) -> Path | None:

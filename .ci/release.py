@@ -53,7 +53,9 @@ def tools() -> Path:
     if not (folder / "ready").is_file():
         shutil.rmtree(folder, ignore_errors=True)
         run(sys.executable, "-m", "venv", folder)
-        pip(folder / "bin" / "python", *TOOLS, *settings()["build-system"]["requires"], *LAB["build-system"]["requires"])
+        pip(
+            folder / "bin" / "python", *TOOLS, *settings()["build-system"]["requires"], *LAB["build-system"]["requires"]
+        )
         (folder / "ready").touch()
     return folder / "bin"
 

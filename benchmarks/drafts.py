@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 import everlong
+from everlong.config.answer import AnswerConfig
 from everlong.generation.as_measured import AS_MEASURED
-from everlong.generation.settings import AnswerConfig
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong_lab.corpora.facts import make_facts

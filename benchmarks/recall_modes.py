@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 import everlong
+from everlong.config.answer import RecallMode
 from everlong.generation.as_measured import AS_MEASURED
-from everlong.generation.settings import RecallMode
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong_lab.corpora.facts import Fact, Kind, make_facts

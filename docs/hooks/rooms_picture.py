@@ -53,9 +53,7 @@ def _imports(room: str) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    """Of a module; a room's settings stand together with all others, for the config has them as one."""
-    first, *rest = module.split(".")[1:]
-    return "settings" if rest == ["settings"] else first
+    return module.split(".")[1]
 
 
 def links() -> dict[str, set[str]]:

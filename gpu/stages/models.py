@@ -14,9 +14,9 @@ import torch
 from transformers.utils.import_utils import is_flash_attn_2_available
 
 import everlong
+from everlong.config.answer import RecallMode
 from everlong.doctor import DoctorReport, examine
 from everlong.frame.budget import frame_bytes
-from everlong.generation.settings import RecallMode
 from everlong.models.attach import attach
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.writer import Writer

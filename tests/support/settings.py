@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
-from everlong.settings import where_is
+from everlong.config.settings import where_is
 
 # A frame that a tiny model's window holds twice, for texts of some thousand tokens.
 TINY_MEMORY = MemoryConfig(

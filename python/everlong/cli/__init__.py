@@ -37,7 +37,6 @@ MAY_IMPORT: Final = (
     "pictures",
     "retrieval",
     "serve",
-    "settings",
     "text",
 )
 

@@ -9,6 +9,5 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "ops",
-    "settings",
     "text",
 )

@@ -59,8 +59,8 @@ class ArchivedPages:
     ) -> Arriving:
         """Start to restore what is placed, each to consecutive slots from the first one that stands beside it.
 
-        Chosen tokens of a block in `kept` are that payload, which is there at once, all else its pages. Keys of a page are divided by
-        its temperature. `by_layer`: a forward will wait for one layer after the other.
+        Chosen tokens of a block in `kept` are that payload, which is there at once, all else its pages. Keys of a page
+        are divided by its temperature. `by_layer`: a forward will wait for one layer after the other.
         """
         runs: list[Run] = []
         of_kept: dict[int, list[Run]] = {}

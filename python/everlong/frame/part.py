@@ -22,9 +22,9 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
+from everlong.config.settings import Settings
 from everlong.models.pack import Pack
 from everlong.models.served import Served
-from everlong.settings import Settings
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig

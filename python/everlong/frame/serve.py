@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from everlong.config import MemoryConfig
+from everlong.config.frame import FrameConfig
 from everlong.errors import UnsupportedModelError
 from everlong.frame.budget import require_budget
-from everlong.frame.settings import FrameConfig
 from everlong.frame.splice import require_splice
 from everlong.models.attach import ServedModel, attach, trained_window
 from everlong.models.text_model import TextModel, text_model

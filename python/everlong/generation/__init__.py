@@ -12,6 +12,5 @@ MAY_IMPORT: Final = (
     "models",
     "paths",
     "retrieval",
-    "settings",
     "text",
 )

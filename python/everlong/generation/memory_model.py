@@ -15,6 +15,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.config.settings import require_choice
 from everlong.frame.frame import Frame
 from everlong.generation.answer import Answer
 from everlong.generation.answering import Answering, told_the_end
@@ -39,7 +40,6 @@ from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
-from everlong.settings import require_choice
 from everlong.text.encoding import decode_text, encode, spoken_in_steps
 from everlong.text.messages import Message, asked_of
 from everlong.text.prompt import Prompt, require_unicode

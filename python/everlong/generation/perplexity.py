@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 
 from everlong.config import MemoryConfig
+from everlong.config.answer import Policy
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, offers_of
-from everlong.generation.settings import Policy
 from everlong.retrieval.searcher import Searcher
 from everlong.text import notebook
 from everlong.text.prompt import Prompt

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from everlong.memory.memory import Block, Damage, Memory, MemoryStats, VerifyReport
+from everlong.memory.memory import Memory
 from everlong.memory.recoding import Recoding
+from everlong.memory.records import Block, Damage, MemoryStats, VerifyReport
 
 MAY_IMPORT: Final = (
     "_core",

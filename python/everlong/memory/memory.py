@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import datetime
 import json
 import logging
 import numbers
@@ -17,18 +16,17 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import everlong._core as _core
 from everlong.errors import CorruptMemoryError, EverlongError, MemoryBusyError, MemoryGoneWarning, MemoryNotFoundError
 from everlong.graph import MemoryGraph
-from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
 from everlong.memory.details import detail_bytes
 from everlong.memory.kept import kept_bytes
-from everlong.memory.origins import told_apart
 from everlong.memory.reaching import blocks_reaching_into, drop_vectors, drop_what_was_left, note_dropped, number_in
 from everlong.memory.recoding import Recoding, check_room, named, plan, recode
-from everlong.memory.where import Role, Time, Where, require_where, seconds
+from everlong.memory.records import Block, MemoryStats, VerifyReport, block_of
+from everlong.memory.where import Time, Where, require_where, seconds
 from everlong.paths import absolute
 from everlong.text import notebook
 
@@ -40,80 +38,6 @@ _LOGGER = logging.getLogger("everlong")
 MEMORY_ID = "id"  # attribute of the manifest
 _COMPACTED = "compacted"  # attribute: how many forgettings were counted when `compact` last removed what they left
 _MOST_OF_MANIFEST = 64 << 20  # bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """A closed span of the stream: the unit of archive, naming and citation."""
-
-    id: int
-    span: tuple[int, int]  # tokens of the stream
-    source: str
-    created_at: datetime.datetime  # UTC
-    tags: tuple[str, ...]  # the user's; a tag of everlong's own that cannot be read stands among them as it is
-    payload_bytes: int
-    role: Role  # of all of it: read, asked or said
-    origin: str = ""  # where it was read from: the path of its file, or what `read` was told
-    happened: datetime.datetime | None = None  # UTC; when the events in it happened, as `read` was told
-    keyphrases: tuple[str, ...] = ()  # what a tagger said that it is about (`archive.tagger`)
-
-
-@dataclasses.dataclass(frozen=True)
-class MemoryStats:
-    """How much a memory holds. Forgotten blocks count in `dead_bytes` alone."""
-
-    blocks: int
-    pages: int
-    tokens: int
-    payload_bytes: int  # encoded keys and values
-    disk_bytes: int  # 0 for a memory in RAM
-    dead_bytes: int  # of forgotten blocks; `compact` gives them back
-    host_bytes: int  # in RAM now, besides the indexes: payload and catalog
-    catalog_bytes: int  # of host_bytes: spans, token ids, tags, graph; for a folder a cache of them
-    index_bytes: int  # indexes in RAM now
-    detail_bytes: int  # the blocks' Detail Tokens
-    kept_bytes: int  # chosen tokens of blocks: which, and their payloads
-
-    @property
-    def detail_token_bytes(self) -> float:
-        """Bytes of Detail Tokens for each token of the memory."""
-        return self.detail_bytes / self.tokens if self.tokens > 0 else 0.0
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: what is not nothing."""
-        return notebook.table((name, value) for name, value in vars(self).items() if value)
-
-
-@dataclasses.dataclass(frozen=True)
-class Damage:
-    """Bytes that do not match their checksum or their format."""
-
-    block: int  # 0 where no block can be named
-    what: str  # names page, part and file
-
-
-@dataclasses.dataclass(frozen=True)
-class VerifyReport:
-    """What a check of a whole memory found."""
-
-    blocks: int
-    records: int  # pages of every kind, read back and checked
-    bytes: int
-    damage: tuple[Damage, ...]
-    dropped: tuple[int, ...]  # blocks that a repair took out
-
-    @classmethod
-    def of(cls, core: _core.VerifyReport) -> VerifyReport:
-        damage = tuple(Damage(found.block, found.what) for found in core.damage)
-        return cls(core.blocks, core.records, core.bytes, damage, tuple(core.dropped))
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: what was read, and the damage, which unfolds."""
-        read = notebook.table((("blocks", self.blocks), ("records", self.records), ("bytes", self.bytes)))
-        if not self.damage:
-            return read + notebook.paragraph("no damage")
-        lines = "\n".join(f"block {one.block}: {one.what}" for one in self.damage)
-        return read + notebook.unfolding(f"{len(self.damage):,} damaged", lines)
 
 
 class Memory:
@@ -244,10 +168,10 @@ class Memory:
             require_where(where)
             if (source, tag, after, before) != (None, None, None, None):
                 raise ValueError("name either where, or source, tag, after and before")
-            return list(map(_block_of, where.blocks(self.core)))
+            return list(map(block_of, where.blocks(self.core)))
         _require_one_name(source=source, tag=tag)
         infos = self.core.blocks.infos(source=source, tag=tag, since=seconds(after), before=seconds(before))
-        return list(map(_block_of, infos))
+        return list(map(block_of, infos))
 
     def forget(
         self,
@@ -511,22 +435,6 @@ class Memory:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _block_of(info: _core.BlockInfo) -> Block:
-    tags, origin = told_apart(info.tags)
-    return Block(
-        id=info.id,
-        span=(info.begin, info.end),
-        source=info.source,
-        created_at=nearest_moment(info.created_at),
-        tags=tags,
-        payload_bytes=info.payload_bytes,
-        role=cast(Role, info.role),
-        origin=origin,
-        happened=None if info.happened is None else moment_of(info.happened),
-        keyphrases=keyphrases_in(info.tags),
-    )
 
 
 def _ids_of(block_ids: Iterable[int]) -> list[int]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from everlong.text.notebook import CONVERSATION
 
 if TYPE_CHECKING:
-    from everlong.memory.memory import Block, Memory
+    from everlong.memory.memory import Memory
+    from everlong.memory.records import Block
 
 _BARS, _TOPICS = 48, 40  # at most
 

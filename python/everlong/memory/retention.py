@@ -7,7 +7,8 @@ import datetime
 import logging
 from collections.abc import Sequence
 
-from everlong.memory.memory import Block, Memory
+from everlong.memory.memory import Memory
+from everlong.memory.records import Block
 
 _LOGGER = logging.getLogger("everlong")
 

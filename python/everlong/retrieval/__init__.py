@@ -10,6 +10,5 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "paths",
-    "settings",
     "text",
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlong.config.search import HeadsKeys, SearchConfig
 from everlong.frame.frame import Frame
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.served import gpu_of
@@ -23,7 +24,6 @@ from everlong.retrieval.profile import (
     save_model_profile,
 )
 from everlong.retrieval.recall import tap_question
-from everlong.retrieval.settings import HeadsKeys, SearchConfig
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import quoting_prompt
 

@@ -13,6 +13,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
+from everlong.config.answer import Order
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Page, identity
@@ -20,7 +21,6 @@ from everlong.frame.part import Cosines, Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.steps import to_its_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
-from everlong.generation.settings import Order
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import ServedModel
 from everlong.models.served import Served

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from everlong import ops
 from everlong.cli.app import app
-from everlong.codecs import codec_costs, transform
+from everlong.codecs import costs, transform
 from everlong.codecs.costs import CodecCost, cheapest, contexts_of, cost
 from everlong.models.attach import attach
 from support import byte_tokenizer, tiny_model
@@ -39,13 +39,13 @@ def test_the_cheapest_is_the_smallest_that_costs_nothing() -> None:
 def test_the_doctor_says_what_each_codec_costs(saved_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_CONTEXT": 256, "_AFTER": 32, "_FITTED": 3, "_HELD_OUT": 1}.items():
         monkeypatch.setattr(transform, name, value)
-    monkeypatch.setattr(codec_costs, "STEPS", transform.STEPS[:2])
+    monkeypatch.setattr(costs, "STEPS", transform.STEPS[:2])
     result = CliRunner().invoke(app, ["doctor", str(saved_model), "--codec", "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     named = [one["codec"] for one in report["codecs"]]
-    assert named[: len(codec_costs.CODECS)] == list(codec_costs.CODECS)
-    assert len(named) == len(codec_costs.CODECS) + 2
+    assert named[: len(costs.CODECS)] == list(costs.CODECS)
+    assert len(named) == len(costs.CODECS) + 2
     assert report["cheapest"] in report["codecs"]
     text = CliRunner().invoke(app, ["doctor", str(saved_model), "--codec"])
     assert text.exit_code == 0, text.output

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 import everlong
-from everlong import part_list, settings
+from everlong import part_list
+from everlong.config import settings
 from everlong.frame.part import Needs
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
 

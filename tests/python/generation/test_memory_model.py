@@ -18,8 +18,8 @@ import torch
 import transformers
 
 import everlong
+from everlong.config.answer import Policy
 from everlong.frame.offers import Offers
-from everlong.generation.settings import Policy
 from everlong.memory.where import parse_time, seconds
 from everlong.models.releases import cache_argument
 from everlong.models.served import gpu_of

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong import ops
-from everlong.memory.settings import ArchiveConfig
-from everlong.settings import types_of
+from everlong.config.archive import ArchiveConfig
+from everlong.config.settings import types_of
 
 BITS = {"int8": (8, 8), "int6": (6, 6), "int4": (4, 4), "k8v4": (8, 4), "k5v4": (5, 4)}
 FP8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}

@@ -65,9 +65,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "_core": (),
     "_native": (),
     "ops": ("_native",),
-    "settings": ("_core", "text"),
     "part_list": (),
-    "config": ("_core", "errors", "part_list", "settings"),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
     "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),
     "__main__": ("cli",),
@@ -223,9 +221,8 @@ def may_import() -> dict[str, tuple[str, ...]]:
 
 
 def room_of_module(name: str) -> str:
-    """`ops` for `everlong.ops`; a room's settings stand together with all others, for the config has them as one."""
-    first, *rest = name.split(".")[1:] or ["__init__"]
-    return "settings" if rest == ["settings"] else first
+    """`ops` for `everlong.ops`."""
+    return (name.split(".")[1:] or ["__init__"])[0]
 
 
 def room_of(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everlong
-from everlong.generation.settings import Policy
+from everlong.config.answer import Policy
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.traces import blocks_of
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import everlong
-from everlong.generation.settings import Order
+from everlong.config.answer import Order
+from everlong.config.search import IndexPart
 from everlong.retrieval.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
-from everlong.retrieval.settings import IndexPart
 from everlong.text.prompt import Prompt
 from support import SMALL, TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 

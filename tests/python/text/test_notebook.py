@@ -64,7 +64,7 @@ def test_a_notebook_shows_answers_with_citations_that_unfold(tmp_path: Path) -> 
         stats = mm.memory.stats()
         assert f"blocks{stats.blocks:,}" in Read(stats._repr_html_()).text
         assert "no damage" in Read(mm.memory.verify()._repr_html_()).text
-        damaged = everlong.memory.memory.VerifyReport(1, 2, 3, (everlong.memory.memory.Damage(7, bad),), ())
+        damaged = everlong.memory.VerifyReport(1, 2, 3, (everlong.memory.Damage(7, bad),), ())
         assert f"1 damagedblock 7: {bad}" in Read(damaged._repr_html_()).text
         found = mm.perplexity(random_text(40))
         assert f"tokens{found.tokens}" in Read(found._repr_html_()).text

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
+from everlong.config.search import IndexPart
+from everlong.config.settings import where_is
 from everlong.generation.memory_model import MemoryModel
-from everlong.retrieval.settings import IndexPart
-from everlong.settings import where_is
 from everlong_lab.eval.baselines.base import Baseline, CannotAskError, Reading, Reply, generation_of, where_of
 from everlong_lab.eval.plan import Asked
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from everlong.settings import require_choice
+from everlong.config.settings import require_choice
 from everlong_lab.corpora.facts import DEFAULT_KINDS, Kind
 from everlong_lab.corpora.haystack import GOLD_TOKENS
 

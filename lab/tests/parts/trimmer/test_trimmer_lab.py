@@ -295,3 +295,10 @@ def test_expected_attention_is_the_mean_over_gaussian_queries() -> None:
         shares = np.exp(scores - scores.max())
         expected += shares / shares.sum() / 2
     assert np.abs(found - expected * np.linalg.norm(values[0].numpy(), axis=-1)).max() < 1e-3
+
+
+def test_the_shipped_pack_has_one() -> None:
+    from everlong.models.pack import shipped_packs
+
+    (pack,) = (pack for pack in shipped_packs() if pack.model_name == "smollm2")
+    assert "trimmer" in pack.parts

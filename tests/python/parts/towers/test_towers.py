@@ -122,7 +122,7 @@ def test_what_a_user_trained_stands_beside_what_is_shipped(
     shipped = {name: PackPart({"w": torch.zeros(1)}, {}, {"from": "shipped"}) for name in ("towers", "trimmer")}
     Pack(weights, "tiny", shipped).save(tmp_path / "tiny")
     Pack("another", "other", shipped).save(tmp_path / "zz other")
-    monkeypatch.setattr(packs, "_SHIPPED", tmp_path)
+    monkeypatch.setattr(packs, "_shipped_folders", lambda: (tmp_path / "tiny", tmp_path / "zz other"))
     own = PackPart({"w": torch.ones(1)}, {}, {"from": "own"})
     Pack(weights, "tiny", {"trimmer": own, "trigger": own}).save(pack_folder_of(weights))
     found = packs.find_pack(Fingerprint(weights, "rope", "tokenizer"))

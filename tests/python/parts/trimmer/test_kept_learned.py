@@ -47,13 +47,6 @@ def test_the_best_tokens_of_a_block_are_kept(trimmer: TrimmerNet, pack: Path) ->
         assert held == sorted(scores.topk(len(held)).indices.tolist())
 
 
-def test_the_shipped_pack_has_one() -> None:
-    from everlong.models.pack import load_pack
-
-    folder = Path(everlong.__file__).parent / "packs" / "smollm2"
-    assert TRIMMER in load_pack(folder).parts
-
-
 def test_without_one_there_is_nobody_to_choose(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="trimmer: nothing was trained for this model; `everlong train trimmer` makes it"

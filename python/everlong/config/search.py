@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from typing import Any, Literal
 
-from everlong.settings import Settings
+from everlong.config.settings import Settings
 from everlong.text.vectors import Encoder, encoder_name
 
 IndexPart = Literal["heads", "lexical", "meaning", "encoder", "mean_pool", "hnsw", "embedding"]

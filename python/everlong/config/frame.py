@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import everlong._core as _core
-from everlong.settings import Settings
+from everlong.config.settings import Settings
 
 _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Literal
 
 import everlong._core as _core
-from everlong.settings import Settings
+from everlong.config.settings import Settings
 
 Policy = Literal["prompt", "recent", "periodic", "signal", "off"]
 Order = Literal["relevance", "time"]

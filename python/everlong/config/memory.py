@@ -1,4 +1,4 @@
-"""How a memory is kept and used: groups of settings, each beside the code that obeys it."""
+"""The config of a memory: its groups of settings, and the parts at work."""
 
 from __future__ import annotations
 
@@ -7,23 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import everlong._core as _core
+from everlong.config.answer import AnswerConfig
+from everlong.config.archive import ArchiveConfig
+from everlong.config.frame import FrameConfig
+from everlong.config.search import SearchConfig
+from everlong.config.settings import Settings, types_of, where_is
 from everlong.errors import UnsupportedModelError
-from everlong.frame.settings import FrameConfig
-from everlong.generation.settings import AnswerConfig
-from everlong.memory.settings import ArchiveConfig
 from everlong.part_list import default_parts, part
-from everlong.retrieval.settings import SearchConfig
-from everlong.settings import Settings, types_of, where_is
-
-__all__ = [
-    "LEAST_WINDOW",
-    "AnswerConfig",
-    "ArchiveConfig",
-    "FrameConfig",
-    "MemoryConfig",
-    "SearchConfig",
-    "name_of",
-]
 
 LEAST_WINDOW = 256  # tokens; the smallest window of a model that the defaults' proportions serve
 
