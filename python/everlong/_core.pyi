@@ -571,12 +571,6 @@ class Searcher:
         self,
         *,
         token_ids: npt.NDArray[np.int32],
-        head_queries: npt.NDArray[np.float32] | None = None,
-        mean_query: npt.NDArray[np.float32] | None = None,
-        page_query: npt.NDArray[np.float32] | None = None,
-        meaning_query: npt.NDArray[np.float32] | None = None,
-        encoder_query: npt.NDArray[np.float32] | None = None,
-        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -596,14 +590,16 @@ class Searcher:
         walk: Walk | None = None,
         narrow: Narrow | None = None,
     ) -> SearchResult:
-        """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+        """Search. Each further argument is an input of a kind of part (index_kinds), by the input's name.
 
-        meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise
-        ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
-        roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
-        discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
-        does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where a part names them;
-        ValueError unless they are finite.
+        head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors; meaning_query and
+        encoder_query [tokens, dimension] of Indexes.set_meaning, where the length of a row is the token's weight;
+        sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise ValueError, other names TypeError. A
+        kind without its input is not asked. It searches any of the sources, with all of the tags, in any of the roles ("read",
+        "asked", "said"). Without roles it searches what was read, and what was said at a discount. Methods below take the same
+        filters, without the discount. A page beside a group with less than `least_share` of the group's best score adds nothing
+        to it; with 0 each does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where
+        a part names them; ValueError unless they are finite.
         """
 
     def rankings(
@@ -611,12 +607,6 @@ class Searcher:
         k: int,
         *,
         token_ids: npt.NDArray[np.int32],
-        head_queries: npt.NDArray[np.float32] | None = None,
-        mean_query: npt.NDArray[np.float32] | None = None,
-        page_query: npt.NDArray[np.float32] | None = None,
-        meaning_query: npt.NDArray[np.float32] | None = None,
-        encoder_query: npt.NDArray[np.float32] | None = None,
-        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -631,6 +621,7 @@ class Searcher:
         before: float | None = None,
         roles: Sequence[str] = [],
         happened_since: float | None = None,
+        **kwargs: npt.NDArray[np.float32] | None,
         happened_before: float | None = None,
         newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
@@ -671,6 +662,7 @@ class Searcher:
         happened_since: float | None = None,
         happened_before: float | None = None,
         newest_tags: Sequence[str] = [],
+        **kwargs: npt.NDArray[np.float32] | None,
     ) -> list[PageRef]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
 

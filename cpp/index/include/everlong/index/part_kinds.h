@@ -16,8 +16,9 @@ namespace everlong::index {
 struct PartKind {
   // Its name in requests, and the name of its file in a memory's index/.
   std::string_view name;
-  // The Query::inputs that it takes; empty: the token ids. A search without this input does not ask the part.
+  // The input that it is asked by (Query::inputs); empty: the token ids. A search without it does not ask the part.
   std::string_view input;
+  std::vector<std::string_view> more_inputs;  // what else it takes
   // The message for a search that has this input while the part is missing.
   std::string_view missing;
 
