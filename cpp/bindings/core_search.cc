@@ -152,8 +152,7 @@ void BindResults(py::module_& module) {
       .def_readonly("source", &FoundGroup::source)
       .def_readonly("score", &FoundGroup::score)
       .def_property_readonly(
-          "found_by", [](const FoundGroup& self) { return PartNames(self.found_by); },
-          R"(Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder".)")
+          "found_by", [](const FoundGroup& self) { return PartNames(self.found_by); }, "Names of index_kinds().")
       .def_readonly("confidence", &FoundGroup::confidence,
                     "How likely it holds the answer, 0..1; None as in SearchResult.confidence.")
       .def_readonly("walked", &FoundGroup::walked, "Whether a walk came to it from another page.");
@@ -220,7 +219,7 @@ Thread-safe: searches run beside each other and beside changes.)");
                  py::arg("narrow") = nullptr, doc);
   };
   by_request("find", FindBy(&RequestOf),
-             R"(Search. Each further argument is an input of a part of the index, by the input's name.
+             R"(Search. Each further argument is an input of a kind of part (index_kinds), by the input's name.
 
 head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors; meaning_query and
 encoder_query [tokens, dimension] of Indexes.set_meaning, where the length of a row is the token's weight;

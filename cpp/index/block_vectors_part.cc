@@ -109,6 +109,7 @@ PartKind OfBlocks(std::string_view name, decltype(PartKind::make) make) {
   kind.missing = "mean_query is given, expected none: a memory of text alone has no keys";
   kind.made = PartKind::Made::kWhenAsked;
   kind.needs_keys = true;
+  kind.from_model = true;
   kind.make = make;
   return kind;
 }

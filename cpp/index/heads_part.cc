@@ -128,6 +128,7 @@ PartKind HeadsKind() {
   kind.missing = "head_queries are given, expected none: this memory has no retrieval heads";
   kind.made = PartKind::Made::kByItsOptions;
   kind.needs_keys = true;
+  kind.from_model = true;
   kind.voice = kPageVoice;
   kind.group_voice = kGroupVoice;
   return kind;

@@ -242,6 +242,7 @@ PartKind KindBy(const Voices& voices) {
   PartKind kind;
   kind.made = PartKind::Made::kByItsOptions;
   kind.saved = false;
+  kind.from_pack = true;
   kind.voice = voices.page;
   kind.group_voice = voices.group;
   return kind;
@@ -279,6 +280,7 @@ PartKind MeaningKind() {
   PartKind kind = KindBy(kMeaningVoices);
   kind.name = "meaning";
   kind.input = "meaning_query";
+  kind.from_model = true;
   kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
   return kind;
 }

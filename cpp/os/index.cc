@@ -100,7 +100,11 @@ std::vector<PageRef> Indexes::PagesWithoutVectors() const {
 
 Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options, index::IndexPart part) {
   if (!state_.meaning.contains(part.number)) {
-    return InvalidArgumentError("part is " + std::string(NameOf(part)) + ", expected meaning or encoder");
+    std::string known;
+    for (const auto& [number, options] : state_.meaning) {
+      known += (known.empty() ? "" : " or ") + std::string(index::NameOf({number}));
+    }
+    return InvalidArgumentError("part is " + std::string(NameOf(part)) + ", expected " + known);
   }
   if (options) EVERLONG_RETURN_IF_ERROR(Validate(*options));
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());

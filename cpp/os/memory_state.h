@@ -16,6 +16,7 @@
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 #include "graph_growth.h"
@@ -51,7 +52,9 @@ struct MemoryState {
         index(*store, layout, payloads),
         growth(*store, layout, payloads, index),
         tags(index) {
-    for (const index::IndexPart part : {index::IndexPart::kMeaning, index::IndexPart::kEncoder}) meaning[part.number];
+    for (const index::IndexPart part : index::AllIndexParts()) {
+      if (index::KindOf(part).from_pack) meaning[part.number];
+    }
   }
 
   const std::unique_ptr<store::MemoryStore> store;

@@ -15,6 +15,42 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+class Codec:
+    """What decides the bytes of a codec: cpp/kv/include/everlong/kv/codec.h."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def key_bits(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def value_bits(self) -> int: ...
+    @property
+    def channel_bytes(self) -> int:
+        """What a channel of a page's keys has beside its codes; 0: nor have values any more."""
+
+    @property
+    def group(self) -> int | None:
+        """Numbers of a token's values that share four bytes; None: all of them."""
+
+class IndexKind:
+    """A kind of part of the index: cpp/index/include/everlong/index/part_kinds.h."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> list[str]:
+        """What it takes of a question (Searcher.find); without the first it is not asked."""
+
+    @property
+    def from_model(self) -> bool:
+        """Whether text alone does not give what it compares."""
+
+    @property
+    def from_pack(self) -> bool:
+        """Whether a trained pack makes its vectors."""
+
 class Manifest:
     """What a memory depends on. `attributes` returns a copy: assign a whole dict, or use Memory.set_attribute."""
 
@@ -491,7 +527,7 @@ class FoundGroup:
     def score(self) -> float: ...
     @property
     def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder"."""
+        """Names of index_kinds()."""
 
     @property
     def confidence(self) -> float | None:
@@ -589,6 +625,7 @@ class Searcher:
         newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
+        **kwargs: npt.NDArray[np.float32] | None,
     ) -> SearchResult:
         """Search. Each further argument is an input of a kind of part (index_kinds), by the input's name.
 
@@ -621,11 +658,11 @@ class Searcher:
         before: float | None = None,
         roles: Sequence[str] = [],
         happened_since: float | None = None,
-        **kwargs: npt.NDArray[np.float32] | None,
         happened_before: float | None = None,
         newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
+        **kwargs: npt.NDArray[np.float32] | None,
     ) -> list[PageRanking]:
         """Return what each kind finds by itself, in each of its granularities, k best pages each. `find` fuses them.
 
@@ -662,7 +699,6 @@ class Searcher:
         happened_since: float | None = None,
         happened_before: float | None = None,
         newest_tags: Sequence[str] = [],
-        **kwargs: npt.NDArray[np.float32] | None,
     ) -> list[PageRef]: ...
     def idf(self, token_ids: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]: ...
 
@@ -727,8 +763,9 @@ class Indexes:
     ) -> None:
         """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
-        `part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
-        `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        `part` is "meaning", "encoder" or another kind that is from_pack. The vectors are the tensor "PART.PACK" of each block,
+        int8 [vectors, dimension]. There is one vector for every `group_tokens` tokens of a page and one for what is left of it,
+        pages in order. ValueError for options out of range.
         With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
         `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
@@ -1216,12 +1253,14 @@ class MemoryOs:
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
     """Raise ModelMismatchError, which names every field that differs."""
 
+def codecs() -> list[Codec]: ...
 def free_memory_bytes() -> int:
     """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
 
 def has_file(folder: str, name: str) -> bool:
     """Return whether a folder has anything of that name, a link too."""
 
+def index_kinds() -> list[IndexKind]: ...
 def read_file(folder: str, name: str, most: int, may_have_other_names: bool = False) -> bytes:
     """Return a file of a folder: no link is followed. CorruptMemoryError for more than `most` bytes."""
 

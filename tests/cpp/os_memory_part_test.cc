@@ -1,4 +1,4 @@
-// A seventh part takes part in everything that a memory does with the six that it knows.
+// A part of nobody's takes part in everything that a memory does with those that it knows.
 #include "os_memory_part.h"
 
 #include <gtest/gtest.h>
@@ -80,8 +80,7 @@ std::vector<Block> Without(std::vector<Block> blocks, const std::vector<int64_t>
 TEST(OsMemoryPartTest, IsKnownByItsName) {
   EXPECT_EQ(index::ParseIndexPart("mean_ids"), kMeanIds);
   EXPECT_EQ(NameOf(kMeanIds), "mean_ids");
-  EXPECT_EQ(kMeanIds.number, 7);
-  EXPECT_EQ(index::AllIndexParts().size(), 8U);
+  EXPECT_EQ(index::AllIndexParts().back(), kMeanIds);
 }
 
 TEST(OsMemoryPartTest, TakesPartInSearchAndForget) {

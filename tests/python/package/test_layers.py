@@ -64,7 +64,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "paths": (),
     "_core": (),
     "_native": (),
-    "ops": ("_native",),
+    "ops": ("_core", "_native"),
     "settings": ("_core", "text"),
     "part_list": ("errors",),
     "config": ("_core", "errors", "part_list", "settings"),

@@ -1,5 +1,5 @@
 // The contract of a part of the index: what it takes from a block, and how it ranks pages for a question. A part is one
-// file that implements it (cpp/index/NAME_part.cc) and one line in built_in_parts.h, which makes it known by name.
+// file that implements it (cpp/index/NAME_part.cc) and one line in index_part.h, which makes it known by name.
 #pragma once
 
 #include <algorithm>

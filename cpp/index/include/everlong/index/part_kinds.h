@@ -30,6 +30,8 @@ struct PartKind {
   Made made = Made::kWithMemory;
   bool saved = true;         // to a file, where the memory is in a folder
   bool needs_keys = false;   // a memory of text alone does not have it
+  bool from_model = false;   // what it compares are the model's keys or states, which text alone does not give
+  bool from_pack = false;    // its vectors are tensors of blocks, which a trained pack makes (meaning.h)
   Voice voice;               // of its ranking of pages
   Voice group_voice;         // of its ranking of groups, if it has one
   bool from_caller = false;  // its contents cannot be read again from the store (Part::AddVectors)
