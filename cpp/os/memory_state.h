@@ -69,7 +69,7 @@ struct MemoryState {
   std::map<uint8_t, Guarded<std::optional<index::MeaningOptions>>> meaning;  // by IndexPart::number; the keys stay
 
   // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.
-  [[nodiscard]] Result<IndexSet::Turn> TurnToWrite() const;
+  [[nodiscard]] Result<IndexSet::Writer> TurnToWrite();
 
   // --- for the holder of the turn
 
@@ -81,7 +81,7 @@ struct MemoryState {
   int64_t appended_tokens = 0;
 
   // Wait for the store, and take blocks that it could not keep out of the index.
-  Status Flush();
+  Status Flush(IndexSet::Writer& writer);
 };
 
 // Return the name of a page of the table.
