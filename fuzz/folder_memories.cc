@@ -49,7 +49,7 @@ void AddIndexes(os::Memory& memory, index::VectorSearch search) {
     Require(memory.index().SetRetrievalHeads({{1, 1, 0}, {0, 0, 0}}));
     os::SearchRequest means;
     const std::vector<float> query = Numbers(static_cast<size_t>(memory.layout().kv_heads * memory.layout().head_dim));
-    means.mean_query = query;
+    means.inputs["mean_query"].numbers = query;
     means.kinds = {index::IndexPart::kMeanPool, index::IndexPart::kHnsw};
     Require(memory.search().Find(means).status());
   }

@@ -88,10 +88,10 @@ class Questions {
       if (memory.index().PagesWithoutVectors().empty()) break;
     }
     if (wants(Asked::kMeaning)) first.Add(memory.index().SetMeaning(index::MeaningOptions{kPack, kWidth, 2}));
-    request_.head_queries = heads_;
-    request_.mean_query = mean_;
-    request_.page_query = page_;
-    request_.inputs["meaning_query"] = meaning_;
+    request_.inputs["head_queries"].numbers = heads_;
+    request_.inputs["mean_query"].numbers = mean_;
+    request_.inputs["page_query"].numbers = page_;
+    request_.inputs["meaning_query"].numbers = meaning_;
   }
   Questions(const Questions&) = delete;
   Questions& operator=(const Questions&) = delete;

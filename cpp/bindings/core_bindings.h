@@ -7,6 +7,7 @@
 
 namespace everlong::bindings {
 
+void BindKinds(pybind11::module_& module);
 void BindManifest(pybind11::module_& module);
 void BindBlocks(pybind11::module_& module);
 void BindGraph(pybind11::module_& module);

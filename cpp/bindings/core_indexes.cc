@@ -142,8 +142,9 @@ Token ids of each [n] name them where they are searched by lists.)")
           py::arg("sentence_dimension") = 0, py::arg("sentence_tokens") = 0,
           R"(Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
-`part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
-`group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+`part` is "meaning", "encoder" or another kind that is from_pack. The vectors are the tensor "PART.PACK" of each block,
+int8 [vectors, dimension]. There is one vector for every `group_tokens` tokens of a page and one for what is left of it,
+pages in order. ValueError for options out of range.
 With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
 `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.)")
       .def(

@@ -13,6 +13,7 @@ Threads: any thread may use any object. What else runs beside a call is said at 
 is a value, whose calls keep the GIL. Nobody may write to an array while a call has it. Objects whose calls release the
 GIL belong to the process that made them: in a fork of it they raise ClosedError. Values go on there.)";
   module.attr("FORMAT_VERSION") = everlong::store::kFormatVersion;
+  everlong::bindings::BindKinds(module);
   // A class comes before those whose signatures name it: only then do they name it as Python does.
   everlong::bindings::BindManifest(module);
   everlong::bindings::BindTransfer(module);

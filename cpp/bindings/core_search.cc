@@ -3,11 +3,11 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,7 +26,7 @@ namespace py = pybind11;
 using os::FoundGroup;
 using os::SearchResult;
 using Names = std::vector<std::string>;
-using Query = std::optional<ArrayOf<float>>;
+using GivenInputs = py::KWArgs<std::optional<ArrayOf<float>>>;
 using SearchHandle = ObjectHandle<os::Searcher>;
 
 std::vector<std::string> PartNames(const index::IndexParts& parts) {
@@ -55,68 +55,46 @@ index::IndexParts ParseKinds(const std::vector<std::string>& names) {
   return kinds;
 }
 
-// The core sees no shapes, and an array with two dimensions swapped has as many numbers.
-void CheckHeadQueries(const MemoryHandle& self, const py::object& head_queries, size_t tokens) {
-  const auto [heads, layout] = self.Call([](os::Memory& memory) {
-    return std::pair(static_cast<py::ssize_t>(memory.index().retrieval_heads().size()), memory.layout());
-  });
-  if (heads == 0) return;  // the core reports it
-  const auto array = py::reinterpret_borrow<py::array>(head_queries);
-  const std::array<py::ssize_t, 3> expected = {static_cast<py::ssize_t>(tokens), heads, py::ssize_t{layout.head_dim}};
-  if (std::equal(expected.begin(), expected.end(), array.shape())) return;
-  const auto text = [](const py::ssize_t* shape) {
-    return "[" + std::to_string(shape[0]) + ", " + std::to_string(shape[1]) + ", " + std::to_string(shape[2]) + "]";
-  };
-  throw py::value_error("head_queries: shape " + text(array.shape()) +
-                        ", expected [tokens, heads, D] = " + text(expected.data()));
-}
-
-// Check the same for [tokens, dimension].
-void CheckMeaningQuery(const MemoryHandle& self, const py::object& rows, index::IndexPart part,
-                       const std::string& input, int32_t os::MeaningOptions::* dimension) {
-  const std::optional<os::MeaningOptions> options =
-      self.Call([part](os::Memory& memory) { return memory.index().meaning(part); });
-  if (!options) return;  // the core reports it
-  const py::ssize_t columns = py::reinterpret_borrow<py::array>(rows).shape(1);
-  if (columns == *options.*dimension) return;
-  throw py::value_error(input + ": rows of " + std::to_string(columns) + " numbers, expected " +
-                        std::to_string(*options.*dimension));
-}
-
-// Give a part its rows of the question, if there are any.
-void TakeRows(const SearchHandle& self, const Query& given, index::IndexPart part, os::SearchRequest& request,
-              const std::string& input, int32_t os::MeaningOptions::* dimension = &os::MeaningOptions::dimension) {
-  if (!given) return;
-  const auto rows = View<float>(*given, input.c_str(), 2);
-  request.inputs[input] = rows;
-  if (!rows.empty() && request.kinds.Has(part)) CheckMeaningQuery(self.memory(), *given, part, input, dimension);
+// Return the arrays that are given by the names of inputs. TypeError for a name that is no input of a part.
+index::Inputs InputsOf(const py::dict& given) {
+  std::vector<std::string_view> known;
+  for (const index::IndexPart part : index::AllIndexParts()) {
+    const index::PartKind& kind = index::KindOf(part);
+    known.push_back(kind.input);
+    known.insert(known.end(), kind.more_inputs.begin(), kind.more_inputs.end());
+  }
+  index::Inputs inputs;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    if (name.empty() || std::ranges::find(known, name) == known.end()) {
+      throw py::type_error("'" + name + "' is no argument, and no part of the index takes it");
+    }
+    if (value.is_none()) continue;
+    const auto array = py::reinterpret_borrow<py::object>(value);
+    index::InputArray& input = inputs[name];
+    input.numbers = View<float>(array, name.c_str(), -1);
+    const auto shaped = py::reinterpret_borrow<py::array>(array);
+    input.shape.assign(shaped.shape(), shaped.shape() + shaped.ndim());
+  }
+  return inputs;
 }
 
 // The result refers to the arrays.
-os::SearchRequest RequestOf(
-    const SearchHandle& self, const ArrayOf<int32_t>& token_ids, const Query& head_queries, const Query& mean_query,
-    const Query& page_query, const Query& meaning_query, const Query& encoder_query, const Query& sentence_query,
-    const std::vector<std::string>& kinds, int32_t max_groups, int32_t neighbours, int64_t token_budget,
-    float least_share, const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
-    std::optional<int64_t> resident_from, const std::vector<std::string>& sources, const std::vector<std::string>& tags,
-    std::optional<double> since, std::optional<double> before, const std::vector<std::string>& roles,
-    std::optional<double> happened_since, std::optional<double> happened_before,
-    const std::vector<std::string>& newest_tags, const WalkHandle* walk, const os::NarrowRequest* narrow) {
+os::SearchRequest RequestOf(const ArrayOf<int32_t>& token_ids, const std::vector<std::string>& kinds,
+                            int32_t max_groups, int32_t neighbours, int64_t token_budget, float least_share,
+                            const std::vector<std::pair<PageRef, float>>& added, int64_t stream,
+                            std::optional<int64_t> resident_from, const std::vector<std::string>& sources,
+                            const std::vector<std::string>& tags, std::optional<double> since,
+                            std::optional<double> before, const std::vector<std::string>& roles,
+                            std::optional<double> happened_since, std::optional<double> happened_before,
+                            const std::vector<std::string>& newest_tags, const WalkHandle* walk,
+                            const os::NarrowRequest* narrow, const GivenInputs& inputs) {
   os::SearchRequest request;
   if (narrow != nullptr) request.narrow = *narrow;
   if (walk != nullptr) request.walk = walk->request;
   request.token_ids = View<int32_t>(token_ids, "token_ids");
-  if (head_queries) request.head_queries = View<float>(*head_queries, "head_queries", 3);
-  if (mean_query) request.mean_query = View<float>(*mean_query, "mean_query");
-  if (page_query) request.page_query = View<float>(*page_query, "page_query", 1);
   request.kinds = ParseKinds(kinds);
-  TakeRows(self, meaning_query, index::IndexPart::kMeaning, request, "meaning_query");
-  TakeRows(self, encoder_query, index::IndexPart::kEncoder, request, "encoder_query");
-  TakeRows(self, sentence_query, index::IndexPart::kEncoder, request, std::string(index::kSentenceInput),
-           &os::MeaningOptions::sentence_dimension);
-  if (!request.head_queries.empty() && request.kinds.Has(index::IndexPart::kHeads)) {
-    CheckHeadQueries(self.memory(), *head_queries, request.token_ids.size());
-  }
+  request.inputs = InputsOf(inputs);
   request.max_groups = max_groups;
   request.neighbours = neighbours;
   request.token_budget = token_budget;
@@ -130,16 +108,16 @@ os::SearchRequest RequestOf(
 
 // Bind a method that takes a request: the arguments of RequestOf, and those of its own.
 template <class... Arguments>
-auto FindBy(os::SearchRequest (*request)(const SearchHandle& self, Arguments...)) {
+auto FindBy(os::SearchRequest (*request)(Arguments...)) {
   return [request](const SearchHandle& self, Arguments... arguments) {
-    const os::SearchRequest asked = request(self, arguments...);
+    const os::SearchRequest asked = request(arguments...);
     return ValueOrRaise(self.Call([&](os::Searcher& searcher) { return searcher.Find(asked); }));
   };
 }
 template <class... Arguments>
-auto RankingsBy(os::SearchRequest (*request)(const SearchHandle& self, Arguments...)) {
+auto RankingsBy(os::SearchRequest (*request)(Arguments...)) {
   return [request](const SearchHandle& self, int32_t k, Arguments... arguments) {
-    const os::SearchRequest asked = request(self, arguments...);
+    const os::SearchRequest asked = request(arguments...);
     return ValueOrRaise(self.Call([&](os::Searcher& searcher) { return searcher.Rankings(asked, k); }));
   };
 }
@@ -174,8 +152,7 @@ void BindResults(py::module_& module) {
       .def_readonly("source", &FoundGroup::source)
       .def_readonly("score", &FoundGroup::score)
       .def_property_readonly(
-          "found_by", [](const FoundGroup& self) { return PartNames(self.found_by); },
-          R"(Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder".)")
+          "found_by", [](const FoundGroup& self) { return PartNames(self.found_by); }, "Names of index_kinds().")
       .def_readonly("confidence", &FoundGroup::confidence,
                     "How likely it holds the answer, 0..1; None as in SearchResult.confidence.")
       .def_readonly("walked", &FoundGroup::walked, "Whether a walk came to it from another page.");
@@ -230,29 +207,28 @@ void BindSearch(py::module_& module) {
 
 Thread-safe: searches run beside each other and beside changes.)");
   const auto by_request = [&searcher](const char* name, const auto& method, const char* doc, const auto&... first) {
-    searcher.def(
-        name, method, first..., py::kw_only(), py::arg("token_ids"), py::arg("head_queries") = py::none(),
-        py::arg("mean_query") = py::none(), py::arg("page_query") = py::none(), py::arg("meaning_query") = py::none(),
-        py::arg("encoder_query") = py::none(), py::arg("sentence_query") = py::none(),
-        py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
-        py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
-        py::arg("added") = std::vector<std::pair<PageRef, float>>{}, py::arg("stream") = 0,
-        py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
-        py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(), py::arg("before") = py::none(),
-        py::arg("roles") = std::vector<std::string>{}, py::arg("happened_since") = py::none(),
-        py::arg("happened_before") = py::none(), py::arg("newest_tags") = std::vector<std::string>{},
-        py::arg("walk") = nullptr, py::arg("narrow") = nullptr, doc);
+    searcher.def(name, method, first..., py::kw_only(), py::arg("token_ids"),
+                 py::arg("kinds") = std::vector<std::string>{"heads", "lexical"}, py::arg("max_groups") = 4,
+                 py::arg("neighbours") = 1, py::arg("token_budget") = 1024, py::arg("least_share") = index::kLeastShare,
+                 py::arg("added") = std::vector<std::pair<PageRef, float>>{}, py::arg("stream") = 0,
+                 py::arg("resident_from") = py::none(), py::arg("sources") = std::vector<std::string>{},
+                 py::arg("tags") = std::vector<std::string>{}, py::arg("since") = py::none(),
+                 py::arg("before") = py::none(), py::arg("roles") = std::vector<std::string>{},
+                 py::arg("happened_since") = py::none(), py::arg("happened_before") = py::none(),
+                 py::arg("newest_tags") = std::vector<std::string>{}, py::arg("walk") = nullptr,
+                 py::arg("narrow") = nullptr, doc);
   };
-  by_request(
-      "find", FindBy(&RequestOf),
-      R"(Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+  by_request("find", FindBy(&RequestOf),
+             R"(Search. Each further argument is an input of a kind of part (index_kinds), by the input's name.
 
-meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise
-ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
-roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
-discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
-does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where a part names them;
-ValueError unless they are finite.)");
+head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors; meaning_query and
+encoder_query [tokens, dimension] of Indexes.set_meaning, where the length of a row is the token's weight;
+sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise ValueError, other names TypeError. A
+kind without its input is not asked. It searches any of the sources, with all of the tags, in any of the roles ("read",
+"asked", "said"). Without roles it searches what was read, and what was said at a discount. Methods below take the same
+filters, without the discount. A page beside a group with less than `least_share` of the group's best score adds nothing
+to it; with 0 each does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where
+a part names them; ValueError unless they are finite.)");
   by_request(
       "rankings", RankingsBy(&RequestOf),
       R"(Return what each kind finds by itself, in each of its granularities, k best pages each. `find` fuses them.

@@ -18,6 +18,8 @@
 namespace everlong::index {
 namespace {
 
+constexpr std::string_view kInput = "mean_query";
+
 int32_t DimensionOf(const PartContext& context) { return context.kv_heads * context.head_dim; }
 
 class BlockVectorsPart final : public Part {
@@ -54,11 +56,12 @@ class BlockVectorsPart final : public Part {
 
   bool Has(const BlockEntry& block) const override { return blocks_.contains(block.id); }
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    const std::span<const float> vector = query.Input("mean_query");
+    const std::span<const float> vector = query.Input(kInput);
     if (std::ssize(vector) != index_->dimension()) {
-      return InvalidArgumentError("mean_query has " + std::to_string(vector.size()) + " numbers, expected " +
-                                  std::to_string(index_->dimension()));
+      return InvalidArgumentError(std::string(kInput) + " has " + std::to_string(vector.size()) +
+                                  " numbers, expected " + std::to_string(index_->dimension()));
     }
+    EVERLONG_RETURN_IF_ERROR(query.CheckShape(kInput, {index_->dimension()}, "[Hkv * D]"));
     const IdFilter with_allowed_page([&](int64_t id) {
       const BlockEntry* const block = context_.table.Find(id);
       return block != nullptr && filter.AllowsAny(block->pages());
@@ -102,10 +105,11 @@ class BlockVectorsPart final : public Part {
 PartKind OfBlocks(std::string_view name, decltype(PartKind::make) make) {
   PartKind kind;
   kind.name = name;
-  kind.input = "mean_query";
+  kind.input = kInput;
   kind.missing = "mean_query is given, expected none: a memory of text alone has no keys";
   kind.made = PartKind::Made::kWhenAsked;
   kind.needs_keys = true;
+  kind.from_model = true;
   kind.make = make;
   return kind;
 }

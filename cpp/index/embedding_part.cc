@@ -1,6 +1,7 @@
 // The part "embedding" over PageVectors.
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "built_in_parts.h"
@@ -10,6 +11,7 @@
 namespace everlong::index {
 namespace {
 
+constexpr std::string_view kInput = "page_query";
 constexpr Voice kVoice{Evidence{36.6, 30.4}};
 
 class EmbeddingPart final : public Part {
@@ -34,12 +36,13 @@ class EmbeddingPart final : public Part {
   std::shared_ptr<NeuralInvertedIndex> lists() const override { return vectors_.lists(); }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
-    EVERLONG_ASSIGN_OR_RETURN(
-        const std::vector<PageVectors::Found> found,
-        vectors_.Search(query.Input("page_query"), query.token_ids, k, [&](int64_t id, int32_t page) {
-          const BlockEntry* const block = context_.table.Find(id);
-          return block != nullptr && page < block->page_count && filter.Allows(block->first_page + page);
-        }));
+    EVERLONG_RETURN_IF_ERROR(query.CheckShape(kInput, {vectors_.options().dimension}, "[dimension]"));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageVectors::Found> found,
+                              vectors_.Search(query.Input(kInput), query.token_ids, k, [&](int64_t id, int32_t page) {
+                                const BlockEntry* const block = context_.table.Find(id);
+                                return block != nullptr && page < block->page_count &&
+                                       filter.Allows(block->first_page + page);
+                              }));
     Ranking ranking;
     ranking.voice = kVoice;
     for (const PageVectors::Found& page : found) {
@@ -79,7 +82,7 @@ std::unique_ptr<Part> MakeEmbeddingPart(const PartContext& context, const PageVe
 PartKind EmbeddingKind() {
   PartKind kind;
   kind.name = "embedding";
-  kind.input = "page_query";
+  kind.input = kInput;
   kind.missing = "page_query is given, expected none: this memory has no vectors of pages";
   kind.made = PartKind::Made::kByItsOptions;
   kind.voice = kVoice;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "built_in_parts.h"
@@ -14,6 +15,8 @@
 
 namespace everlong::index {
 namespace {
+
+constexpr std::string_view kInput = "head_queries";
 
 // Voices for the mass of a page alone, and summed over the page and its neighbours.
 constexpr Voice kPageVoice{Evidence{60.0, 2.0}, Voice::Grows::kAsShare};
@@ -53,14 +56,15 @@ class HeadsPart final : public Part {
   bool Has(const BlockEntry& block) const override { return block.pages().last <= index_.pages(); }
 
   Result<std::vector<Ranking>> Rank(const Query& query, const PageFilter& filter, int32_t k) const override {
+    EVERLONG_RETURN_IF_ERROR(query.CheckShape(
+        kInput, {std::ssize(query.token_ids), std::ssize(index_.heads()), context_.head_dim}, "[tokens, heads, D]"));
     const std::vector<float> weights = context_.statistics.Idf(query.token_ids);
     float all = 0;
     for (const float weight : weights) all += weight;
     all *= static_cast<float>(index_.heads().size());
     PageNeighbours neighbours(context_.table, filter);
     const auto beside = [&neighbours](int32_t page) { return neighbours.Of(page); };
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> scored,
-                              index_.Scored(query.Input("head_queries"), weights, filter, beside));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<Hit> scored, index_.Scored(query.Input(kInput), weights, filter, beside));
     Ranking groups = Ranked(SumsOverGroups(scored, neighbours), k, all, Granularity::kGroup, kGroupVoice);
     Ranking pages = Ranked(std::move(scored), k, all, Granularity::kPage, kPageVoice);
     if (!pages.hits.empty()) {
@@ -120,10 +124,11 @@ std::unique_ptr<Part> MakeHeadsPart(const PartContext& context, std::vector<Retr
 PartKind HeadsKind() {
   PartKind kind;
   kind.name = "heads";
-  kind.input = "head_queries";
+  kind.input = kInput;
   kind.missing = "head_queries are given, expected none: this memory has no retrieval heads";
   kind.made = PartKind::Made::kByItsOptions;
   kind.needs_keys = true;
+  kind.from_model = true;
   kind.voice = kPageVoice;
   kind.group_voice = kGroupVoice;
   return kind;

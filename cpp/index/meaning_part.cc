@@ -203,6 +203,7 @@ class MeaningPart final : public Part {
  private:
   static PageRun PagesOf(const BlockInput& block) { return {block.first_page, block.first_page + block.page_count()}; }
   static Result<MeaningQuery> Asked(const Query& query, std::string_view input, const Space& space) {
+    EVERLONG_RETURN_IF_ERROR(query.CheckShape(input, {-1, space.dimension()}, "[rows, dimension]"));
     const std::span<const float> rows = query.Input(input);
     const int64_t tokens = std::max<int64_t>(1, std::ssize(rows) / space.dimension());
     EVERLONG_RETURN_IF_ERROR(CheckVectors(rows, tokens, space.dimension(), std::string(input).c_str()));
@@ -241,6 +242,7 @@ PartKind KindBy(const Voices& voices) {
   PartKind kind;
   kind.made = PartKind::Made::kByItsOptions;
   kind.saved = false;
+  kind.from_pack = true;
   kind.voice = voices.page;
   kind.group_voice = voices.group;
   return kind;
@@ -278,6 +280,7 @@ PartKind MeaningKind() {
   PartKind kind = KindBy(kMeaningVoices);
   kind.name = "meaning";
   kind.input = "meaning_query";
+  kind.from_model = true;
   kind.missing = "meaning_query is given, expected none: this memory has no vectors of meaning";
   return kind;
 }
@@ -286,6 +289,7 @@ PartKind EncoderKind() {
   PartKind kind = KindBy(kEncoderVoices);
   kind.name = "encoder";
   kind.input = "encoder_query";
+  kind.more_inputs = {kSentenceInput};
   kind.missing = "encoder_query is given, expected none: this memory has no vectors of an encoder";
   return kind;
 }

@@ -3,11 +3,17 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <string>
 
 #include "everlong/base/check.h"
 #include "everlong/base/file.h"
 
 namespace everlong::index {
+namespace {
+
+std::string LengthText(int64_t length) { return length < 0 ? "any" : std::to_string(length); }
+
+}  // namespace
 
 std::span<const float> BlockKeys::Page(int32_t page, std::span<const KeyHead> wanted, std::vector<float>& room) const {
   const std::vector<float>& keys = pages_[static_cast<size_t>(page)];
@@ -23,6 +29,28 @@ std::span<const float> BlockKeys::Page(int32_t page, std::span<const KeyHead> wa
     room.insert(room.end(), of_head.begin(), of_head.end());
   }
   return room;
+}
+
+std::span<const float> Query::Input(std::string_view name) const {
+  const auto found = inputs.find(name);
+  return found == inputs.end() ? std::span<const float>() : found->second.numbers;
+}
+
+Status Query::CheckShape(std::string_view name, std::vector<int64_t> expected, std::string_view letters) const {
+  const auto found = inputs.find(name);
+  if (found == inputs.end() || found->second.shape.empty()) return OkStatus();
+  const std::vector<int64_t>& shape = found->second.shape;
+  for (size_t at = 0; at < std::min(shape.size(), expected.size()); ++at) {
+    if (expected[at] < 0) expected[at] = shape[at];
+  }
+  if (shape == expected) return OkStatus();
+  const auto text = [](const std::vector<int64_t>& lengths) {
+    std::string listed;
+    for (const int64_t length : lengths) listed += (listed.empty() ? "" : ", ") + LengthText(length);
+    return "[" + listed + "]";
+  };
+  return InvalidArgumentError(std::string(name) + ": shape " + text(shape) + ", expected " + std::string(letters) +
+                              " = " + text(expected));
 }
 
 Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<const SavedBlock> blocks,

@@ -13,8 +13,8 @@ namespace {
 std::deque<PartKind>& Kinds() {
   static std::deque<PartKind> kinds = [] {
     std::deque<PartKind> built_in;
-#define EVERLONG_ADD_KIND(Name) built_in.push_back(Name##Kind())
-    EVERLONG_BUILT_IN_PARTS(EVERLONG_ADD_KIND);
+#define EVERLONG_ADD_KIND(Name) built_in.push_back(Name##Kind());
+    EVERLONG_INDEX_PARTS(EVERLONG_ADD_KIND)
 #undef EVERLONG_ADD_KIND
     return built_in;
   }();

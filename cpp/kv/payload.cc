@@ -4,15 +4,16 @@
 #include <array>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "everlong/base/check.h"
 
 namespace everlong::kv {
 namespace {
 
-// In the order of Codec.
-constexpr std::array<std::string_view, kCodecs> kNames = {"fp32", "bf16", "e4m3", "e5m2", "e4m3-plain", "e5m2-plain",
-                                                          "int8", "int6", "int4", "k8v4", "k5v4"};
+#define EVERLONG_NAME(constant, name, ...) std::string_view(name),
+constexpr std::array kNames = {EVERLONG_CODECS(EVERLONG_NAME)};  // by Codec
+#undef EVERLONG_NAME
 
 Status RequirePositive(std::string_view name, int32_t value) {
   if (value > 0) return OkStatus();
@@ -23,6 +24,12 @@ Status RequirePositive(std::string_view name, int32_t value) {
 }  // namespace
 
 std::string_view CodecName(Codec codec) { return kNames[static_cast<size_t>(codec)]; }
+
+std::vector<Codec> AllCodecs() {
+  std::vector<Codec> codecs;
+  for (size_t number = 0; number < kNames.size(); ++number) codecs.push_back(static_cast<Codec>(number));
+  return codecs;
+}
 
 Result<Codec> ParseCodec(std::string_view name) {
   const auto* const found = std::ranges::find(kNames, name);

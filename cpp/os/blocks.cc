@@ -98,10 +98,18 @@ Result<int32_t> OrdinalOf(const index::BlockTable& table, const PageRef& page) {
   return ordinal;
 }
 
+// Take the tags of a block, which were stored, into the index.
+Status TagsChanged(MemoryState& state, IndexSet::Writer& writer, int64_t block) {
+  EVERLONG_ASSIGN_OR_RETURN(const store::BlockInfo info, state.store->Block(block));
+  writer.SetTags(block, info.tags);
+  state.tags.Added(block);
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
   EVERLONG_RETURN_IF_ERROR(CheckDraft(draft, state_.layout));
   if (const int64_t end = StreamEnd(draft.stream); draft.span.begin < end) {
     return InvalidArgumentError("span is " + NameOf(draft.span) + ", expected to begin at " + std::to_string(end) +
@@ -110,7 +118,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   }
   // Everything that can be refused is refused before the block is stored.
   const int64_t tokens = draft.span.size();
-  const DecodedBlock decoded = DecodePayload(state_.layout, draft.payload, tokens, state_.index.Needs());
+  const DecodedBlock decoded = DecodePayload(state_.layout, draft.payload, tokens, writer.Needs());
   index::BlockInput input;
   input.page_tokens = state_.layout.page_tokens;
   input.tokens = tokens;
@@ -121,7 +129,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   std::vector<index::BlockTensor> tensors;
   for (const store::TensorView& tensor : draft.tensors) tensors.push_back(ViewOf(tensor));
   input.tensors = tensors;
-  EVERLONG_RETURN_IF_ERROR(state_.index.Check(input));
+  EVERLONG_RETURN_IF_ERROR(writer.Check(input));
 
   // Allocate what a lost block needs before anything can be lost.
   std::map<int64_t, std::vector<int32_t>> noted{{0, {draft.token_ids.begin(), draft.token_ids.end()}}};
@@ -133,7 +141,7 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
   sized.page_bytes = page_bytes;
   const Result<int64_t> submitted = state_.store->Submit(sized);
   if (!submitted.ok()) {
-    const Status earlier = state_.Flush();  // an error of the blocks before this one
+    const Status earlier = state_.Flush(writer);  // an error of the blocks before this one
     return earlier.ok() ? submitted.status() : earlier;
   }
   const int64_t id = *submitted;
@@ -143,9 +151,9 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
     state_.submitted.insert(std::move(note));
   }
   EVERLONG_RETURN_IF_ERROR(
-      state_.index.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
-                           draft.role, Crc32c(std::as_bytes(draft.token_ids)), graph::ToldBy(draft.tags).happened},
-                          input));
+      writer.Append({id, draft.stream, draft.span, draft.sink_tokens, draft.created_at, draft.source, draft.tags,
+                     draft.role, Crc32c(std::as_bytes(draft.token_ids)), graph::ToldBy(draft.tags).happened},
+                    input));
   state_.appended_tokens += tokens;
   if (state_.appended_tokens >= MemoryState::kTrimTokens) {
     state_.appended_tokens = 0;
@@ -155,39 +163,32 @@ Result<int64_t> Blocks::Append(const store::BlockDraft& draft) {
 }
 
 Status Blocks::PutTensors(int64_t block, std::span<const store::TensorView> tensors) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
   std::vector<index::BlockTensor> views;
   for (const store::TensorView& tensor : tensors) views.push_back(ViewOf(tensor));
   EVERLONG_RETURN_IF_ERROR(store::ValidateTensors(tensors));
-  EVERLONG_RETURN_IF_ERROR(state_.index.CheckTensors(block, views));
+  EVERLONG_RETURN_IF_ERROR(writer.CheckTensors(block, views));
   EVERLONG_RETURN_IF_ERROR(state_.store->PutTensors(block, tensors));
-  return state_.index.TensorsCame(block, views);
+  return writer.TensorsCame(block, views);
 }
 
 Status Blocks::DropTensors(int64_t block, std::span<const std::string> names) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   EVERLONG_RETURN_IF_ERROR(state_.store->DropTensors(block, names));
-  return state_.index.TensorsWent(block, names);
+  return writer.TensorsWent(block, names);
 }
 
 Status Blocks::AddTags(int64_t block, std::span<const std::string> tags) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.store->AddTags(block, tags));
-  return TagsChanged(block);
+  return TagsChanged(state_, writer, block);
 }
 
 Status Blocks::SetTags(int64_t block, std::span<const std::string> tags) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(state_.store->SetTags(block, tags));
-  return TagsChanged(block);
-}
-
-Status Blocks::TagsChanged(int64_t block) {
-  EVERLONG_ASSIGN_OR_RETURN(const store::BlockInfo info, state_.store->Block(block));
-  state_.index.SetTags(block, info.tags);
-  state_.tags.Added(block);
-  return OkStatus();
+  return TagsChanged(state_, writer, block);
 }
 
 Result<std::vector<PageRef>> Blocks::PagesOf(int64_t stream, TokenSpan span) const {
@@ -314,8 +315,8 @@ std::vector<PageRef> Blocks::Pages() const {
 }
 
 Status Blocks::Forget(std::span<const int64_t> blocks, int64_t* freed) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   std::map<int64_t, std::vector<int32_t>> token_ids;
   for (const int64_t id : blocks) {
     EVERLONG_ASSIGN_OR_RETURN(token_ids[id], state_.store->TokenIds(id));
@@ -330,11 +331,11 @@ Status Blocks::Forget(std::span<const int64_t> blocks, int64_t* freed) {
   });
   auto told = state_.tags.ToldOf(blocks);
   std::erase_if(told, [&](const auto& of) { return !token_ids.contains(of.first); });
-  EVERLONG_RETURN_IF_ERROR(state_.index.Forget(token_ids));
+  EVERLONG_RETURN_IF_ERROR(writer.Forget(token_ids));
   state_.tags.Forget(told);
   EVERLONG_RETURN_IF_ERROR(forgotten);
   // In RAM a payload's room is given back already, and Compact may never be called.
-  return state_.store->folder() ? OkStatus() : state_.index.GiveBackForgotten();
+  return state_.store->folder() ? OkStatus() : writer.GiveBackForgotten();
 }
 
 int64_t Blocks::StreamEnd(int64_t stream) const {

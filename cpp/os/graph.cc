@@ -8,7 +8,7 @@
 namespace everlong::os {
 
 Status BlockGraph::Grow(const graph::GardenerOptions& options) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
   graph::GraphOptions wanted;
   wanted.gardener = options;
   if (state_.page_vectors) {
@@ -21,7 +21,7 @@ Status BlockGraph::Grow(const graph::GardenerOptions& options) {
     wanted.gardener.dimension = 1;  // there are no vectors
   }
   EVERLONG_RETURN_IF_ERROR(Validate(wanted.gardener));
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   return state_.growth.SetOptions(std::move(wanted));
 }
 

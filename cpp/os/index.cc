@@ -40,7 +40,7 @@ static_assert(store::kLargestBlockId <= index::kLargestVectorBlock);
 static_assert(index::kMostPackBytes + 9 <= store::kMaxTensorName);  // MeaningTensor, SentenceTensor
 
 Status Indexes::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index::HeadsOptions options) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   EVERLONG_RETURN_IF_ERROR(CheckHeads(heads, state_.layout));
   IndexSet::Make make;
   if (!heads.empty()) {
@@ -48,7 +48,7 @@ Status Indexes::SetRetrievalHeads(std::vector<index::RetrievalHead> heads, index
       return index::MakeHeadsPart(context, heads, options);
     };
   }
-  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(index::IndexPart::kHeads, make));
+  EVERLONG_RETURN_IF_ERROR(writer.Replace(index::IndexPart::kHeads, make));
   state_.heads.Set(std::move(heads));
   return OkStatus();
 }
@@ -63,11 +63,11 @@ index::DeviceUse Indexes::device_use(index::IndexPart part) const {
 
 Status Indexes::SetPageVectors(const PageVectorOptions& options) {
   EVERLONG_RETURN_IF_ERROR(AtLeast("dimension", options.dimension, 1));
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   if (state_.page_vectors == options) return OkStatus();
-  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(
-      index::IndexPart::kEmbedding,
-      [options](const index::PartContext& context) { return index::MakeEmbeddingPart(context, options); }));
+  EVERLONG_RETURN_IF_ERROR(writer.Replace(index::IndexPart::kEmbedding, [options](const index::PartContext& context) {
+    return index::MakeEmbeddingPart(context, options);
+  }));
   state_.page_vectors = options;
   return OkStatus();
 }
@@ -78,15 +78,15 @@ std::shared_ptr<index::NeuralInvertedIndex> Indexes::page_lists() const {
 }
 
 Status Indexes::SetPageRouter(const index::NeuralInvertedIndex::Router& router) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
-  return state_.index.SetRouter(index::IndexPart::kEmbedding, router);
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
+  return writer.SetRouter(index::IndexPart::kEmbedding, router);
 }
 
 Status Indexes::AddPageVectors(int64_t block, std::span<const int32_t> pages, std::span<const float> vectors,
                                std::span<const std::vector<int32_t>> terms) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   if (!state_.page_vectors) return InvalidArgumentError("vectors are given, expected none: this memory has no encoder");
-  return state_.index.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors, terms);
+  return writer.AddVectors(index::IndexPart::kEmbedding, block, pages, vectors, terms);
 }
 
 std::vector<PageRef> Indexes::PagesWithoutVectors() const {
@@ -100,10 +100,14 @@ std::vector<PageRef> Indexes::PagesWithoutVectors() const {
 
 Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options, index::IndexPart part) {
   if (!state_.meaning.contains(part.number)) {
-    return InvalidArgumentError("part is " + std::string(NameOf(part)) + ", expected meaning or encoder");
+    std::string known;
+    for (const auto& [number, options] : state_.meaning) {
+      known += (known.empty() ? "" : " or ") + std::string(index::NameOf({number}));
+    }
+    return InvalidArgumentError("part is " + std::string(NameOf(part)) + ", expected " + known);
   }
   if (options) EVERLONG_RETURN_IF_ERROR(Validate(*options));
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   if (meaning(part) == options) return OkStatus();
   IndexSet::Make make;
   if (options) {
@@ -111,7 +115,7 @@ Status Indexes::SetMeaning(const std::optional<MeaningOptions>& options, index::
       return index::MakeMeaningPart(context, options, part);
     };
   }
-  EVERLONG_RETURN_IF_ERROR(state_.index.Replace(part, make));
+  EVERLONG_RETURN_IF_ERROR(writer.Replace(part, make));
   state_.meaning.at(part.number).Set(options);
   return OkStatus();
 }
@@ -129,11 +133,11 @@ std::vector<int64_t> Indexes::BlocksWithout(index::IndexPart part) const {
 }
 
 Status Indexes::Save() {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
   if (!state_.store->read_only()) EVERLONG_RETURN_IF_ERROR(state_.store->CheckWritable());
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   // Nothing changes during this turn, and searches go on.
-  return state_.index.Save();
+  return writer.Save();
 }
 
 std::vector<std::string> Indexes::TakeMessages() { return state_.index.TakeMessages(); }

@@ -36,6 +36,14 @@ Part* IndexSet::part(IndexPart part) const {
   return part.number < slots_.size() ? slots_[part.number].part.get() : nullptr;
 }
 
+IndexSet::Writer IndexSet::TakeTurn() { return Writer(*this); }
+
+Result<IndexSet::Writer> IndexSet::TakeSoundTurn() {
+  Writer writer = TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(broken_);
+  return writer;
+}
+
 Status IndexSet::Load() {
   try {
     broken_ = LoadBlocks();
@@ -165,9 +173,9 @@ Result<std::unique_ptr<Part>> IndexSet::Build(const PartKind& kind, const Make& 
   return built;
 }
 
-index::PartNeeds IndexSet::Needs() const {
+index::PartNeeds IndexSet::Writer::Needs() const {
   index::PartNeeds all;
-  ForEach([&all](const PartKind& /*kind*/, const Part& part) {
+  set_->ForEach([&all](const PartKind& /*kind*/, const Part& part) {
     const index::PartNeeds needs = part.needs();
     for (const index::KeyHead& head : needs.keys) {
       if (std::ranges::find(all.keys, head) == all.keys.end()) all.keys.push_back(head);
@@ -179,9 +187,9 @@ index::PartNeeds IndexSet::Needs() const {
   return all;
 }
 
-Status IndexSet::Check(const BlockInput& block) const {
+Status IndexSet::Writer::Check(const BlockInput& block) const {
   Status checked;
-  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+  set_->ForEach([&](const PartKind& /*kind*/, const Part& part) {
     if (checked.ok()) checked = part.Check(block);
   });
   return checked;
@@ -194,101 +202,101 @@ Status IndexSet::BreakUnless(const Status& change, const std::string& stored) {
   return broken_;
 }
 
-Status IndexSet::Append(const index::NewBlock& block, BlockInput input) {
+Status IndexSet::Writer::Append(const index::NewBlock& block, BlockInput input) {
   input.id = block.id;
-  input.first_page = table_.pages();
+  input.first_page = set_->table_.pages();
   Status added;
   try {
-    ForEach([&](const PartKind& /*kind*/, Part& part) {
+    set_->ForEach([&](const PartKind& /*kind*/, Part& part) {
       if (added.ok()) added = part.Add(input);
     });
     if (added.ok()) {
-      MarkUnsaved();
-      statistics_.AddBlock(input.token_ids, layout_.page_tokens);
-      const auto changing = Change();
-      table_.Append(block);
+      set_->MarkUnsaved();
+      set_->statistics_.AddBlock(input.token_ids, set_->layout_.page_tokens);
+      const auto changing = set_->Change();
+      set_->table_.Append(block);
     }
   } catch (const std::exception& error) {  // out of memory
     added = CapacityError(error.what());
   }
   EVERLONG_RETURN_IF_ERROR(
-      BreakUnless(added, "block " + std::to_string(block.id) + " is stored but could not be indexed"));
-  TellBytes();
+      set_->BreakUnless(added, "block " + std::to_string(block.id) + " is stored but could not be indexed"));
+  set_->TellBytes();
   return OkStatus();
 }
 
-Status IndexSet::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids) {
+Status IndexSet::Writer::Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids) {
   struct Gone {
     BlockEntry block;
     const std::vector<int32_t>* token_ids;
   };
   std::vector<Gone> gone;
   for (const auto& [id, ids] : token_ids) {
-    if (const BlockEntry* const block = table_.Find(id)) gone.push_back({*block, &ids});
+    if (const BlockEntry* const block = set_->table_.Find(id)) gone.push_back({*block, &ids});
   }
   if (gone.empty()) return OkStatus();
-  MarkUnsaved();
+  set_->MarkUnsaved();
   {
     // Searches that may be looking at them end before this.
-    const auto changing = Change();
-    for (const Gone& of : gone) table_.Forget(of.block.id);
+    const auto changing = set_->Change();
+    for (const Gone& of : gone) set_->table_.Forget(of.block.id);
   }
   for (const Gone& of : gone) {
-    BlockInput input = InputOf(of.block, layout_.page_tokens, {});
+    BlockInput input = InputOf(of.block, set_->layout_.page_tokens, {});
     input.token_ids = *of.token_ids;
-    statistics_.RemoveBlock(input.token_ids, layout_.page_tokens);
+    set_->statistics_.RemoveBlock(input.token_ids, set_->layout_.page_tokens);
     Status removed;
-    ForEach([&](const PartKind& /*kind*/, Part& part) {
+    set_->ForEach([&](const PartKind& /*kind*/, Part& part) {
       if (removed.ok()) removed = part.Forget(input);
     });
     EVERLONG_RETURN_IF_ERROR(
-        BreakUnless(removed, "block " + std::to_string(of.block.id) + " is forgotten but still indexed"));
+        set_->BreakUnless(removed, "block " + std::to_string(of.block.id) + " is forgotten but still indexed"));
   }
-  TellBytes();
+  set_->TellBytes();
   return OkStatus();
 }
 
-Status IndexSet::Reload() {
-  const auto changing = Change();
-  return Load();
+Status IndexSet::Writer::Reload() {
+  const auto changing = set_->Change();
+  return set_->Load();
 }
 
-Status IndexSet::GiveBackForgotten() {
-  const int32_t kept = table_.live_pages();
-  const int32_t forgotten = table_.pages() - kept;
-  if (forgotten <= kept || (store_.folder() && kept > 0)) return OkStatus();
+Status IndexSet::Writer::GiveBackForgotten() {
+  const int32_t kept = set_->table_.live_pages();
+  const int32_t forgotten = set_->table_.pages() - kept;
+  if (forgotten <= kept || (set_->store_.folder() && kept > 0)) return OkStatus();
   return Reload();
 }
 
-bool IndexSet::HasBlocksThatAreGone() const {
-  for (int32_t number = 0; number < table_.blocks(); ++number) {
-    const BlockEntry& block = table_.block(number);
-    if (!block.forgotten && store_.Block(block.id).status().code() == StatusCode::kNotFound) return true;
+bool IndexSet::Writer::HasBlocksThatAreGone() const {
+  for (int32_t number = 0; number < set_->table_.blocks(); ++number) {
+    const BlockEntry& block = set_->table_.block(number);
+    if (!block.forgotten && set_->store_.Block(block.id).status().code() == StatusCode::kNotFound) return true;
   }
   return false;
 }
 
-Status IndexSet::Replace(IndexPart part, const Make& make) {
+Status IndexSet::Writer::Replace(IndexPart part, const Make& make) {
   std::unique_ptr<Part> built;
   if (make) {
-    EVERLONG_ASSIGN_OR_RETURN(built, Build(index::KindOf(part), make));
+    EVERLONG_ASSIGN_OR_RETURN(built, set_->Build(index::KindOf(part), make));
   }
   {
-    const auto changing = Change();
-    std::swap(slots_[part.number].part, built);
-    slots_[part.number].make = make;
+    const auto changing = set_->Change();
+    std::swap(set_->slots_[part.number].part, built);
+    set_->slots_[part.number].make = make;
   }
   built.reset();  // the old part
-  TellBytes();
+  set_->TellBytes();
   return OkStatus();
 }
 
-Status IndexSet::AddVectors(IndexPart part, int64_t block, std::span<const int32_t> pages,
-                            std::span<const float> vectors, std::span<const std::vector<int32_t>> terms) {
-  EVERLONG_ASSIGN_OR_RETURN(const BlockEntry* const found, Find(block));
-  unsaved_.emplace(NameOf(part));
-  EVERLONG_RETURN_IF_ERROR(slots_[part.number].part->AddVectors(*found, pages, vectors, terms));
-  TellBytes();
+Status IndexSet::Writer::AddVectors(IndexPart part, int64_t block, std::span<const int32_t> pages,
+                                    std::span<const float> vectors, std::span<const std::vector<int32_t>> terms) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockEntry* const found, set_->Find(block));
+  set_->unsaved_.emplace(NameOf(part));
+  EVERLONG_RETURN_IF_ERROR(set_->slots_[part.number].part->AddVectors(*found, pages, vectors, terms));
+  set_->TellBytes();
   return OkStatus();
 }
 
@@ -297,11 +305,11 @@ std::shared_ptr<index::NeuralInvertedIndex> IndexSet::lists(IndexPart part) cons
   return there == nullptr ? nullptr : there->lists();
 }
 
-Status IndexSet::SetRouter(IndexPart part, const index::NeuralInvertedIndex::Router& router) {
-  const std::shared_ptr<index::NeuralInvertedIndex> there = lists(part);
+Status IndexSet::Writer::SetRouter(IndexPart part, const index::NeuralInvertedIndex::Router& router) {
+  const std::shared_ptr<index::NeuralInvertedIndex> there = set_->lists(part);
   if (there == nullptr) return InvalidArgumentError("a router is given, expected none: the vectors have no lists");
   EVERLONG_RETURN_IF_ERROR(there->SetRouter(router));
-  unsaved_.emplace(NameOf(part));
+  set_->unsaved_.emplace(NameOf(part));
   return OkStatus();
 }
 
@@ -313,61 +321,61 @@ Result<BlockInput> IndexSet::InputWith(int64_t block, std::span<const index::Blo
   return input;
 }
 
-Status IndexSet::CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const {
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+Status IndexSet::Writer::CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, set_->InputWith(block, tensors));
   Status checked;
-  ForEach([&](const PartKind& /*kind*/, const Part& part) {
+  set_->ForEach([&](const PartKind& /*kind*/, const Part& part) {
     if (checked.ok()) checked = part.CheckTensors(input);
   });
   return checked;
 }
 
-Status IndexSet::TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors) {
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, tensors));
+Status IndexSet::Writer::TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, set_->InputWith(block, tensors));
   Status came;
   try {
-    const auto changing = Change();
-    ForEach([&](const PartKind& kind, Part& part) {
+    const auto changing = set_->Change();
+    set_->ForEach([&](const PartKind& kind, Part& part) {
       if (!came.ok() || !part.needs().tensors) return;
-      if (kind.saved) unsaved_.emplace(kind.name);
+      if (kind.saved) set_->unsaved_.emplace(kind.name);
       came = part.TensorsCame(input);
     });
   } catch (const std::exception& error) {  // out of memory
     came = CapacityError(error.what());
   }
   EVERLONG_RETURN_IF_ERROR(
-      BreakUnless(came, "tensors of block " + std::to_string(block) + " are stored but could not be indexed"));
-  TellBytes();
+      set_->BreakUnless(came, "tensors of block " + std::to_string(block) + " are stored but could not be indexed"));
+  set_->TellBytes();
   return OkStatus();
 }
 
-Status IndexSet::TensorsWent(int64_t block, std::span<const std::string> names) {
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, InputWith(block, {}));
+Status IndexSet::Writer::TensorsWent(int64_t block, std::span<const std::string> names) {
+  EVERLONG_ASSIGN_OR_RETURN(const BlockInput input, set_->InputWith(block, {}));
   Status went;
   {
-    const auto changing = Change();
-    ForEach([&](const PartKind& kind, Part& part) {
+    const auto changing = set_->Change();
+    set_->ForEach([&](const PartKind& kind, Part& part) {
       const auto took = [&part](const std::string& name) {
         const index::PartNeeds needs = part.needs();
         return std::ranges::find(needs.tensor_names, name) != needs.tensor_names.end();
       };
       if (!went.ok() || !std::ranges::any_of(names, took)) return;
-      if (kind.saved) unsaved_.emplace(kind.name);
+      if (kind.saved) set_->unsaved_.emplace(kind.name);
       went = part.Forget(input);
     });
   }
   EVERLONG_RETURN_IF_ERROR(
-      BreakUnless(went, "tensors of block " + std::to_string(block) + " are dropped but still indexed"));
-  TellBytes();
+      set_->BreakUnless(went, "tensors of block " + std::to_string(block) + " are dropped but still indexed"));
+  set_->TellBytes();
   return OkStatus();
 }
 
-void IndexSet::SetTags(int64_t block, std::span<const std::string> tags) {
+void IndexSet::Writer::SetTags(int64_t block, std::span<const std::string> tags) {
   {
-    const auto changing = Change();
-    table_.SetTags(block, tags, graph::ToldBy(tags).happened);
+    const auto changing = set_->Change();
+    set_->table_.SetTags(block, tags, graph::ToldBy(tags).happened);
   }
-  TellBytes();
+  set_->TellBytes();
 }
 
 Status IndexSet::MakeWhenAsked(IndexPart part) {
@@ -375,9 +383,9 @@ Status IndexSet::MakeWhenAsked(IndexPart part) {
     const Lock reading = Read();
     if (slots_[part.number].part != nullptr) return OkStatus();
   }
-  const auto turn = TakeTurn();
+  Writer writer = TakeTurn();
   if (slots_[part.number].part != nullptr) return OkStatus();
-  return Replace(part, index::KindOf(part).make);
+  return writer.Replace(part, index::KindOf(part).make);
 }
 
 Result<IndexSet::Lock> IndexSet::ReadWith(std::span<const IndexPart> asked) {

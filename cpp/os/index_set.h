@@ -30,28 +30,25 @@
 
 namespace everlong::os {
 
-// Changes take turns (TakeTurn). Searches share Lock(). A change takes it alone only while it changes the table. A
-// block is given to every part before it enters the table, and leaves the table before it is taken from the parts. So
-// every part has what a search finds in the table, and a search never returns what it does not find there.
+// Changes take turns: a Writer has the turn and all that changes. Searches share Lock(). A change takes it alone only
+// while it changes the table. A block is given to every part before it enters the table, and leaves the table before it
+// is taken from the parts. So every part has what a search finds in the table, and a search never returns what it does
+// not find there.
 class IndexSet {
  public:
   // All must outlive it.
   IndexSet(store::MemoryStore& store, const kv::PayloadLayout& layout, const Payloads& payloads);
 
-  using Turn = std::unique_lock<std::mutex>;
-  [[nodiscard]] Turn TakeTurn() const { return Turn(turn_); }
+  class Writer;
+  [[nodiscard]] Writer TakeTurn();
   // Do the same, or return the error of a set that is broken.
-  [[nodiscard]] Result<Turn> TakeSoundTurn() const {
-    Turn turn = TakeTurn();
-    EVERLONG_RETURN_IF_ERROR(broken_);
-    return turn;
-  }
+  [[nodiscard]] Result<Writer> TakeSoundTurn();
   using Lock = std::shared_lock<FairSharedMutex>;
   [[nodiscard]] Lock Read() const { return Lock(guard_); }
   // Do the same, and make the parts that are made when they are asked.
   [[nodiscard]] Result<Lock> ReadWith(std::span<const index::IndexPart> asked);
 
-  // --- under Read, or by the holder of the turn
+  // --- under Read, or beside a Writer of one's own
   [[nodiscard]] const index::BlockTable& table() const { return table_; }
   // Return the part; nullptr when it is not there.
   [[nodiscard]] index::Part* part(index::IndexPart part) const;
@@ -63,59 +60,14 @@ class IndexSet {
   // Load everything from the store, before any other thread knows this object. An error breaks the set.
   Status Load();
 
-  // --- by the holder of the turn
-
-  // Load again. Parts that their options made are made of these again. Nobody may search meanwhile.
-  Status Reload();
-  // Return all that the parts there take of a block.
-  [[nodiscard]] index::PartNeeds Needs() const;
-  // Return the error with which Append would refuse a block.
-  [[nodiscard]] Status Check(const index::BlockInput& block) const;
-  // Add a block that was stored, with what the parts take of it. It sets `first_page`. An error breaks the set.
-  Status Append(const index::NewBlock& block, index::BlockInput input);
-  // Forget blocks that left the store, by the token ids that they had; ignore unknown ones. An error breaks the set.
-  Status Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids);
-  // Give back the numbers of forgotten pages by making the parts anew. In RAM it does so once most pages are forgotten.
-  // In a folder it does so once all are: a new part reads payload again, and that may be damaged by now.
-  Status GiveBackForgotten();
-  // Return whether a block of the table is not in the store any more.
-  [[nodiscard]] bool HasBlocksThatAreGone() const;
-
   // Makes an empty part.
   using Make = std::function<Result<std::unique_ptr<index::Part>>(const index::PartContext&)>;
-  // Replace a part by one over every block, taken from what is saved where that fits. The old part stays until then. No
-  // `make`: there is no such part.
-  Status Replace(index::IndexPart part, const Make& make);
-  // Call Part::AddVectors of a part that is there.
-  Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
-                    std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
-  // Call BlockTable::SetTags, once the tags are stored.
-  void SetTags(int64_t block, std::span<const std::string> tags);
-  // Return the index of a part's vectors, if it has lists; else nullptr. It may run beside searches.
+  // Return the index of a part's vectors, if it has lists; else nullptr. Call it under Read, or beside a Writer.
   [[nodiscard]] std::shared_ptr<index::NeuralInvertedIndex> lists(index::IndexPart part) const;
-  Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);
-
-  // Call Part::CheckTensors of every part for tensors of a block in the table; kNotFound for an unknown block.
-  [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;
-  // Call Part::TensorsCame of every part that takes tensors, once they are stored. An error breaks the set.
-  Status TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors);
-  // Call Part::Forget of every part that took one of these tensors of a block. An error breaks the set.
-  Status TensorsWent(int64_t block, std::span<const std::string> names);
-
-  // Tell the store how much RAM all of this takes, and `more` that it is about to take.
-  void TellBytes(int64_t more = 0) const;
-  // Set how much other RAM this memory takes. Any thread. The next TellBytes reports it.
-  void SetBytesBeside(int64_t bytes) { bytes_beside_ = bytes; }
-
-  // --- what index/ has, by the holder of the turn: index_set_saved.cc
-  Status Save();
-  // Remove forgotten blocks from index/. What it has of other blocks stays, also of a part that is not there. A part
-  // from the caller is written without them in one step, or stays as it was, and the error says so.
-  Status RemoveSavedOfForgotten();
-  // Copy what index/ has into the folder of a fork.
-  void CarrySaved(const FilePath& folder) const;
 
   // --- thread-safe
+  // Set how much other RAM this memory takes. The next change reports it to the store.
+  void SetBytesBeside(int64_t bytes) { bytes_beside_ = bytes; }
   // Return messages, a sentence each, once: what was wrong with saved parts, and what parts have to say.
   [[nodiscard]] std::vector<std::string> TakeMessages() const;
 
@@ -141,6 +93,8 @@ class IndexSet {
   // Build a part over every block of the table.
   [[nodiscard]] Result<std::unique_ptr<index::Part>> Build(const index::PartKind& kind, const Make& make);
   Status MakeWhenAsked(index::IndexPart part);
+  // Tell the store how much RAM all of this takes, and `more` that it is about to take.
+  void TellBytes(int64_t more = 0) const;
   // Take the lock alone, for a moment.
   [[nodiscard]] std::unique_lock<FairSharedMutex> Change() { return std::unique_lock(guard_); }
   // Call visit(kind, part) for every part that is there.
@@ -174,7 +128,7 @@ class IndexSet {
   store::MemoryStore& store_;
   const kv::PayloadLayout& layout_;
   const Payloads& payloads_;
-  mutable std::mutex turn_;
+  std::mutex turn_;
   mutable FairSharedMutex guard_;
   index::BlockTable table_;
   index::TokenStatistics statistics_;
@@ -188,6 +142,58 @@ class IndexSet {
 
   mutable std::mutex message_guard_;
   mutable std::vector<std::string> messages_;
+};
+
+// What changes a set. Who has one has the turn.
+class IndexSet::Writer {
+ public:
+  // Load again. Parts that their options made are made of these again. Nobody may search meanwhile.
+  Status Reload();
+  // Return all that the parts there take of a block.
+  [[nodiscard]] index::PartNeeds Needs() const;
+  // Return the error with which Append would refuse a block.
+  [[nodiscard]] Status Check(const index::BlockInput& block) const;
+  // Add a block that was stored, with what the parts take of it. It sets `first_page`. An error breaks the set.
+  Status Append(const index::NewBlock& block, index::BlockInput input);
+  // Forget blocks that left the store, by the token ids that they had; ignore unknown ones. An error breaks the set.
+  Status Forget(const std::map<int64_t, std::vector<int32_t>>& token_ids);
+  // Give back the numbers of forgotten pages by making the parts anew. In RAM it does so once most pages are forgotten.
+  // In a folder it does so once all are: a new part reads payload again, and that may be damaged by now.
+  Status GiveBackForgotten();
+  // Return whether a block of the table is not in the store any more.
+  [[nodiscard]] bool HasBlocksThatAreGone() const;
+
+  // Replace a part by one over every block, taken from what is saved where that fits. The old part stays until then. No
+  // `make`: there is no such part.
+  Status Replace(index::IndexPart part, const Make& make);
+  // Call Part::AddVectors of a part that is there.
+  Status AddVectors(index::IndexPart part, int64_t block, std::span<const int32_t> pages,
+                    std::span<const float> vectors, std::span<const std::vector<int32_t>> terms);
+  // Call BlockTable::SetTags, once the tags are stored.
+  void SetTags(int64_t block, std::span<const std::string> tags);
+  Status SetRouter(index::IndexPart part, const index::NeuralInvertedIndex::Router& router);
+
+  // Call Part::CheckTensors of every part for tensors of a block in the table; kNotFound for an unknown block.
+  [[nodiscard]] Status CheckTensors(int64_t block, std::span<const index::BlockTensor> tensors) const;
+  // Call Part::TensorsCame of every part that takes tensors, once they are stored. An error breaks the set.
+  Status TensorsCame(int64_t block, std::span<const index::BlockTensor> tensors);
+  // Call Part::Forget of every part that took one of these tensors of a block. An error breaks the set.
+  Status TensorsWent(int64_t block, std::span<const std::string> names);
+
+  // --- what index/ has: index_set_saved.cc
+  Status Save();
+  // Remove forgotten blocks from index/. What it has of other blocks stays, also of a part that is not there. A part
+  // from the caller is written without them in one step, or stays as it was, and the error says so.
+  Status RemoveSavedOfForgotten();
+  // Copy what index/ has into the folder of a fork.
+  void CarrySaved(const FilePath& folder) const;
+
+ private:
+  friend class IndexSet;
+  explicit Writer(IndexSet& set) : turn_(set.turn_), set_(&set) {}
+
+  std::unique_lock<std::mutex> turn_;
+  IndexSet* set_;
 };
 
 }  // namespace everlong::os

@@ -89,24 +89,24 @@ Status IndexSet::SavePart(const PartKind& kind, const Part& part) const {
                                  [&part](const index::IndexFile& file) { return part.Save(file); });
 }
 
-Status IndexSet::Save() {
-  if (store_.read_only() || !store_.folder()) return OkStatus();
+Status IndexSet::Writer::Save() {
+  if (set_->store_.read_only() || !set_->store_.folder()) return OkStatus();
   // Each save has a name of its own, so nothing else ever replaces what a crash left.
-  for (const IndexPart part : parts_) {
-    if (index::KindOf(part).saved) Saved(NameOf(part))->RemoveUnfinished();
+  for (const IndexPart part : set_->parts_) {
+    if (index::KindOf(part).saved) set_->Saved(NameOf(part))->RemoveUnfinished();
   }
   Status saved;
-  ForEach([&](const PartKind& kind, const Part& part) {
-    if (!saved.ok() || !unsaved_.contains(kind.name)) return;
-    saved = SavePart(kind, part);
-    if (saved.ok()) unsaved_.erase(std::string(kind.name));
+  set_->ForEach([&](const PartKind& kind, const Part& part) {
+    if (!saved.ok() || !set_->unsaved_.contains(kind.name)) return;
+    saved = set_->SavePart(kind, part);
+    if (saved.ok()) set_->unsaved_.erase(std::string(kind.name));
   });
   return saved;
 }
 
-void IndexSet::CarrySaved(const FilePath& folder) const {
-  for (const IndexPart part : parts_) {
-    const std::optional<SavedIndex> saved = index::KindOf(part).saved ? Saved(NameOf(part)) : std::nullopt;
+void IndexSet::Writer::CarrySaved(const FilePath& folder) const {
+  for (const IndexPart part : set_->parts_) {
+    const std::optional<SavedIndex> saved = index::KindOf(part).saved ? set_->Saved(NameOf(part)) : std::nullopt;
     if (saved) saved->CopyTo(folder / store::kIndexFolder);
   }
 }
@@ -131,28 +131,28 @@ Result<bool> IndexSet::SaveGiven(const PartKind& kind, const Part& part) const {
   return true;
 }
 
-Status IndexSet::RemoveSavedOfForgotten() {
-  const std::vector<CoveredBlock> covered = CoveredBlocks();
+Status IndexSet::Writer::RemoveSavedOfForgotten() {
+  const std::vector<CoveredBlock> covered = set_->CoveredBlocks();
   Status kept;
-  for (const IndexPart part : parts_) {
+  for (const IndexPart part : set_->parts_) {
     const PartKind& kind = index::KindOf(part);
-    const std::optional<SavedIndex> saved = kind.saved ? Saved(kind.name) : std::nullopt;
+    const std::optional<SavedIndex> saved = kind.saved ? set_->Saved(kind.name) : std::nullopt;
     if (!saved) continue;
     saved->RemoveUnfinished();
     if (saved->HoldsOnly(covered)) continue;
     if (kind.from_caller) {
-      const Part* const there = slots_[part.number].part.get();
-      const Result<bool> written = there != nullptr ? SaveGiven(kind, *there) : KeepSaved(kind, *saved);
-      if (written.ok() && *written && there != nullptr) unsaved_.erase(std::string(kind.name));
+      const Part* const there = set_->slots_[part.number].part.get();
+      const Result<bool> written = there != nullptr ? set_->SaveGiven(kind, *there) : set_->KeepSaved(kind, *saved);
+      if (written.ok() && *written && there != nullptr) set_->unsaved_.erase(std::string(kind.name));
       if (written.ok() && *written) continue;
       if (!written.ok()) {
-        kept = {written.status().code(), Name() + ": the saved index \"" + std::string(kind.name) +
+        kept = {written.status().code(), set_->Name() + ": the saved index \"" + std::string(kind.name) +
                                              "\" may still hold what was forgotten: " + written.status().message()};
         continue;
       }
     }
     saved->Remove();
-    MarkUnsaved();
+    set_->MarkUnsaved();
   }
   return kept;
 }

@@ -2,21 +2,21 @@
 
 namespace everlong::os {
 
-Result<IndexSet::Turn> MemoryState::TurnToWrite() const {
-  IndexSet::Turn turn = index.TakeTurn();
+Result<IndexSet::Writer> MemoryState::TurnToWrite() {
+  IndexSet::Writer writer = index.TakeTurn();
   if (store->read_only()) return ReadOnlyError("the memory was opened for reading");
   EVERLONG_RETURN_IF_ERROR(index.broken());
-  return turn;
+  return writer;
 }
 
-Status MemoryState::Flush() {
+Status MemoryState::Flush(IndexSet::Writer& writer) {
   std::vector<int64_t> lost;
   const Status flushed = store->Flush(&lost);
   std::map<int64_t, std::vector<int32_t>> gone;
   for (const int64_t id : lost) gone[id] = std::move(submitted[id]);
   submitted.clear();
   const BlockTags::Told told = tags.ToldOf(lost);
-  static_cast<void>(index.Forget(gone));  // every later call reports the error
+  static_cast<void>(writer.Forget(gone));  // every later call reports the error
   tags.Forget(told);
   return flushed;
 }

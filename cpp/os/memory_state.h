@@ -16,6 +16,7 @@
 #include "everlong/index/heads.h"
 #include "everlong/index/meaning.h"
 #include "everlong/index/page_vectors.h"
+#include "everlong/index/part_kinds.h"
 #include "everlong/kv/payload.h"
 #include "everlong/store/memory_store.h"
 #include "graph_growth.h"
@@ -51,7 +52,9 @@ struct MemoryState {
         index(*store, layout, payloads),
         growth(*store, layout, payloads, index),
         tags(index) {
-    for (const index::IndexPart part : {index::IndexPart::kMeaning, index::IndexPart::kEncoder}) meaning[part.number];
+    for (const index::IndexPart part : index::AllIndexParts()) {
+      if (index::KindOf(part).from_pack) meaning[part.number];
+    }
   }
 
   const std::unique_ptr<store::MemoryStore> store;
@@ -66,7 +69,7 @@ struct MemoryState {
   std::map<uint8_t, Guarded<std::optional<index::MeaningOptions>>> meaning;  // by IndexPart::number; the keys stay
 
   // Take a turn. kReadOnly for a memory that was opened for reading; the error of an index that is broken.
-  [[nodiscard]] Result<IndexSet::Turn> TurnToWrite() const;
+  [[nodiscard]] Result<IndexSet::Writer> TurnToWrite();
 
   // --- for the holder of the turn
 
@@ -78,7 +81,7 @@ struct MemoryState {
   int64_t appended_tokens = 0;
 
   // Wait for the store, and take blocks that it could not keep out of the index.
-  Status Flush();
+  Status Flush(IndexSet::Writer& writer);
 };
 
 // Return the name of a page of the table.

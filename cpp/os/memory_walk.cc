@@ -5,10 +5,13 @@
 #include <initializer_list>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "everlong/index/meaning.h"
+#include "everlong/index/part_kinds.h"
 
 namespace everlong::os {
 namespace {
@@ -25,8 +28,6 @@ constexpr int32_t kKnown = 256;        // pages with a known share, of each kind
 constexpr size_t kNearestTopics = 2;   // topics that a question begins at
 constexpr size_t kStartsOfTopics = 8;  // more pages, of these topics
 
-constexpr const char* kMeaningQuery = "meaning_query";
-
 float Rank(int32_t rank) { return 1.0F / static_cast<float>(1 + rank); }
 
 double Dot(std::span<const float> a, std::span<const float> b) {
@@ -35,8 +36,10 @@ double Dot(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
+std::string_view MeaningInput() { return index::KindOf(IndexPart::kMeaning).input; }
+
 bool AsksByMeaning(const SearchRequest& request) {
-  return request.inputs.contains(kMeaningQuery) && request.kinds.Has(IndexPart::kMeaning);
+  return request.inputs.contains(MeaningInput()) && request.kinds.Has(IndexPart::kMeaning);
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ MemoryWalk::MemoryWalk(const MemoryState& state, const SearchRequest& request, c
     asked_rank_.try_emplace(flat_[at].page, Place{0, static_cast<int32_t>(at)});
   }
   if (const std::optional<MeaningOptions>& meaning = texts_.options()) {
-    const std::span<const float> asked = request.inputs.find(kMeaningQuery)->second;
+    const std::span<const float> asked = request.inputs.find(MeaningInput())->second.numbers;
     dimension_ = meaning->dimension;
     meaning_.assign(asked.begin(), asked.end());
     nearest_.assign(meaning_.size() / static_cast<size_t>(dimension_), 0.0F);
@@ -98,7 +101,7 @@ Result<MemoryWalk::Places> MemoryWalk::ByMeaning(std::span<const float> rows, in
   const index::Part* const part = state_.index.part(IndexPart::kMeaning);
   if (part == nullptr || rows.empty() || !request_.kinds.Has(IndexPart::kMeaning)) return Places();
   index::Query query;
-  query.inputs.emplace(kMeaningQuery, rows);
+  query.inputs.emplace(MeaningInput(), index::InputArray{rows});
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<index::Ranking> rankings, part->Rank(query, filter_, k));
   return PlacesOf(rankings[0], false, k);
 }
@@ -108,9 +111,11 @@ Status MemoryWalk::FindTopics() {
   const store::Manifest manifest = state_.store->manifest();
   const auto space = manifest.attributes.find(graph::kGraphAttribute);
   if (space == manifest.attributes.end()) return OkStatus();
-  const std::span<const float> query = space->second.starts_with("keys")      ? request_.mean_query
-                                       : space->second.starts_with("encoder") ? request_.page_query
-                                                                              : std::span<const float>();
+  std::optional<IndexPart> by;
+  if (space->second.starts_with("keys")) by = IndexPart::kMeanPool;
+  if (space->second.starts_with("encoder")) by = IndexPart::kEmbedding;
+  const index::Query asked{request_.token_ids, request_.inputs};
+  const std::span<const float> query = by ? asked.Input(index::KindOf(*by).input) : std::span<const float>();
   const double norm = Norm(query);
   if (!(norm > 0)) return OkStatus();
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<store::GraphNode> nodes, state_.store->Nodes(store::NodeKind::kTopic));

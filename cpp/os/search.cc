@@ -97,15 +97,6 @@ std::set<int32_t> PutFirst(const graph::WalkTrace& trace, std::vector<index::Fus
   return walked;
 }
 
-// The result refers to `request`.
-index::Query QueryOf(const SearchRequest& request) {
-  index::Query query{request.token_ids, request.inputs};
-  query.inputs.emplace("head_queries", request.head_queries);
-  query.inputs.emplace("mean_query", request.mean_query);
-  query.inputs.emplace("page_query", request.page_query);
-  return query;
-}
-
 // Return the parts of `request.kinds` that have their input.
 std::vector<IndexPart> AskedParts(const SearchRequest& request, const index::Query& query) {
   std::vector<IndexPart> asked;
@@ -146,7 +137,7 @@ index::PageFilter NarrowTo(MemoryState& state, const NarrowRequest& request, con
 // Ask every kind of the request for its k best pages; without k for as many as a search fuses.
 Result<Asked> Ask(MemoryState& state, const SearchRequest& request, std::optional<int32_t> k) {
   EVERLONG_RETURN_IF_ERROR(CheckRequest(request));
-  const index::Query query = QueryOf(request);
+  const index::Query query{request.token_ids, request.inputs};
   Asked asked;
   asked.parts = AskedParts(request, query);
   if (state.text_alone()) {

@@ -9,18 +9,18 @@
 namespace everlong::os {
 
 Status Upkeep::Flush() {
-  const auto turn = state_.index.TakeTurn();
-  return state_.Flush();
+  auto writer = state_.index.TakeTurn();
+  return state_.Flush(writer);
 }
 
 Result<int64_t> Upkeep::Compact() {
   // Refused before the files of its writer are touched.
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.TurnToWrite());
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.TurnToWrite());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   EVERLONG_RETURN_IF_ERROR(state_.index.broken());  // the flush may have removed lost blocks
-  const Status saved = state_.index.RemoveSavedOfForgotten();
+  const Status saved = writer.RemoveSavedOfForgotten();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t freed, state_.store->Compact());
-  EVERLONG_RETURN_IF_ERROR(state_.index.GiveBackForgotten());
+  EVERLONG_RETURN_IF_ERROR(writer.GiveBackForgotten());
   EVERLONG_RETURN_IF_ERROR(saved);
   return freed;
 }
@@ -62,14 +62,14 @@ Result<std::string> Upkeep::PutTransform(std::span<const std::byte> file) {
 }
 
 Result<store::VerifyReport> Upkeep::Verify(bool repair) {
-  const auto turn = state_.index.TakeTurn();
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  auto writer = state_.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   const auto growing = state_.growth.Hold();
   Result<store::VerifyReport> report = state_.store->Verify(repair);
   if (repair) state_.growth.Close();  // nodes may be gone
   // Parts may hold tensors of a block that are gone now. A repair may also fail after the commit that drops blocks.
-  if (report.ok() ? repair && !report->damage.empty() : repair && state_.index.HasBlocksThatAreGone()) {
-    EVERLONG_RETURN_IF_ERROR(state_.index.Reload());
+  if (report.ok() ? repair && !report->damage.empty() : repair && writer.HasBlocksThatAreGone()) {
+    EVERLONG_RETURN_IF_ERROR(writer.Reload());
   }
   if (!report.ok() || state_.text_alone()) return report;
   // A repair keeps the blocks: the file may come back from a fork, or be fitted again.
@@ -80,20 +80,20 @@ Result<store::VerifyReport> Upkeep::Verify(bool repair) {
 
 Status Upkeep::HearForgettings() {
   if (!state_.store->read_only()) return OkStatus();
-  const auto turn = state_.index.TakeTurn();
-  return state_.index.HasBlocksThatAreGone() ? state_.index.Reload() : OkStatus();
+  auto writer = state_.index.TakeTurn();
+  return writer.HasBlocksThatAreGone() ? writer.Reload() : OkStatus();
 }
 
 Status Upkeep::Fork(const std::filesystem::path& folder) {
-  EVERLONG_ASSIGN_OR_RETURN(const auto turn, state_.index.TakeSoundTurn());
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
-  EVERLONG_RETURN_IF_ERROR(state_.index.Save());
-  return state_.store->Fork(folder, [this](const FilePath& fork) { state_.index.CarrySaved(fork); });
+  EVERLONG_ASSIGN_OR_RETURN(auto writer, state_.index.TakeSoundTurn());
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
+  EVERLONG_RETURN_IF_ERROR(writer.Save());
+  return state_.store->Fork(folder, [&writer](const FilePath& fork) { writer.CarrySaved(fork); });
 }
 
 Status Upkeep::Export(const std::filesystem::path& file) {
-  const auto turn = state_.index.TakeTurn();
-  EVERLONG_RETURN_IF_ERROR(state_.Flush());
+  auto writer = state_.index.TakeTurn();
+  EVERLONG_RETURN_IF_ERROR(state_.Flush(writer));
   return state_.store->Export(file);
 }
 

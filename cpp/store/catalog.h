@@ -78,19 +78,19 @@ class Catalog {
   static Result<std::unique_ptr<Catalog>> Over(Result<std::unique_ptr<CatalogFile>> file,
                                                int64_t host_bytes = std::numeric_limits<int64_t>::max());
   [[nodiscard]] CatalogFile& file() { return *file_; }
-  [[nodiscard]] CatalogGraph graph() { return CatalogGraph(*file_); }
+  [[nodiscard]] CatalogGraph graph() const { return CatalogGraph(*file_); }
 
   // Return the id of the next block: one more than any that was ever given.
-  [[nodiscard]] Result<int64_t> NextBlockId();
+  [[nodiscard]] Result<int64_t> NextBlockId() const;
   // Give no id below `next` from now on.
   Status ReserveIdsBelow(int64_t next);
   // Return how often blocks were forgotten or dropped so far.
-  [[nodiscard]] Result<int64_t> Forgettings();
+  [[nodiscard]] Result<int64_t> Forgettings() const;
   // Return the highest segment that a row names, 0 without rows.
-  [[nodiscard]] Result<int32_t> NewestSegment();
+  [[nodiscard]] Result<int32_t> NewestSegment() const;
 
   // Return the number of its schema: kCatalogSchema, or an older one of a catalog that was not migrated.
-  [[nodiscard]] Result<int64_t> Schema();
+  [[nodiscard]] Result<int64_t> Schema() const;
   // Migrate from schema 1 to this one, with what its records of tensors hold.
   Status Migrate(std::span<const OldTensors> tensors);
 
@@ -106,24 +106,26 @@ class Catalog {
   Status SetTags(int64_t id, std::span<const std::string> tags);
 
   // `damage`, if given, gets what does not match its checksum, and that is left out. Without it that is kCorrupt.
-  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter, std::vector<Damage>* damage = nullptr);
+  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter,
+                                                      std::vector<Damage>* damage = nullptr) const;
   // Visit blocks, as MemoryStore. What does not match its checksum is kCorrupt.
-  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit);
-  [[nodiscard]] Result<BlockInfo> Block(int64_t id);
-  [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id);
+  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit) const;
+  [[nodiscard]] Result<BlockInfo> Block(int64_t id) const;
+  [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t id) const;
   // Return the rows of these pages of kv, in the order of `pages`.
-  [[nodiscard]] Result<std::vector<std::shared_ptr<const PageRow>>> Locate(std::span<const PageKey> pages);
+  [[nodiscard]] Result<std::vector<std::shared_ptr<const PageRow>>> Locate(std::span<const PageKey> pages) const;
   // Return the tensors by name. kCorrupt when they are not all that the block's records have.
-  [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id);
-  [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name);
-  [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes();
+  [[nodiscard]] Result<std::vector<TensorRow>> Tensors(int64_t id) const;
+  [[nodiscard]] Result<PlacedTensor> FindTensor(int64_t id, const std::string& name) const;
+  [[nodiscard]] Result<std::map<std::string, int64_t>> TensorBytes() const;
   // Return the record of another kind; kNotFound when the block has none.
-  [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind);
+  [[nodiscard]] Result<PageRow> FindRecord(int64_t id, PayloadKind kind) const;
   // Return every record of every live block, in order of block, kind, page. `damage` is as above. `lost`, if given,
   // gets records of tensors with damaged rows instead, by block, kind and page.
   [[nodiscard]] Result<std::vector<RecordRow>> Records(std::vector<Damage>* damage = nullptr,
-                                                       std::vector<RecordRow>* lost = nullptr);
+                                                       std::vector<RecordRow>* lost = nullptr) const;
 
+  Status ChangeGraph(const GraphChange& change);
   Status Forget(std::span<const int64_t> ids, const GraphChange& change);
   // Remove the rows of these blocks, those of records without a block, these records of other blocks, and `lost` of the
   // graph. Then rewrite the file; if that fails, the rows are gone all the same.
@@ -133,17 +135,20 @@ class Catalog {
   // Remove the rows of these blocks, and return where their records lay.
   Result<std::vector<PageRow>> TakeOut(std::span<const int64_t> ids);
   // Return the RAM that it takes: all of a catalog in RAM, else SQLite's cache; and the rows that are known.
-  [[nodiscard]] int64_t RamBytes() { return file_->RamBytes() + known_.bytes(); }
+  [[nodiscard]] int64_t RamBytes() const { return file_->RamBytes() + known_.bytes(); }
   // Rows that are kept in RAM.
-  [[nodiscard]] KnownRows& known() { return known_; }
+  [[nodiscard]] const KnownRows& known() const { return known_; }
+  // Look every row up again that is read from now on.
+  void DropKnown() const { known_.Clear(); }
 
  private:
   Catalog(std::unique_ptr<CatalogFile> file, int64_t most_known) : file_(std::move(file)), known_(most_known) {}
-  Result<KnownRows::Rows> LoadRows(Database& database, int64_t id);
+  [[nodiscard]] Result<KnownRows::Rows> LoadRows(Database& database, int64_t id) const;
 
   std::unique_ptr<CatalogFile> file_;
-  KnownRows known_;
-  std::pair<int64_t, int64_t> known_as_of_;  // for a reader: openings of the file, and changes that it saw since
+  mutable KnownRows known_;
+  mutable std::pair<int64_t, int64_t>
+      known_as_of_;  // for a reader: openings of the file, and changes that it saw since
 };
 
 }  // namespace everlong::store

@@ -146,13 +146,7 @@ Status ApplyChange(Database& database, const GraphChange& change, int64_t block)
   return OkStatus();
 }
 
-Status CatalogGraph::Change(const GraphChange& change) {
-  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_.Write());
-  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
-  return turn.transaction->Commit();
-}
-
-Result<Graph> CatalogGraph::ReadAll(std::vector<Damage>* damage, GraphChange* lost) {
+Result<Graph> CatalogGraph::ReadAll(std::vector<Damage>* damage, GraphChange* lost) const {
   Graph graph;
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   if (!turn) return graph;
@@ -199,7 +193,7 @@ Result<Graph> CatalogGraph::ReadAll(std::vector<Damage>* damage, GraphChange* lo
   return graph;
 }
 
-Result<GraphNode> CatalogGraph::Node(int64_t id) {
+Result<GraphNode> CatalogGraph::Node(int64_t id) const {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   const auto missing = [id] { return NotFoundError("no node " + std::to_string(id)); };
   if (!turn) return missing();
@@ -212,7 +206,7 @@ Result<GraphNode> CatalogGraph::Node(int64_t id) {
   return node;
 }
 
-Result<std::vector<GraphNode>> CatalogGraph::Nodes(NodeKind kind) {
+Result<std::vector<GraphNode>> CatalogGraph::Nodes(NodeKind kind) const {
   std::vector<GraphNode> nodes;
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   if (!turn) return nodes;
@@ -226,12 +220,12 @@ Result<std::vector<GraphNode>> CatalogGraph::Nodes(NodeKind kind) {
   return nodes;
 }
 
-Result<std::vector<int64_t>> CatalogGraph::NodeIds(NodeKind kind) {
+Result<std::vector<int64_t>> CatalogGraph::NodeIds(NodeKind kind) const {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   return turn ? SelectNumbers(turn->database, kSelectNodeIdsOf, kind) : std::vector<int64_t>();
 }
 
-Result<std::vector<GraphEdge>> CatalogGraph::EdgesOf(int64_t node) {
+Result<std::vector<GraphEdge>> CatalogGraph::EdgesOf(int64_t node) const {
   std::vector<GraphEdge> edges;
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   if (!turn) return edges;
@@ -245,7 +239,7 @@ Result<std::vector<GraphEdge>> CatalogGraph::EdgesOf(int64_t node) {
   return edges;
 }
 
-Result<std::pair<int64_t, int64_t>> CatalogGraph::Size() {
+Result<std::pair<int64_t, int64_t>> CatalogGraph::Size() const {
   EVERLONG_ASSIGN_OR_RETURN(const auto turn, ReadGraphOf(file_));
   if (!turn) return std::pair<int64_t, int64_t>();
   EVERLONG_ASSIGN_OR_RETURN(const int64_t nodes, SelectNumber(turn->database, "SELECT count(*) FROM nodes"));

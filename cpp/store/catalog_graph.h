@@ -1,4 +1,4 @@
-// The catalog's reads and writes of the graph beside its blocks.
+// The graph beside the blocks of a catalog.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,20 @@
 
 namespace everlong::store {
 
-// A view of a catalog's file, as thread-safe as that. Before schema 2 there is no graph.
+// Reads of it. A view of a catalog's file, as thread-safe as that. Before schema 2 there is no graph.
 class CatalogGraph {
  public:
   explicit CatalogGraph(CatalogFile& file) : file_(file) {}
 
-  Status Change(const GraphChange& change);
   // Read the graph as of one moment. `damage`, if given, gets what is damaged or has lost an end. That is then left
   // out, and `lost` says what to remove. Without `damage` it is kCorrupt.
-  [[nodiscard]] Result<Graph> ReadAll(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr);
-  [[nodiscard]] Result<GraphNode> Node(int64_t id);
-  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind);
-  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind);
-  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node);
+  [[nodiscard]] Result<Graph> ReadAll(std::vector<Damage>* damage = nullptr, GraphChange* lost = nullptr) const;
+  [[nodiscard]] Result<GraphNode> Node(int64_t id) const;
+  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const;
+  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind) const;
+  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const;
   // Return the number of nodes and of edges.
-  [[nodiscard]] Result<std::pair<int64_t, int64_t>> Size();
+  [[nodiscard]] Result<std::pair<int64_t, int64_t>> Size() const;
 
  private:
   CatalogFile& file_;

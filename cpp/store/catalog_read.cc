@@ -94,18 +94,18 @@ Result<std::unique_ptr<Catalog>> Catalog::Over(Result<std::unique_ptr<CatalogFil
   return std::unique_ptr<Catalog>(new Catalog(std::move(file).value(), std::min(kMostKnownBytes, half)));
 }
 
-Result<int64_t> Catalog::NextBlockId() {
+Result<int64_t> Catalog::NextBlockId() const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t sequence, SelectNumber(turn.database, kSelectSequence));
   return sequence + 1;
 }
 
-Result<int64_t> Catalog::Forgettings() {
+Result<int64_t> Catalog::Forgettings() const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
   return SelectNumber(turn.database, kSelectForgettings);
 }
 
-Result<int32_t> Catalog::NewestSegment() {
+Result<int32_t> Catalog::NewestSegment() const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t segment, SelectNumber(turn.database, kSelectNewestSegment));
   if (segment < 0 || segment >= std::numeric_limits<int32_t>::max()) {
@@ -114,28 +114,28 @@ Result<int32_t> Catalog::NewestSegment() {
   return static_cast<int32_t>(segment);
 }
 
-Result<int64_t> Catalog::Schema() {
+Result<int64_t> Catalog::Schema() const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Hold());
   return SchemaOf(turn.database);
 }
 
-Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::vector<Damage>* damage) {
+Result<std::vector<BlockInfo>> Catalog::Blocks(const BlockFilter& filter, std::vector<Damage>* damage) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   return SelectBlocks(turn.database, filter, damage);
 }
 
-Status Catalog::VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit) {
+Status Catalog::VisitBlocks(const BlockFilter& filter, const MemoryStore::BlockVisitor& visit) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   return WalkBlocks(turn.database, filter, visit, nullptr);
 }
 
-Result<BlockInfo> Catalog::Block(int64_t id) {
+Result<BlockInfo> Catalog::Block(int64_t id) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
   return std::move(row.info);
 }
 
-Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) {
+Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_ASSIGN_OR_RETURN(const BlockRow row, LiveBlock(turn.database, id));
   EVERLONG_ASSIGN_OR_RETURN(Query query, turn.database.Prepare(kSelectTokenIds));
@@ -149,7 +149,7 @@ Result<std::vector<int32_t>> Catalog::TokenIds(int64_t id) {
   return ids;
 }
 
-Result<KnownRows::Rows> Catalog::LoadRows(Database& database, int64_t id) {
+Result<KnownRows::Rows> Catalog::LoadRows(Database& database, int64_t id) const {
   EVERLONG_ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(database, Transaction::Kind::kRead));
   EVERLONG_ASSIGN_OR_RETURN(const BlockRow block, LiveBlock(database, id));
   const auto pages = static_cast<size_t>(block.info.pages);
@@ -172,7 +172,7 @@ Result<KnownRows::Rows> Catalog::LoadRows(Database& database, int64_t id) {
   return KnownRows::Rows(std::move(rows));
 }
 
-Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<const PageKey> pages) {
+Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<const PageKey> pages) const {
   std::vector<std::shared_ptr<const PageRow>> found;
   found.reserve(pages.size());
   std::optional<CatalogFile::Turn> turn;
@@ -204,13 +204,13 @@ Result<std::vector<std::shared_ptr<const PageRow>>> Catalog::Locate(std::span<co
   return found;
 }
 
-Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) {
+Result<PageRow> Catalog::FindRecord(int64_t id, PayloadKind kind) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
   return SelectRecord(turn.database, id, kind);
 }
 
-Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage, std::vector<RecordRow>* lost) {
+Result<std::vector<RecordRow>> Catalog::Records(std::vector<Damage>* damage, std::vector<RecordRow>* lost) const {
   // Read blocks and their pages from one state, because a writer beside this reader may commit at any time.
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, SelectBlocks(turn.database, {}, damage));

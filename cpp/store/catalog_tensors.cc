@@ -113,13 +113,13 @@ Status Catalog::PutTensors(int64_t id, const std::optional<TensorRecord>& record
   return turn.transaction->Commit();
 }
 
-Result<std::vector<TensorRow>> Catalog::Tensors(int64_t id) {
+Result<std::vector<TensorRow>> Catalog::Tensors(int64_t id) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
   return SelectTensors(turn.database, id);
 }
 
-Result<PlacedTensor> Catalog::FindTensor(int64_t id, const std::string& name) {
+Result<PlacedTensor> Catalog::FindTensor(int64_t id, const std::string& name) const {
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_RETURN_IF_ERROR(LiveBlock(turn.database, id).status());
   EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, SelectTensors(turn.database, id));
@@ -129,7 +129,7 @@ Result<PlacedTensor> Catalog::FindTensor(int64_t id, const std::string& name) {
   return PlacedTensor{std::move(*found), std::move(record)};
 }
 
-Result<std::map<std::string, int64_t>> Catalog::TensorBytes() {
+Result<std::map<std::string, int64_t>> Catalog::TensorBytes() const {
   std::map<std::string, int64_t> bytes;
   EVERLONG_ASSIGN_OR_RETURN(const CatalogFile::Turn turn, file_->Read());
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(turn.database));

@@ -39,7 +39,7 @@ Status CountForgetting(Database& database) {
   return database.Run(kCountForgetting);
 }
 
-Status StoreState(Database& database, const BlockRow& row) {
+Status PutState(Database& database, const BlockRow& row) {
   return database.Run(kUpdateState, row.state, row.Checksum(), row.info.id);
 }
 
@@ -143,7 +143,7 @@ Status Catalog::AddTags(int64_t id, std::span<const std::string> tags) {
     if (std::ranges::find(row.info.tags, tag) == row.info.tags.end()) row.info.tags.push_back(tag);
   }
   EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, row.info.tags));
-  EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
+  EVERLONG_RETURN_IF_ERROR(PutState(turn.database, row));
   return turn.transaction->Commit();
 }
 
@@ -152,7 +152,13 @@ Status Catalog::SetTags(int64_t id, std::span<const std::string> tags) {
   EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
   row.info.tags.assign(tags.begin(), tags.end());
   EVERLONG_RETURN_IF_ERROR(PutTags(turn.database, id, row.info.tags));
-  EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
+  EVERLONG_RETURN_IF_ERROR(PutState(turn.database, row));
+  return turn.transaction->Commit();
+}
+
+Status Catalog::ChangeGraph(const GraphChange& change) {
+  EVERLONG_ASSIGN_OR_RETURN(CatalogFile::Turn turn, file_->Write());
+  EVERLONG_RETURN_IF_ERROR(ApplyChange(turn.database, change));
   return turn.transaction->Commit();
 }
 
@@ -162,7 +168,7 @@ Status Catalog::Forget(std::span<const int64_t> ids, const GraphChange& change) 
   for (const int64_t id : once) {
     EVERLONG_ASSIGN_OR_RETURN(BlockRow row, LiveBlock(turn.database, id));
     row.state = kForgotten;
-    EVERLONG_RETURN_IF_ERROR(StoreState(turn.database, row));
+    EVERLONG_RETURN_IF_ERROR(PutState(turn.database, row));
     EVERLONG_RETURN_IF_ERROR(DropNode(turn.database, id));
   }
   if (!once.empty()) EVERLONG_RETURN_IF_ERROR(CountForgetting(turn.database));

@@ -6,7 +6,7 @@
 #include "everlong/base/file.h"
 #include "export_chunks.h"
 #include "manifest_file.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 namespace {
@@ -53,7 +53,7 @@ Status WriteGraph(ExportWriter& writer, const Graph& graph, const std::unordered
 
 }  // namespace
 
-Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
+Result<OwnedDraft> StoreState::ReadBlock(const BlockInfo& info) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<int32_t> token_ids, rooms_.catalog->TokenIds(info.id));
   std::vector<PageKey> keys;
   for (int32_t page = 0; page < info.pages; ++page) keys.push_back({info.id, page});
@@ -90,41 +90,40 @@ Result<OwnedDraft> Store::ReadBlock(const BlockInfo& info) const {
   return OwnedDraft(info.id, draft);
 }
 
-Status Store::Export(const std::filesystem::path& file) {
-  EVERLONG_RETURN_IF_ERROR(WaitForQueued());
+Status MemoryStore::Export(const std::filesystem::path& file) {
+  EVERLONG_RETURN_IF_ERROR(state_->WaitForQueued());
   EVERLONG_ASSIGN_OR_RETURN(ExportWriter writer, ExportWriter::Create(file));
-  const Status status = WriteAll(writer);
+  const Status status = Writer(*state_).Export(writer);
   if (!status.ok()) static_cast<void>(RemoveFile(file));
   return status;
 }
 
-Status Store::WriteAll(ExportWriter& writer) {
-  Manifest described = manifest();
+Status Writer::Export(ExportWriter& file) {
+  Manifest described = state_.manifest();
   described.format_version = kFormatVersion;  // a reader exports a memory that may be of an older format
   EVERLONG_ASSIGN_OR_RETURN(const std::string text, ManifestText(described));
-  EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, own_files_.Names());
+  EVERLONG_RETURN_IF_ERROR(file.Write(Chunk::kManifest, std::as_bytes(std::span(text.data(), text.size()))));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> names, state_.own_files().Names());
   for (const std::string& name : names) {
-    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, own_files_.Get(name));
-    EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kFile, Packer().Add(name).Rest(bytes).bytes()));
+    EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes, state_.own_files().Get(name));
+    EVERLONG_RETURN_IF_ERROR(file.Write(Chunk::kFile, Packer().Add(name).Rest(bytes).bytes()));
   }
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog().Blocks({}));
   std::unordered_set<int64_t> written;
   for (const BlockInfo& info : blocks) {
-    const Result<OwnedDraft> block = ReadBlock(info);
+    const Result<OwnedDraft> block = state_.ReadBlock(info);
     // A writer beside this reader may have forgotten it since.
-    if (rooms_.read_only && block.status().code() == StatusCode::kNotFound) continue;
+    if (state_.read_only() && block.status().code() == StatusCode::kNotFound) continue;
     EVERLONG_RETURN_IF_ERROR(block.status());
-    EVERLONG_RETURN_IF_ERROR(WriteBlock(writer, *block));
+    EVERLONG_RETURN_IF_ERROR(WriteBlock(file, *block));
     written.insert(info.id);
   }
-  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, rooms_.catalog->graph().ReadAll());
-  EVERLONG_RETURN_IF_ERROR(WriteGraph(writer, graph, written));
+  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, catalog().graph().ReadAll());
+  EVERLONG_RETURN_IF_ERROR(WriteGraph(file, graph, written));
   // Read it last: a writer beside this reader gives ids meanwhile, and the next id is above all that were written.
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, rooms_.catalog->NextBlockId());
-  EVERLONG_RETURN_IF_ERROR(writer.Write(Chunk::kEnd, Packer().Add(next_id, written.size()).bytes()));
-  return writer.Finish();
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t next_id, catalog().NextBlockId());
+  EVERLONG_RETURN_IF_ERROR(file.Write(Chunk::kEnd, Packer().Add(next_id, written.size()).bytes()));
+  return file.Finish();
 }
 
 }  // namespace everlong::store

@@ -5,7 +5,7 @@
 #include "everlong/base/out_of_memory.h"
 #include "export_chunks.h"
 #include "manifest_file.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 namespace {
@@ -16,7 +16,7 @@ constexpr int64_t kGroupBytes = int64_t{64} << 20;
 // Takes the chunks of an export, in order, into a store that is being made.
 class Importer {
  public:
-  Importer(ExportReader& reader, Store& store) : reader_(reader), store_(store) {}
+  Importer(ExportReader& reader, StoreState& made) : reader_(reader), made_(made), writer_(made) {}
 
   Status TakeAll() {
     while (true) {
@@ -139,9 +139,9 @@ class Importer {
   // Store all of the graph, or the file is wrong.
   Status StoreGraph() {
     const std::pair<int64_t, int64_t> size(std::ssize(graph_.nodes), std::ssize(graph_.edges));
-    EVERLONG_RETURN_IF_ERROR(AsCorrupt(store_.RestoreGraph(std::move(graph_))));
-    EVERLONG_ASSIGN_OR_RETURN(const StoreStats stats, store_.Stats());
-    if (std::pair(stats.graph_nodes, stats.graph_edges) == size) return OkStatus();
+    EVERLONG_RETURN_IF_ERROR(AsCorrupt(writer_.RestoreGraph(std::move(graph_))));
+    EVERLONG_ASSIGN_OR_RETURN(const auto stored, made_.catalog().graph().Size());
+    if (stored == size) return OkStatus();
     return reader_.Corrupt("its graph does not fit its blocks");
   }
 
@@ -151,7 +151,7 @@ class Importer {
     unpacker.Take(name);
     const std::span<const std::byte> bytes = unpacker.Rest();
     if (!unpacker.whole()) return reader_.Corrupt("a file of it is cut short");
-    return AsCorrupt(store_.PutFile(name, bytes));
+    return AsCorrupt(made_.PutFile(name, bytes));
   }
 
   Status TakeEnd(std::span<const std::byte> body) {
@@ -166,11 +166,11 @@ class Importer {
         next_id - 1 > kLargestBlockId) {
       return reader_.Corrupt("its end does not fit what comes before it");
     }
-    return store_.ReserveIdsBelow(next_id);
+    return writer_.ReserveIdsBelow(next_id);
   }
 
   Status StoreGroup() {
-    const Status stored = store_.Restore(group_);
+    const Status stored = writer_.Restore(group_);
     group_.clear();
     group_bytes_ = 0;
     return AsCorrupt(stored);
@@ -183,7 +183,8 @@ class Importer {
   }
 
   ExportReader& reader_;
-  Store& store_;
+  StoreState& made_;
+  Writer writer_;
   int64_t newest_ = 0;
   int64_t blocks_ = 0;
   std::optional<Arriving> arriving_;
@@ -192,22 +193,19 @@ class Importer {
   int64_t group_bytes_ = 0;
 };
 
-// It may throw std::bad_alloc.
-Result<std::unique_ptr<MemoryStore>> TryImport(const std::filesystem::path& file,
-                                               const std::optional<std::filesystem::path>& folder,
-                                               const StoreOptions& options, const MemoryStore::Acceptance& accepts) {
+// Make an unfinished store with what a file holds. It may throw std::bad_alloc.
+Result<std::unique_ptr<StoreState>> TakeFrom(const std::filesystem::path& file,
+                                             const std::optional<std::filesystem::path>& folder,
+                                             const StoreOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(ExportReader reader, ExportReader::Begin(file));
   EVERLONG_ASSIGN_OR_RETURN(const ExportReader::Piece first, reader.Next());
   if (first.type != Chunk::kManifest) return reader.Corrupt("it does not begin with a manifest");
   const std::string_view text(reinterpret_cast<const char*>(first.body.data()), first.body.size());
   EVERLONG_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, file.string()));
   manifest.format_version = kFormatVersion;
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
-  EVERLONG_RETURN_IF_ERROR(Importer(reader, *store).TakeAll());
-  if (accepts) EVERLONG_RETURN_IF_ERROR(accepts(*store));
-  // Open it like any other memory, so that ids go on where they were.
-  EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
-  return std::unique_ptr<MemoryStore>(std::move(store));
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<StoreState> made, StoreState::MakeUnfinished(folder, manifest, options));
+  EVERLONG_RETURN_IF_ERROR(Importer(reader, *made).TakeAll());
+  return made;
 }
 
 }  // namespace
@@ -215,7 +213,14 @@ Result<std::unique_ptr<MemoryStore>> TryImport(const std::filesystem::path& file
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Import(const std::filesystem::path& file,
                                                          const std::optional<std::filesystem::path>& folder,
                                                          const StoreOptions& options, const Acceptance& accepts) {
-  return OrOutOfMemory([&] { return TryImport(file, folder, options, accepts); });
+  return OrOutOfMemory([&]() -> Result<std::unique_ptr<MemoryStore>> {
+    EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<StoreState> made, TakeFrom(file, folder, options));
+    std::unique_ptr<MemoryStore> store(new MemoryStore(std::move(made)));
+    if (accepts) EVERLONG_RETURN_IF_ERROR(accepts(*store));
+    // Open it like any other memory, so that ids go on where they were.
+    EVERLONG_RETURN_IF_ERROR(store->state_->FinishMaking());
+    return store;
+  });
 }
 
 }  // namespace everlong::store

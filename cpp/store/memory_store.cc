@@ -10,7 +10,7 @@
 #include "everlong/store/free_ram.h"
 #include "manifest_file.h"
 #include "reserve.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 namespace {
@@ -73,9 +73,9 @@ StoreOptions WithHostBytes(StoreOptions options) {
 }
 
 // Make folder, lock and empty catalog; no manifest yet.
-Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
+Result<StoreState::Rooms> MakeFolderRooms(const std::filesystem::path& given, const StoreOptions& options) {
   EVERLONG_ASSIGN_OR_RETURN(const std::filesystem::path path, AbsolutePath(given));
-  Store::Rooms rooms;
+  StoreState::Rooms rooms;
   rooms.folder_existed = Exists(path);
   EVERLONG_RETURN_IF_ERROR(MakeFolder(path));
   EVERLONG_ASSIGN_OR_RETURN(const FilePath folder, FilePath::Open(path));
@@ -101,8 +101,8 @@ Result<Store::Rooms> MakeFolderRooms(const std::filesystem::path& given, const S
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::filesystem::path>& folder,
-                                                     const Manifest& manifest, const StoreOptions& given) {
+Result<std::unique_ptr<StoreState>> StoreState::MakeUnfinished(const std::optional<std::filesystem::path>& folder,
+                                                               const Manifest& manifest, const StoreOptions& given) {
   EVERLONG_RETURN_IF_ERROR(ValidateManifest(manifest));
   EVERLONG_RETURN_IF_ERROR(ValidateOptions(given));
   const StoreOptions options = WithHostBytes(given);
@@ -119,10 +119,10 @@ Result<std::unique_ptr<Store>> Store::MakeUnfinished(const std::optional<std::fi
   }
   rooms.manifest = manifest;
   rooms.options = options;
-  return std::make_unique<Store>(std::move(rooms));
+  return std::make_unique<StoreState>(std::move(rooms));
 }
 
-Status Store::FinishMaking() {
+Status StoreState::FinishMaking() {
   // The manifest comes last, because a folder with a manifest is a memory.
   EVERLONG_RETURN_IF_ERROR(WriteManifestNow());
   rooms_.unfinished = false;
@@ -130,8 +130,8 @@ Status Store::FinishMaking() {
   return OkStatus();
 }
 
-Store::~Store() {
-  if (queue_) static_cast<void>(OrOutOfMemory([this] { return TryFlush(nullptr); }));
+StoreState::~StoreState() {
+  if (queue_) static_cast<void>(OrOutOfMemory([this] { return Flush(nullptr); }));
   queue_.reset();
   if (!rooms_.unfinished) return;
   // Without a manifest nobody takes what is left for a memory, so a failure here does no harm. In a folder that was
@@ -146,11 +146,31 @@ Store::~Store() {
   static_cast<void>(CatalogFile::Remove(*rooms_.folder / kCatalogFile));
 }
 
+MemoryStore::MemoryStore(std::unique_ptr<StoreState> state) : state_(std::move(state)) {}
+MemoryStore::~MemoryStore() = default;
+
+Result<int64_t> MemoryStore::Forgettings() const { return state_->catalog().Forgettings(); }
+Manifest MemoryStore::manifest() const { return state_->manifest(); }
+std::optional<FilePath> MemoryStore::folder() const { return state_->folder(); }
+bool MemoryStore::read_only() const { return state_->read_only(); }
+Status MemoryStore::CheckWritable() const { return state_->CheckWritable(); }
+Status MemoryStore::SetAttribute(const std::string& key, const std::string& value) {
+  return state_->SetAttribute(key, value);
+}
+Status MemoryStore::PutFile(const std::string& name, std::span<const std::byte> bytes) {
+  return state_->PutFile(name, bytes);
+}
+Result<std::vector<std::byte>> MemoryStore::File(const std::string& name) const {
+  return state_->own_files().Get(name);
+}
+void MemoryStore::SetIndexBytes(int64_t bytes) { state_->SetIndexBytes(bytes); }
+void MemoryStore::KeepReserve() { state_->KeepReserve(); }
+
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Create(const std::optional<std::filesystem::path>& folder,
                                                          const Manifest& manifest, const StoreOptions& options) {
-  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::MakeUnfinished(folder, manifest, options));
-  EVERLONG_RETURN_IF_ERROR(store->FinishMaking());
-  return std::unique_ptr<MemoryStore>(std::move(store));
+  EVERLONG_ASSIGN_OR_RETURN(std::unique_ptr<StoreState> made, StoreState::MakeUnfinished(folder, manifest, options));
+  EVERLONG_RETURN_IF_ERROR(made->FinishMaking());
+  return std::unique_ptr<MemoryStore>(new MemoryStore(std::move(made)));
 }
 
 Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::path& given, bool read_only,
@@ -165,7 +185,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   if (read.status().code() == StatusCode::kNotFound && IsTaken(folder / kSegmentFolder)) {
     return CorruptError("memory '" + folder.string() + "' has segments but its " + kManifestFile + " is missing");
   }
-  Store::Rooms rooms;
+  StoreState::Rooms rooms;
   rooms.folder = folder;
   rooms.read_only = read_only;
   rooms.options = WithHostBytes(options);
@@ -177,7 +197,7 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
     auto segments = std::make_unique<SegmentFiles>(folder / kSegmentFolder);
     rooms.files = segments.get();
     rooms.segments = std::move(segments);
-    return std::unique_ptr<MemoryStore>(new Store(std::move(rooms)));
+    return std::unique_ptr<MemoryStore>(new MemoryStore(std::make_unique<StoreState>(std::move(rooms))));
   }
   EVERLONG_ASSIGN_OR_RETURN(rooms.lock, WriterLock::Acquire(folder));
   // The last writer may have replaced it before this one had the lock.
@@ -199,11 +219,11 @@ Result<std::unique_ptr<MemoryStore>> MemoryStore::Open(const std::filesystem::pa
   rooms.files = segments.get();
   rooms.segments = std::move(segments);
   EVERLONG_ASSIGN_OR_RETURN(rooms.next_id, rooms.catalog->NextBlockId());
-  auto store = std::make_unique<Store>(std::move(rooms));
-  EVERLONG_RETURN_IF_ERROR(store->RemoveLeftovers());
-  EVERLONG_RETURN_IF_ERROR(store->Migrate());
-  store->KeepReserve();
-  return std::unique_ptr<MemoryStore>(std::move(store));
+  auto state = std::make_unique<StoreState>(std::move(rooms));
+  EVERLONG_RETURN_IF_ERROR(state->own_files().RemoveLeftovers());
+  EVERLONG_RETURN_IF_ERROR(Writer(*state).Migrate());
+  state->KeepReserve();
+  return std::unique_ptr<MemoryStore>(new MemoryStore(std::move(state)));
 }
 
 }  // namespace everlong::store

@@ -2,21 +2,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 
-Status Store::MigrateCatalog() {
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
+Status Writer::MigrateCatalog() {
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, catalog().Schema());
   if (schema == kCatalogSchema) return OkStatus();
   // Damage must not keep anybody from opening the memory, because a repair has to open it.
   std::vector<Damage> damage;
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records(&damage));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, catalog().Records(&damage));
   std::vector<OldTensors> tensors;
   for (const RecordRow& record : records) {
     if (std::ranges::find(kTensorKinds, record.kind) == kTensorKinds.end()) continue;
     OldTensors old{record.block, record.kind, std::nullopt};
-    const Result<std::vector<std::byte>> payload = ReadRecordPayload(record.row, "block " + std::to_string(old.block));
+    const Result<std::vector<std::byte>> payload =
+        state_.ReadRecordPayload(record.row, "block " + std::to_string(old.block));
     if (payload.ok()) {
       Result<std::vector<TensorRow>> rows = TensorRowsOf(record.kind, *payload);
       if (rows.ok()) old.tensors = std::move(rows).value();
@@ -25,15 +26,15 @@ Status Store::MigrateCatalog() {
     }
     tensors.push_back(std::move(old));
   }
-  return rooms_.catalog->Migrate(tensors);
+  return catalog().Migrate(tensors);
 }
 
-Status Store::Migrate() {
+Status Writer::Migrate() {
   EVERLONG_RETURN_IF_ERROR(MigrateCatalog());
-  if (rooms_.manifest.format_version == kFormatVersion) return OkStatus();
+  if (state_.rooms_.manifest.format_version == kFormatVersion) return OkStatus();
   // The manifest comes last. An older manifest over a newer catalog is an interrupted migration; it is finished here.
-  rooms_.manifest.format_version = kFormatVersion;
-  return WriteManifestNow();
+  state_.rooms_.manifest.format_version = kFormatVersion;
+  return state_.WriteManifestNow();
 }
 
 }  // namespace everlong::store

@@ -3,50 +3,48 @@
 #include <unordered_set>
 #include <utility>
 
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 
-Status Store::ChangeGraph(const GraphChange& change) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+Status MemoryStore::ChangeGraph(const GraphChange& change) {
+  EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
-  queue_->Wait();  // the change may name blocks that are on their way
-  const std::scoped_lock lock(write_mutex_);
-  return rooms_.catalog->graph().Change(change);
+  state_->WaitForQueue();  // the change may name blocks that are on their way
+  return Writer(*state_).catalog().ChangeGraph(change);
 }
 
-Result<Graph> Store::ReadGraph() const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->graph().ReadAll();
+Result<Graph> MemoryStore::ReadGraph() const {
+  state_->WaitForQueue();
+  return state_->catalog().graph().ReadAll();
 }
 
-Result<GraphNode> Store::Node(int64_t id) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->graph().Node(id);
+Result<GraphNode> MemoryStore::Node(int64_t id) const {
+  state_->WaitForQueue();
+  return state_->catalog().graph().Node(id);
 }
 
-Result<std::vector<GraphNode>> Store::Nodes(NodeKind kind) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->graph().Nodes(kind);
+Result<std::vector<GraphNode>> MemoryStore::Nodes(NodeKind kind) const {
+  state_->WaitForQueue();
+  return state_->catalog().graph().Nodes(kind);
 }
 
-Result<std::vector<int64_t>> Store::NodeIds(NodeKind kind) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->graph().NodeIds(kind);
+Result<std::vector<int64_t>> MemoryStore::NodeIds(NodeKind kind) const {
+  state_->WaitForQueue();
+  return state_->catalog().graph().NodeIds(kind);
 }
 
-Result<std::vector<GraphEdge>> Store::EdgesOf(int64_t node) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->graph().EdgesOf(node);
+Result<std::vector<GraphEdge>> MemoryStore::EdgesOf(int64_t node) const {
+  state_->WaitForQueue();
+  return state_->catalog().graph().EdgesOf(node);
 }
 
-Status Store::RestoreGraph(Graph graph) {
+Status Writer::RestoreGraph(Graph graph) {
   GraphChange change;
   change.put_nodes = std::move(graph.nodes);
   change.put_edges = std::move(graph.edges);
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
-  const std::scoped_lock lock(write_mutex_);
-  return change.empty() ? OkStatus() : rooms_.catalog->graph().Change(change);
+  return change.empty() ? OkStatus() : catalog().ChangeGraph(change);
 }
 
 }  // namespace everlong::store

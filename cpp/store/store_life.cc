@@ -5,9 +5,12 @@
 #include "everlong/base/file.h"
 #include "record.h"
 #include "reserve.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
+namespace {
+
+// Return the places of the records, in order, for SegmentSet::KeepOnly.
 LiveRanges LiveRangesOf(std::span<const RecordRow> records) {
   LiveRanges live;
   for (const RecordRow& record : records) {
@@ -21,115 +24,135 @@ LiveRanges LiveRangesOf(std::span<const RecordRow> records) {
   return live;
 }
 
-Status Store::Forget(std::span<const int64_t> blocks, const GraphChange& change) {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
+}  // namespace
+
+Status MemoryStore::Forget(std::span<const int64_t> blocks, const GraphChange& change) {
+  EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
   EVERLONG_RETURN_IF_ERROR(ValidateChange(change, false));
-  queue_->Wait();
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Forget(blocks, change));
-  if (tier_) tier_->Erase(blocks);
-  if (rooms_.folder) return OkStatus();
+  state_->WaitForQueue();
+  return Writer(*state_).Forget(blocks, change);
+}
+
+Status Writer::Forget(std::span<const int64_t> blocks, const GraphChange& change) {
+  EVERLONG_RETURN_IF_ERROR(catalog().Forget(blocks, change));
+  if (HostTier* const tier = state_.tier()) tier->Erase(blocks);
+  if (state_.folder()) return OkStatus();
   // In RAM, forgotten blocks go at once. That costs as much as their size, not as much as all that is there.
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, rooms_.catalog->TakeOut(blocks));
-  for (const PageRow& row : rows) rooms_.segments->Free({row.segment, row.offset});
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<PageRow> rows, catalog().TakeOut(blocks));
+  for (const PageRow& row : rows) segments().Free({row.segment, row.offset});
   return OkStatus();
 }
 
-Result<int64_t> Store::Compact() {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  queue_->Wait();
-  const std::scoped_lock lock(write_mutex_);
-  return CompactLocked();
+Result<int64_t> MemoryStore::Compact() {
+  EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
+  state_->WaitForQueue();
+  return Writer(*state_).Compact();
 }
 
-Result<int64_t> Store::KeepLivePayload() {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
-  return rooms_.segments->KeepOnly(LiveRangesOf(records));
+Result<int64_t> Writer::KeepLivePayload() {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, catalog().Records());
+  return segments().KeepOnly(LiveRangesOf(records));
 }
 
-Result<int64_t> Store::MakeRoom() {
-  EVERLONG_RETURN_IF_ERROR(CheckWritable());
-  if (!rooms_.folder) return 0;
-  queue_->Wait();
-  const std::scoped_lock lock(write_mutex_);
-  ReleaseReserve(*rooms_.folder);
+Result<int64_t> MemoryStore::MakeRoom() {
+  EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
+  if (!state_->folder()) return 0;
+  state_->WaitForQueue();
+  return Writer(*state_).MakeRoom();
+}
+
+Result<int64_t> Writer::MakeRoom() {
+  ReleaseReserve(*state_.folder());
   const Result<int64_t> freed = KeepLivePayload();
   // The log holds some pages several times. A reader may keep it.
-  static_cast<void>(rooms_.catalog->file().EmptyLog());
+  static_cast<void>(catalog().file().EmptyLog());
   // A segment that a fork shares is copied, which a full disk refuses. The rest was given back.
   return freed.status().code() == StatusCode::kIoError ? 0 : freed;
 }
 
-void Store::KeepReserve() {
-  if (rooms_.folder && CheckWritable().ok()) store::KeepReserve(*rooms_.folder);
+void StoreState::KeepReserve() const {
+  if (folder() && CheckWritable().ok()) store::KeepReserve(*folder());
 }
 
-Result<int64_t> Store::CompactLocked() {
+Result<int64_t> Writer::Compact() {
   // Payload goes first: its room lets a full disk take the change of the catalog. A forgotten block is never read, so a
   // crash in between, which leaves its rows, loses nothing.
   const Result<int64_t> freed = KeepLivePayload();
   if (!freed.ok() && freed.status().code() != StatusCode::kIoError) return freed;
-  Status dropped = rooms_.catalog->DropForgotten();
-  if (dropped.code() == StatusCode::kIoError && rooms_.folder) {
-    ReleaseReserve(*rooms_.folder);
-    dropped = rooms_.catalog->DropForgotten();
+  Status dropped = catalog().DropForgotten();
+  if (dropped.code() == StatusCode::kIoError && state_.folder()) {
+    ReleaseReserve(*state_.folder());
+    dropped = catalog().DropForgotten();
   }
   EVERLONG_RETURN_IF_ERROR(dropped);
-  const Status rewritten = rooms_.catalog->file().Rewrite();
-  const Status cleaned = own_files_.RemoveLeftovers();
-  KeepReserve();
+  const Status rewritten = catalog().file().Rewrite();
+  const Status cleaned = state_.own_files().RemoveLeftovers();
+  state_.KeepReserve();
   EVERLONG_RETURN_IF_ERROR(rewritten);
   EVERLONG_RETURN_IF_ERROR(cleaned);
   return freed;
 }
 
-// For a memory in RAM: write every block anew.
-Status Store::CopyInto(Store& target) const {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
+Status Writer::CopyInto(Writer& target) {
+  if (state_.folder()) return CloneFilesInto(target);
+  // Of a memory in RAM every block is written anew.
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog().Blocks({}));
   for (const BlockInfo& info : blocks) {
-    EVERLONG_ASSIGN_OR_RETURN(const OwnedDraft block, ReadBlock(info));
+    EVERLONG_ASSIGN_OR_RETURN(const OwnedDraft block, state_.ReadBlock(info));
     EVERLONG_RETURN_IF_ERROR(target.Restore({&block, 1}));
   }
-  EVERLONG_ASSIGN_OR_RETURN(Graph graph, ReadGraph());
+  EVERLONG_ASSIGN_OR_RETURN(Graph graph, catalog().graph().ReadAll());
   EVERLONG_RETURN_IF_ERROR(target.RestoreGraph(std::move(graph)));
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t next, rooms_.catalog->NextBlockId());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t next, catalog().NextBlockId());
   return target.ReserveIdsBelow(next);
 }
 
-// For a memory in a folder: clone its files.
-Status Store::CloneInto(Store& target) {
-  const FilePath& folder = *target.rooms_.folder;
-  target.rooms_.catalog.reset();
+Status Writer::CloneFilesInto(Writer& target) {
+  StoreState::Rooms& made = target.state_.rooms_;
+  const FilePath& folder = *made.folder;
+  made.catalog.reset();
   EVERLONG_RETURN_IF_ERROR(CatalogFile::Remove(folder / kCatalogFile));
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, rooms_.files->HoldRemovals());
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->file().Snapshot(folder / kCatalogFile));
-  EVERLONG_ASSIGN_OR_RETURN(target.rooms_.catalog, Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false),
-                                                                 *target.rooms_.options.host_bytes));
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, target.rooms_.catalog->Records());
-  if (!rooms_.read_only) rooms_.files->Seal();
-  EVERLONG_RETURN_IF_ERROR(rooms_.files->CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !rooms_.read_only));
+  SegmentFiles& files = *state_.rooms_.files;
+  EVERLONG_ASSIGN_OR_RETURN(const UniqueFd hold, files.HoldRemovals());
+  EVERLONG_RETURN_IF_ERROR(catalog().file().Snapshot(folder / kCatalogFile));
+  EVERLONG_ASSIGN_OR_RETURN(made.catalog,
+                            Catalog::Over(CatalogFile::Open(folder / kCatalogFile, false), *made.options.host_bytes));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, made.catalog->Records());
+  if (!state_.read_only()) files.Seal();
+  EVERLONG_RETURN_IF_ERROR(files.CloneInto(folder / kSegmentFolder, LiveRangesOf(records), !state_.read_only()));
   EVERLONG_RETURN_IF_ERROR(target.MigrateCatalog());  // a reader forks a memory that may be of an older format
   return SyncFolder(folder);
 }
 
-Status Store::WaitForQueued() const {
-  if (!queue_) return OkStatus();
-  queue_->Wait();
-  return queue_->failure();
+void StoreState::WaitForQueue() const {
+  if (queue_) queue_->Wait();
 }
 
-Status Store::Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) {
-  EVERLONG_RETURN_IF_ERROR(WaitForQueued());
-  StoreOptions options = rooms_.options;
+void StoreState::WaitForBlock(int64_t id) const {
+  if (queue_) queue_->WaitFor(id);
+}
+
+Status StoreState::WaitForQueued() const {
+  WaitForQueue();
+  return queue_ ? queue_->failure() : OkStatus();
+}
+
+Status MemoryStore::Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) {
+  EVERLONG_RETURN_IF_ERROR(state_->WaitForQueued());
+  StoreOptions options = state_->options();
   options.host_bytes = 0;  // this store of the fork only writes; what it kept in RAM would be there twice
   Manifest described = manifest();
   described.format_version = kFormatVersion;
-  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<Store> fork, MakeUnfinished(folder, described, options));
-  EVERLONG_RETURN_IF_ERROR(rooms_.folder ? CloneInto(*fork) : CopyInto(*fork));
-  EVERLONG_RETURN_IF_ERROR(own_files_.CopyInto(fork->own_files_));
+  EVERLONG_ASSIGN_OR_RETURN(const std::unique_ptr<StoreState> fork,
+                            StoreState::MakeUnfinished(folder, described, options));
+  {
+    Writer from(*state_);
+    Writer to(*fork);
+    EVERLONG_RETURN_IF_ERROR(from.CopyInto(to));
+  }
+  EVERLONG_RETURN_IF_ERROR(state_->own_files().CopyInto(fork->own_files()));
   EVERLONG_RETURN_IF_ERROR(fork->FinishMaking());
-  if (adds) adds(*fork->rooms_.folder);  // the fork's lock is held still
+  if (adds) adds(*fork->folder());  // the fork's lock is held still
   return OkStatus();
 }
 

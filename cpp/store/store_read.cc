@@ -11,8 +11,9 @@
 #include "everlong/base/file.h"
 #include "everlong/base/out_of_memory.h"
 #include "everlong/base/parallel_for.h"
+#include "manifest_file.h"
 #include "record.h"
-#include "store.h"
+#include "store_state.h"
 
 namespace everlong::store {
 namespace {
@@ -114,7 +115,7 @@ class PageReads final : public ReadJob {
     PageRead read;
     std::shared_ptr<const PageRow> row;
   };
-  PageReads(const Store& store, std::vector<Miss> misses, int64_t erasures)
+  PageReads(const StoreState& store, std::vector<Miss> misses, int64_t erasures)
       : ReadJob(misses.size()),
         store_(store),
         misses_(std::move(misses)),
@@ -141,11 +142,11 @@ class PageReads final : public ReadJob {
   // Try once more. Since the rows and the file were looked up, somebody may have forgotten the block, or a writer
   // beside this reader may have replaced the segment's file.
   Status Again(const Miss& miss) const {
-    if (store_.rooms_.files != nullptr) store_.rooms_.files->Reopen();
-    store_.rooms_.catalog->known().Clear();
+    if (store_.files() != nullptr) store_.files()->Reopen();
+    store_.catalog().DropKnown();
     const int64_t erasures = store_.Erasures();
     const PageKey key{miss.read.block, miss.read.page};
-    EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.rooms_.catalog->Locate({&key, 1}));
+    EVERLONG_ASSIGN_OR_RETURN(const auto rows, store_.catalog().Locate({&key, 1}));
     // A record never moves while a row names it, so the page was coded anew.
     if (rows[0]->segment != miss.row->segment || rows[0]->offset != miss.row->offset) {
       return BusyError(Text(miss.read) + " was coded anew while it was read: read it again");
@@ -154,7 +155,7 @@ class PageReads final : public ReadJob {
     return store_.ReadParts(miss.read, *rows[0], erasures);
   }
 
-  const Store& store_;
+  const StoreState& store_;
   const std::vector<Miss> misses_;
   const int64_t erasures_;  // of the RAM tier, before the rows were looked up
   std::vector<Status> failures_;
@@ -180,14 +181,14 @@ class WaitingReads final : public PendingReads {
 
 }  // namespace
 
-std::unique_ptr<PendingReads> Store::StartReadPages(std::span<const PageRead> reads) const {
+std::unique_ptr<PendingReads> MemoryStore::StartReadPages(std::span<const PageRead> reads) const {
   int64_t newest = 0;
   for (const PageRead& read : reads) newest = std::max(newest, read.block);
-  if (queue_) queue_->WaitFor(newest);
-  return StartReadCommitted(reads);
+  state_->WaitForBlock(newest);
+  return state_->StartReadCommitted(reads);
 }
 
-std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead> reads) const {
+std::unique_ptr<PendingReads> StoreState::StartReadCommitted(std::span<const PageRead> reads) const {
   const auto start = [&]() -> Result<std::unique_ptr<PendingReads>> {
     std::vector<PageKey> keys;
     keys.reserve(reads.size());
@@ -223,19 +224,19 @@ std::unique_ptr<PendingReads> Store::StartReadCommitted(std::span<const PageRead
   return std::move(reads_under_way).value();
 }
 
-Result<std::vector<int64_t>> Store::PageBytes(int64_t block) const {
+Result<std::vector<int64_t>> MemoryStore::PageBytes(int64_t block) const {
   EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
   std::vector<PageKey> keys;
   for (int32_t page = 0; page < info.pages; ++page) keys.push_back({block, page});
-  EVERLONG_ASSIGN_OR_RETURN(const auto rows, rooms_.catalog->Locate(keys));
+  EVERLONG_ASSIGN_OR_RETURN(const auto rows, state_->catalog().Locate(keys));
   std::vector<int64_t> bytes;
   for (const auto& row : rows) bytes.push_back(std::ssize(row->part_crcs) * row->part_bytes);
   return bytes;
 }
 
-Status Store::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }
+Status MemoryStore::ReadPages(std::span<const PageRead> reads) const { return StartReadPages(reads)->Wait(); }
 
-Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const {
+Status StoreState::ReadParts(const PageRead& read, const PageRow& row, int64_t erasures) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts) + read.first_part * row.part_bytes};
   if (const Status status = rooms_.segments->Read(spot, read.out); !status.ok()) {
@@ -255,27 +256,27 @@ Status Store::ReadParts(const PageRead& read, const PageRow& row, int64_t erasur
   return OkStatus();
 }
 
-Result<std::vector<BlockInfo>> Store::Blocks(const BlockFilter& filter) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->Blocks(filter);
+Result<std::vector<BlockInfo>> MemoryStore::Blocks(const BlockFilter& filter) const {
+  state_->WaitForQueue();
+  return state_->catalog().Blocks(filter);
 }
 
-Status Store::VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const {
-  if (queue_) queue_->Wait();
-  return rooms_.catalog->VisitBlocks(filter, visit);
+Status MemoryStore::VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const {
+  state_->WaitForQueue();
+  return state_->catalog().VisitBlocks(filter, visit);
 }
 
-Result<BlockInfo> Store::Block(int64_t id) const {
-  if (queue_) queue_->WaitFor(id);
-  return rooms_.catalog->Block(id);
+Result<BlockInfo> MemoryStore::Block(int64_t id) const {
+  state_->WaitForBlock(id);
+  return state_->catalog().Block(id);
 }
 
-Result<std::vector<int32_t>> Store::TokenIds(int64_t block) const {
-  if (queue_) queue_->WaitFor(block);
-  return rooms_.catalog->TokenIds(block);
+Result<std::vector<int32_t>> MemoryStore::TokenIds(int64_t block) const {
+  state_->WaitForBlock(block);
+  return state_->catalog().TokenIds(block);
 }
 
-Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, const std::string& name) const {
+Result<std::vector<std::byte>> StoreState::ReadRecordPayload(const PageRow& row, const std::string& name) const {
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const SegmentSpot spot{row.segment, row.offset + RecordHeaderBytes(parts)};
   EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Require(spot, parts * row.part_bytes)));
@@ -286,18 +287,7 @@ Result<std::vector<std::byte>> Store::ReadRecordPayload(const PageRow& row, cons
                       std::to_string(spot.offset) + "; other blocks are readable");
 }
 
-Result<std::vector<std::byte>> Store::File(const std::string& name) const { return own_files_.Get(name); }
-
-Manifest Store::manifest() const {
-  const std::scoped_lock lock(manifest_mutex_);
-  if (rooms_.read_only) {
-    // A writer beside us may have set attributes. While its file cannot be read, the last manifest that was read stays.
-    if (Result<Manifest> now = ReadManifest(*rooms_.folder); now.ok()) rooms_.manifest = std::move(now).value();
-  }
-  return rooms_.manifest;
-}
-
-Result<StoreStats> Store::Stats() const {
+Result<StoreStats> MemoryStore::Stats() const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, Blocks({}));
   StoreStats stats;
   stats.blocks = static_cast<int64_t>(blocks.size());
@@ -306,23 +296,21 @@ Result<StoreStats> Store::Stats() const {
     stats.tokens += block.span.size();
     stats.payload_bytes += block.payload_bytes;
   }
-  EVERLONG_ASSIGN_OR_RETURN(stats.tensor_bytes, rooms_.catalog->TensorBytes());
-  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), rooms_.catalog->graph().Size());
-  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, rooms_.segments->Bytes());
-  stats.index_bytes = index_bytes_;
-  stats.catalog_bytes = rooms_.catalog->RamBytes();
-  EVERLONG_ASSIGN_OR_RETURN(stats.host_bytes, HostBytes());
-  if (!rooms_.folder) return stats;
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, rooms_.catalog->Records());
+  EVERLONG_ASSIGN_OR_RETURN(stats.tensor_bytes, state_->catalog().TensorBytes());
+  EVERLONG_ASSIGN_OR_RETURN(std::tie(stats.graph_nodes, stats.graph_edges), state_->catalog().graph().Size());
+  EVERLONG_ASSIGN_OR_RETURN(const int64_t segment_bytes, state_->segments().Bytes());
+  stats.index_bytes = state_->index_bytes();
+  stats.catalog_bytes = state_->catalog().RamBytes();
+  EVERLONG_ASSIGN_OR_RETURN(stats.host_bytes, state_->HostBytes());
+  if (!state_->folder()) return stats;
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<RecordRow> records, state_->catalog().Records());
   int64_t live = 0;
   for (const RecordRow& record : records) {
     live += RecordBytes(static_cast<int64_t>(record.row.part_crcs.size()), record.row.part_bytes);
   }
   stats.dead_bytes = std::max<int64_t>(0, segment_bytes - live);
-  EVERLONG_ASSIGN_OR_RETURN(stats.disk_bytes, DiskBytes());
+  EVERLONG_ASSIGN_OR_RETURN(stats.disk_bytes, BytesBelow(*state_->folder()));
   return stats;
 }
-
-Result<int64_t> Store::DiskBytes() const { return BytesBelow(*rooms_.folder); }
 
 }  // namespace everlong::store

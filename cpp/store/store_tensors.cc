@@ -5,7 +5,7 @@
 #include "block_records.h"
 #include "everlong/base/crc32c.h"
 #include "everlong/base/out_of_memory.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 namespace {
@@ -17,7 +17,7 @@ std::string NameOf(int64_t block, const std::string& tensor) {
 }  // namespace
 
 // A catalog that was opened for reading may still be of schema 1. Then the records say what there is.
-Result<std::vector<TensorRow>> Store::TensorRows(int64_t block) const {
+Result<std::vector<TensorRow>> StoreState::TensorRows(int64_t block) const {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
   if (schema >= 2) return rooms_.catalog->Tensors(block);
   EVERLONG_RETURN_IF_ERROR(rooms_.catalog->Block(block).status());
@@ -34,7 +34,7 @@ Result<std::vector<TensorRow>> Store::TensorRows(int64_t block) const {
   return rows;
 }
 
-Result<PlacedTensor> Store::PlaceOf(int64_t block, const std::string& name) const {
+Result<PlacedTensor> StoreState::PlaceOf(int64_t block, const std::string& name) const {
   EVERLONG_ASSIGN_OR_RETURN(const int64_t schema, rooms_.catalog->Schema());
   if (schema >= 2) return rooms_.catalog->FindTensor(block, name);
   EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(block));
@@ -44,21 +44,21 @@ Result<PlacedTensor> Store::PlaceOf(int64_t block, const std::string& name) cons
   return PlacedTensor{std::move(*found), std::move(record)};
 }
 
-Result<std::vector<TensorInfo>> Store::Tensors(int64_t block) const {
-  if (queue_) queue_->WaitFor(block);
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, TensorRows(block));
+Result<std::vector<TensorInfo>> MemoryStore::Tensors(int64_t block) const {
+  state_->WaitForBlock(block);
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, state_->TensorRows(block));
   std::vector<TensorInfo> infos;
   infos.reserve(rows.size());
   for (TensorRow& row : rows) infos.push_back(std::move(row.info));
   return infos;
 }
 
-Result<Tensor> Store::ReadTensor(int64_t block, const std::string& name) const {
-  if (queue_) queue_->WaitFor(block);
-  return CommittedTensor(block, name);
+Result<Tensor> MemoryStore::ReadTensor(int64_t block, const std::string& name) const {
+  state_->WaitForBlock(block);
+  return state_->CommittedTensor(block, name);
 }
 
-Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) const {
+Result<Tensor> StoreState::CommittedTensor(int64_t block, const std::string& name) const {
   const auto read = [&]() -> Result<Tensor> {
     EVERLONG_ASSIGN_OR_RETURN(PlacedTensor place, PlaceOf(block, name));
     const TensorRow& row = place.tensor;
@@ -84,7 +84,7 @@ Result<Tensor> Store::CommittedTensor(int64_t block, const std::string& name) co
   return read();
 }
 
-Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block) const {
+Result<std::vector<Tensor>> StoreState::CommittedTensors(int64_t block) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
   std::vector<Tensor> tensors;
   tensors.reserve(rows.size());
@@ -95,30 +95,31 @@ Result<std::vector<Tensor>> Store::CommittedTensors(int64_t block) const {
   return tensors;
 }
 
-Status Store::PutTensors(int64_t block, std::span<const TensorView> tensors) {
+Status MemoryStore::PutTensors(int64_t block, std::span<const TensorView> tensors) {
   return OrOutOfMemory([&]() -> Status {
-    EVERLONG_RETURN_IF_ERROR(CheckWritable());
+    EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
     EVERLONG_RETURN_IF_ERROR(ValidateTensors(tensors));
-    return tensors.empty() ? Block(block).status() : ChangeTensors(block, tensors, {});
+    EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+    return tensors.empty() ? OkStatus() : Writer(*state_).ChangeTensors(info, tensors, {});
   });
 }
 
-Status Store::DropTensors(int64_t block, std::span<const std::string> names) {
+Status MemoryStore::DropTensors(int64_t block, std::span<const std::string> names) {
   return OrOutOfMemory([&]() -> Status {
-    EVERLONG_RETURN_IF_ERROR(CheckWritable());
-    return ChangeTensors(block, {}, names);
+    EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
+    EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
+    return Writer(*state_).ChangeTensors(info, {}, names);
   });
 }
 
-Status Store::ChangeTensors(int64_t block, std::span<const TensorView> put, std::span<const std::string> dropped) {
-  EVERLONG_ASSIGN_OR_RETURN(const BlockInfo info, Block(block));
-  const std::scoped_lock lock(write_mutex_);
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, TensorRows(block));
+Status Writer::ChangeTensors(const BlockInfo& block, std::span<const TensorView> put,
+                             std::span<const std::string> dropped) {
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> rows, state_.TensorRows(block.id));
   std::vector<Tensor> kept;
   for (const TensorRow& row : rows) {
     if (std::ranges::any_of(put, [&row](const TensorView& one) { return one.name == row.info.name; })) continue;
     if (std::ranges::find(dropped, row.info.name) != dropped.end()) continue;
-    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, CommittedTensor(block, row.info.name));
+    EVERLONG_ASSIGN_OR_RETURN(Tensor tensor, state_.CommittedTensor(block.id, row.info.name));
     kept.push_back(std::move(tensor));
   }
   if (put.empty() && kept.size() == rows.size()) return OkStatus();
@@ -128,18 +129,18 @@ Status Store::ChangeTensors(int64_t block, std::span<const TensorView> put, std:
   if (!all.empty()) {
     EVERLONG_RETURN_IF_ERROR(ValidateTensors(all));
     EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> file, EncodeTensors(all));
-    BlockRecords records(info.span, *threads_);
+    BlockRecords records(block.span, state_.threads());
     records.AddTensors(file);
     record.emplace();
     EVERLONG_ASSIGN_OR_RETURN(record->tensors, TensorRowsOf(PayloadKind::kTensors, file));
-    EVERLONG_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(records.bytes())));
-    EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block, *rooms_.segments));
+    EVERLONG_RETURN_IF_ERROR(state_.CheckRoom(static_cast<int64_t>(records.bytes())));
+    EVERLONG_ASSIGN_OR_RETURN(std::vector<PageRow> written, records.Write(block.id, segments()));
     record->row = std::move(written[0]);
-    EVERLONG_RETURN_IF_ERROR(rooms_.segments->Sync());
+    EVERLONG_RETURN_IF_ERROR(segments().Sync());
   }
-  EVERLONG_RETURN_IF_ERROR(rooms_.catalog->PutTensors(block, record));
+  EVERLONG_RETURN_IF_ERROR(catalog().PutTensors(block.id, record));
   // In RAM nothing else gives back what was replaced.
-  return rooms_.folder || rows.empty() ? OkStatus() : CompactLocked().status();
+  return state_.folder() || rows.empty() ? OkStatus() : Compact().status();
 }
 
 }  // namespace everlong::store

@@ -6,7 +6,7 @@
 #include "everlong/base/out_of_memory.h"
 #include "manifest_file.h"
 #include "record.h"
-#include "store.h"
+#include "writer.h"
 
 namespace everlong::store {
 namespace {
@@ -23,11 +23,11 @@ bool IsDamage(const Status& status) { return status.code() == StatusCode::kCorru
 
 }  // namespace
 
-// One check. Call its steps in this order, under the store's write_mutex_. A step returns what the system refused;
+// One check. Call its steps in this order. A step returns what the system refused;
 // damage goes into the report.
 class Scrub {
  public:
-  explicit Scrub(Store& store) : store_(store), rooms_(store.rooms_) {}
+  explicit Scrub(Writer& writer) : writer_(writer), state_(writer.state()), catalog_(writer.catalog()) {}
 
   Status CheckManifest();
   Status CheckCatalog();
@@ -39,15 +39,16 @@ class Scrub {
  private:
   // A writer beside this reader may forget a block while it is checked.
   [[nodiscard]] bool IsGone(int64_t block) const {
-    return rooms_.read_only && rooms_.catalog->Block(block).status().code() == StatusCode::kNotFound;
+    return state_.read_only() && catalog_.Block(block).status().code() == StatusCode::kNotFound;
   }
   // Note damage to a block. Any other failure is returned, unless the block is gone.
   Status Note(int64_t block, const Status& failure);
   Status CheckRecord(const RecordRow& record);
   [[nodiscard]] Status CheckTensors(const RecordRow& record, std::span<const std::byte> payload) const;
 
-  Store& store_;
-  Store::Rooms& rooms_;
+  Writer& writer_;
+  const StoreState& state_;
+  const Catalog& catalog_;
   VerifyReport report_;
   bool manifest_is_damaged_ = false;
   bool tables_are_damaged_ = false;
@@ -58,9 +59,9 @@ class Scrub {
 };
 
 Status Scrub::CheckManifest() {
-  if (!rooms_.folder) return OkStatus();
-  rooms_.files->Reopen();
-  const Status read = ReadManifest(*rooms_.folder).status();
+  if (!state_.folder()) return OkStatus();
+  state_.files()->Reopen();
+  const Status read = ReadManifest(*state_.folder()).status();
   if (read.ok()) return OkStatus();
   if (!IsDamage(read) && read.code() != StatusCode::kNotFound) return read;
   report_.damage.push_back({0, read.message()});
@@ -76,16 +77,16 @@ Status Scrub::Note(int64_t block, const Status& failure) {
 }
 
 Status Scrub::CheckCatalog() {
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, rooms_.catalog->file().CheckIntegrity());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> complaints, writer_.catalog().file().CheckIntegrity());
   for (const std::string& complaint : complaints) report_.damage.push_back({0, "catalog: " + complaint});
   tables_are_damaged_ = !complaints.empty();
-  EVERLONG_ASSIGN_OR_RETURN(records_, rooms_.catalog->Records(&report_.damage, &lost_));
+  EVERLONG_ASSIGN_OR_RETURN(records_, catalog_.Records(&report_.damage, &lost_));
   for (const Damage& damage : report_.damage) damaged_.insert(damage.block);
   std::vector<Damage> told;  // by Records already
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, rooms_.catalog->Blocks({}, &told));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<BlockInfo> blocks, catalog_.Blocks({}, &told));
   report_.blocks = std::ssize(blocks);
   for (const BlockInfo& block : blocks) {
-    const Status ids = rooms_.catalog->TokenIds(block.id).status();
+    const Status ids = catalog_.TokenIds(block.id).status();
     if (ids.ok()) continue;
     EVERLONG_RETURN_IF_ERROR(Note(block.id, ids));
     damaged_.insert(block.id);
@@ -99,9 +100,9 @@ Status Scrub::CheckCatalog() {
 Status Scrub::CheckRecords() {
   for (const RecordRow& record : records_) {
     Status status = CheckRecord(record);
-    if (!status.ok() && rooms_.read_only && record.kind != PayloadKind::kKv) {
+    if (!status.ok() && state_.read_only() && record.kind != PayloadKind::kKv) {
       // A writer beside this reader may have replaced the block's tensors.
-      const Result<PageRow> now = rooms_.catalog->FindRecord(record.block, record.kind);
+      const Result<PageRow> now = catalog_.FindRecord(record.block, record.kind);
       if (now.ok() && *now != record.row) status = CheckRecord({record.block, record.kind, record.page, *now});
     }
     if (status.ok()) continue;
@@ -116,7 +117,7 @@ Status Scrub::CheckRecords() {
 }
 
 Status Scrub::CheckGraph() {
-  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, rooms_.catalog->graph().ReadAll(&report_.damage, &lost_graph_));
+  EVERLONG_ASSIGN_OR_RETURN(const Graph graph, catalog_.graph().ReadAll(&report_.damage, &lost_graph_));
   report_.nodes = std::ssize(graph.nodes);
   report_.edges = std::ssize(graph.edges);
   return OkStatus();
@@ -125,16 +126,16 @@ Status Scrub::CheckGraph() {
 Result<VerifyReport> Scrub::Finish(bool repair) {
   if (!repair || report_.damage.empty()) return std::move(report_);
   // If the folder is gone, every record is missing.
-  EVERLONG_RETURN_IF_ERROR(store_.CheckWritable());
+  EVERLONG_RETURN_IF_ERROR(state_.CheckWritable());
   damaged_.erase(0);
   report_.dropped.assign(damaged_.begin(), damaged_.end());
-  const Status dropped = rooms_.catalog->Drop(report_.dropped, lost_, lost_graph_);  // it may fail after its commit
-  if (store_.tier_) store_.tier_->Erase(report_.dropped);
-  if (manifest_is_damaged_) EVERLONG_RETURN_IF_ERROR(store_.WriteManifestNow());
+  const Status dropped = writer_.catalog().Drop(report_.dropped, lost_, lost_graph_);  // it may fail after its commit
+  if (HostTier* const tier = state_.tier()) tier->Erase(report_.dropped);
+  if (manifest_is_damaged_) EVERLONG_RETURN_IF_ERROR(state_.WriteManifestNow());
   EVERLONG_RETURN_IF_ERROR(dropped);
   if (!tables_are_damaged_) return std::move(report_);
   // No statement may reach a row whose bytes are damaged.
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> left, rooms_.catalog->file().CheckIntegrity());
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::string> left, writer_.catalog().file().CheckIntegrity());
   if (left.empty()) return std::move(report_);
   return CorruptError("the catalog is damaged where no repair reaches: " + left[0] +
                       "; what can be read of it is still there");
@@ -144,22 +145,22 @@ Status Scrub::CheckRecord(const RecordRow& record) {
   const PageRow& row = record.row;
   const auto parts = static_cast<int64_t>(row.part_crcs.size());
   const std::string name = NameOf(record);
-  if (record.kind == PayloadKind::kKv && parts != store_.geometry_.layers) {
+  if (record.kind == PayloadKind::kKv && parts != state_.geometry().layers) {
     return CorruptError(name + " has " + std::to_string(parts) + " parts");
   }
   std::vector<std::byte> encoded(static_cast<size_t>(RecordHeaderBytes(parts)));
-  EVERLONG_RETURN_IF_ERROR(Under(name, rooms_.segments->Read({row.segment, row.offset}, encoded)));
+  EVERLONG_RETURN_IF_ERROR(Under(name, state_.segments().Read({row.segment, row.offset}, encoded)));
   const Result<RecordHeader> header = DecodeRecordHeader(encoded);
   if (!header.ok()) {
-    return CorruptError(name + " in '" + rooms_.segments->Name(row.segment) + "' at byte " +
+    return CorruptError(name + " in '" + state_.segments().Name(row.segment) + "' at byte " +
                         std::to_string(row.offset) + ": " + header.status().message());
   }
   if (header->kind != record.kind || header->block != record.block || header->page != record.page ||
       header->part_bytes != row.part_bytes || header->part_crcs != row.part_crcs) {
-    return CorruptError(name + ": '" + rooms_.segments->Name(row.segment) + "' has another record at byte " +
+    return CorruptError(name + ": '" + state_.segments().Name(row.segment) + "' has another record at byte " +
                         std::to_string(row.offset));
   }
-  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, store_.ReadRecordPayload(row, name));
+  EVERLONG_ASSIGN_OR_RETURN(const std::vector<std::byte> payload, state_.ReadRecordPayload(row, name));
   // A record of a kind that a later version added is kept: its checksum is all that is known of it.
   if (std::ranges::find(kTensorKinds, record.kind) != kTensorKinds.end()) {
     EVERLONG_RETURN_IF_ERROR(CheckTensors(record, payload));
@@ -171,24 +172,27 @@ Status Scrub::CheckRecord(const RecordRow& record) {
 
 Status Scrub::CheckTensors(const RecordRow& record, std::span<const std::byte> payload) const {
   EVERLONG_ASSIGN_OR_RETURN(const std::vector<TensorRow> held, TensorRowsOf(record.kind, payload));
-  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, store_.TensorRows(record.block));
+  EVERLONG_ASSIGN_OR_RETURN(std::vector<TensorRow> rows, state_.TensorRows(record.block));
   std::erase_if(rows, [&record](const TensorRow& row) { return row.record != record.kind; });
   if (rows == held) return OkStatus();
   return CorruptError("block " + std::to_string(record.block) + ": its tensors are not those that the catalog names");
 }
 
-Result<VerifyReport> Store::Verify(bool repair) {
+Result<VerifyReport> MemoryStore::Verify(bool repair) {
   return OrOutOfMemory([&]() -> Result<VerifyReport> {
-    if (repair) EVERLONG_RETURN_IF_ERROR(CheckWritable());
-    if (queue_) queue_->Wait();
-    const std::scoped_lock lock(write_mutex_);
-    Scrub scrub(*this);
-    EVERLONG_RETURN_IF_ERROR(scrub.CheckManifest());
-    EVERLONG_RETURN_IF_ERROR(scrub.CheckCatalog());
-    EVERLONG_RETURN_IF_ERROR(scrub.CheckRecords());
-    EVERLONG_RETURN_IF_ERROR(scrub.CheckGraph());
-    return scrub.Finish(repair);
+    if (repair) EVERLONG_RETURN_IF_ERROR(state_->CheckWritable());
+    state_->WaitForQueue();
+    return Writer(*state_).Verify(repair);
   });
+}
+
+Result<VerifyReport> Writer::Verify(bool repair) {
+  Scrub scrub(*this);
+  EVERLONG_RETURN_IF_ERROR(scrub.CheckManifest());
+  EVERLONG_RETURN_IF_ERROR(scrub.CheckCatalog());
+  EVERLONG_RETURN_IF_ERROR(scrub.CheckRecords());
+  EVERLONG_RETURN_IF_ERROR(scrub.CheckGraph());
+  return scrub.Finish(repair);
 }
 
 }  // namespace everlong::store

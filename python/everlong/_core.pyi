@@ -15,6 +15,42 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+class Codec:
+    """What decides the bytes of a codec: cpp/kv/include/everlong/kv/codec.h."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def key_bits(self) -> int:
+        """Bits of a code."""
+
+    @property
+    def value_bits(self) -> int: ...
+    @property
+    def channel_bytes(self) -> int:
+        """What a channel of a page's keys has beside its codes; 0: nor have values any more."""
+
+    @property
+    def group(self) -> int | None:
+        """Numbers of a token's values that share four bytes; None: all of them."""
+
+class IndexKind:
+    """A kind of part of the index: cpp/index/include/everlong/index/part_kinds.h."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> list[str]:
+        """What it takes of a question (Searcher.find); without the first it is not asked."""
+
+    @property
+    def from_model(self) -> bool:
+        """Whether text alone does not give what it compares."""
+
+    @property
+    def from_pack(self) -> bool:
+        """Whether a trained pack makes its vectors."""
+
 class Manifest:
     """What a memory depends on. `attributes` returns a copy: assign a whole dict, or use Memory.set_attribute."""
 
@@ -491,7 +527,7 @@ class FoundGroup:
     def score(self) -> float: ...
     @property
     def found_by(self) -> list[str]:
-        """Any of "heads", "lexical", "mean_pool", "hnsw", "embedding", "meaning", "encoder"."""
+        """Names of index_kinds()."""
 
     @property
     def confidence(self) -> float | None:
@@ -571,12 +607,6 @@ class Searcher:
         self,
         *,
         token_ids: npt.NDArray[np.int32],
-        head_queries: npt.NDArray[np.float32] | None = None,
-        mean_query: npt.NDArray[np.float32] | None = None,
-        page_query: npt.NDArray[np.float32] | None = None,
-        meaning_query: npt.NDArray[np.float32] | None = None,
-        encoder_query: npt.NDArray[np.float32] | None = None,
-        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -595,15 +625,18 @@ class Searcher:
         newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
+        **kwargs: npt.NDArray[np.float32] | None,
     ) -> SearchResult:
-        """Search. head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors.
+        """Search. Each further argument is an input of a kind of part (index_kinds), by the input's name.
 
-        meaning_query and encoder_query [tokens, dimension] of Indexes.set_meaning: the length of a row is the token's weight. sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise
-        ValueError. It searches any of the sources, with all of the tags, in any of the roles ("read", "asked", "said"). Without
-        roles it searches what was read, and what was said at a discount. Methods below take the same filters, without the
-        discount. A page beside a group with less than `least_share` of the group's best score adds nothing to it; with 0 each
-        does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where a part names them;
-        ValueError unless they are finite.
+        head_queries [tokens, heads, D]; mean_query [Hkv * D]; page_query [dimension] of the page vectors; meaning_query and
+        encoder_query [tokens, dimension] of Indexes.set_meaning, where the length of a row is the token's weight;
+        sentence_query [1, sentence_dimension] beside encoder_query. Other shapes raise ValueError, other names TypeError. A
+        kind without its input is not asked. It searches any of the sources, with all of the tags, in any of the roles ("read",
+        "asked", "said"). Without roles it searches what was read, and what was said at a discount. Methods below take the same
+        filters, without the discount. A page beside a group with less than `least_share` of the group's best score adds nothing
+        to it; with 0 each does. The pages that a `walk` loads come first. `added` is added to the scores of these pages, where
+        a part names them; ValueError unless they are finite.
         """
 
     def rankings(
@@ -611,12 +644,6 @@ class Searcher:
         k: int,
         *,
         token_ids: npt.NDArray[np.int32],
-        head_queries: npt.NDArray[np.float32] | None = None,
-        mean_query: npt.NDArray[np.float32] | None = None,
-        page_query: npt.NDArray[np.float32] | None = None,
-        meaning_query: npt.NDArray[np.float32] | None = None,
-        encoder_query: npt.NDArray[np.float32] | None = None,
-        sentence_query: npt.NDArray[np.float32] | None = None,
         kinds: Sequence[str] = ["heads", "lexical"],
         max_groups: int = 4,
         neighbours: int = 1,
@@ -635,6 +662,7 @@ class Searcher:
         newest_tags: Sequence[str] = [],
         walk: Walk | None = None,
         narrow: Narrow | None = None,
+        **kwargs: npt.NDArray[np.float32] | None,
     ) -> list[PageRanking]:
         """Return what each kind finds by itself, in each of its granularities, k best pages each. `find` fuses them.
 
@@ -735,8 +763,9 @@ class Indexes:
     ) -> None:
         """Search by the vectors of that pack from now on (cpp/index/include/everlong/index/meaning.h); None or "": by none.
 
-        `part` is "meaning" or "encoder". The vectors are the tensor "meaning.PACK" or "encoder.PACK" of each block, int8 [vectors, dimension]. There is one vector for every
-        `group_tokens` tokens of a page and one for what is left of it, pages in order. ValueError for options out of range.
+        `part` is "meaning", "encoder" or another kind that is from_pack. The vectors are the tensor "PART.PACK" of each block,
+        int8 [vectors, dimension]. There is one vector for every `group_tokens` tokens of a page and one for what is left of it,
+        pages in order. ValueError for options out of range.
         With a sentence_dimension, "sentence.PACK" has vectors of sentences in the same way, by `sentence_tokens`.
         `device` and `device_bytes` are as in set_retrieval_heads; scores are the same.
         """
@@ -1224,12 +1253,14 @@ class MemoryOs:
 def check_fingerprint(manifest: Manifest, *, weights: str, rope: str, tokenizer: str) -> None:
     """Raise ModelMismatchError, which names every field that differs."""
 
+def codecs() -> list[Codec]: ...
 def free_memory_bytes() -> int:
     """Return the RAM that this process may still take, control groups counted; 0 when the system does not say."""
 
 def has_file(folder: str, name: str) -> bool:
     """Return whether a folder has anything of that name, a link too."""
 
+def index_kinds() -> list[IndexKind]: ...
 def read_file(folder: str, name: str, most: int, may_have_other_names: bool = False) -> bytes:
     """Return a file of a folder: no link is followed. CorruptMemoryError for more than `most` bytes."""
 

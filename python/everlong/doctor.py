@@ -238,7 +238,7 @@ def _whole(tokens: int, codec: str, sink_tokens: int = FrameConfig().sink_tokens
         ),
         archive=ArchiveConfig(
             block_tokens=min(ArchiveConfig().block_tokens, tokens),
-            codec=codec,  # type: ignore[arg-type]  # CODECS are the config's own
+            codec=codec,
         ),
         search=SearchConfig(index=("lexical",)),
     )

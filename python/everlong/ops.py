@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.library import register_fake
@@ -27,33 +27,13 @@ from torch.library import register_fake
 from everlong import _native
 
 _native.load_ops(_native.check_core(_native.PACKAGE))
+from everlong import _core  # noqa: E402
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
-class _Codec(NamedTuple):
-    """What decides the bytes of a codec (cpp/kv/include/everlong/kv/codec.h)."""
-
-    key_bits: int  # of a code
-    value_bits: int
-    channel_bytes: int = 0  # what a channel of a page's keys has beside its codes
-    group: int | None = None  # numbers of a token's values that share four bytes; None: all of them
-
-
-_CODECS = {
-    "fp32": _Codec(32, 32),
-    "bf16": _Codec(16, 16),
-    "e4m3": _Codec(8, 8, 6),
-    "e5m2": _Codec(8, 8, 6),
-    "e4m3-plain": _Codec(8, 8, 4),
-    "e5m2-plain": _Codec(8, 8, 4),
-    "int8": _Codec(8, 8, 4, 64),
-    "int6": _Codec(6, 6, 4, 64),
-    "int4": _Codec(4, 4, 4, 64),
-    "k8v4": _Codec(8, 4, 4, 64),
-    "k5v4": _Codec(5, 4, 4, 64),
-}
+_CODECS = {codec.name: codec for codec in _core.codecs()}
 CODECS = tuple(_CODECS)
 REFUSED_BYTES = 16  # bytes of what an archive reports of a number that its codec cannot hold
 

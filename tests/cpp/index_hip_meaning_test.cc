@@ -84,7 +84,7 @@ class TwoParts {
   [[nodiscard]] std::vector<Ranking> Ask(const Part& part, const std::vector<float>& rows,
                                          const SearchFilter& filter = {}) const {
     Query query;
-    query.inputs["meaning_query"] = rows;
+    query.inputs["meaning_query"].numbers = rows;
     return part.Rank(query, table_.Recallable(0, INT64_MAX, filter), 100'000).value();
   }
   void ExpectTheSame(size_t tokens, const SearchFilter& filter = {}) {

@@ -234,7 +234,7 @@ class MeaningPartTest : public testing::Test {
     }
     const PageFilter filter = table_.Recallable(0, INT64_MAX, search_filter);
     Query query;
-    query.inputs["meaning_query"] = rows;
+    query.inputs["meaning_query"].numbers = rows;
     const std::vector<Ranking> rankings = part_->Rank(query, filter, 10'000).value();
     ASSERT_EQ(rankings.size(), 2U);
     EXPECT_EQ(rankings[0].granularity, Granularity::kPage);
@@ -355,21 +355,21 @@ TEST_F(MeaningPartTest, RefusesAQuestionThatIsNoNumbers) {
   Query query;
   const PageFilter filter = table_.Recallable(0, INT64_MAX);
   std::vector<float> rows(2 * kDimension, 1.0F);
-  query.inputs["meaning_query"] = rows;
+  query.inputs["meaning_query"].numbers = rows;
   EXPECT_TRUE(part_->Rank(query, filter, 3).ok());
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30F}) {
     rows[kDimension + 3] = bad;
     EXPECT_EQ(part_->Rank(query, filter, 3).status().code(), StatusCode::kInvalidArgument);
   }
   const std::vector<float> cut(kDimension + 1, 1.0F);
-  query.inputs["meaning_query"] = cut;
+  query.inputs["meaning_query"].numbers = cut;
   EXPECT_EQ(part_->Rank(query, filter, 3).status().code(), StatusCode::kInvalidArgument);
   // As small as numbers are: a direction all the same.
   const std::vector<float> least(kDimension, std::numeric_limits<float>::denorm_min());
-  query.inputs["meaning_query"] = least;
+  query.inputs["meaning_query"].numbers = least;
   const std::vector<float> ones(kDimension, 1.0F);
   Query same;
-  same.inputs["meaning_query"] = ones;
+  same.inputs["meaning_query"].numbers = ones;
   const auto hits = part_->Rank(query, filter, 1).value()[0].hits;
   const auto expected = part_->Rank(same, filter, 1).value()[0].hits;
   ASSERT_EQ(hits.size(), expected.size());

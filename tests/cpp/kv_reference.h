@@ -15,15 +15,12 @@
 #include "everlong/base/dtype.h"
 #include "everlong/kv/codec.h"
 #include "everlong/kv/frame_kv.h"
+#include "everlong/kv/payload.h"
 #include "everlong/kv/rope_table.h"
 
 namespace everlong::kv::reference {
 
-inline std::vector<Codec> AllCodecs() {
-  std::vector<Codec> codecs;
-  for (int32_t i = 0; i < kCodecs; ++i) codecs.push_back(static_cast<Codec>(i));
-  return codecs;
-}
+using kv::AllCodecs;
 
 // The value of a bfloat16 or binary16 by its definition: sign, exponent and fraction fields.
 inline double ValueOfFields(uint32_t bits, int exponent_bits, int fraction_bits, int bias) {

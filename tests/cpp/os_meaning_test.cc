@@ -87,7 +87,7 @@ void AppendAll(Memory& memory, const Library& library) {
 
 Result<SearchResult> Ask(const Memory& memory, const std::vector<float>& rows) {
   SearchRequest request;
-  request.inputs["meaning_query"] = rows;
+  request.inputs["meaning_query"].numbers = rows;
   request.kinds = {IndexPart::kMeaning};
   request.neighbours = 0;
   request.max_groups = 1000;
@@ -182,7 +182,7 @@ TEST(OsMeaningTest, FiltersAndRolesHold) {
   AppendAll(*memory, library);
   SearchRequest request;
   const std::vector<float> rows = RowsFor(library.vectors.at(9), 0);
-  request.inputs["meaning_query"] = rows;
+  request.inputs["meaning_query"].numbers = rows;
   request.kinds = {IndexPart::kMeaning};
   request.max_groups = 1000;
   request.token_budget = 1'000'000;

@@ -110,10 +110,10 @@ void SearchOnce(const Memory& memory, const Library& library, std::mt19937_64& r
   Question question = QuestionFor(block, static_cast<int64_t>(random() % block.ids.size()), 2.0F);
   question.ids[0] = static_cast<int32_t>(kOwnId + asked);
   SearchRequest request = question.Request();
-  request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
-  request.page_query = kPageVector;
+  request.inputs["mean_query"].numbers = std::span(question.head_queries).first(kKvHeads * kDim);
+  request.inputs["page_query"].numbers = kPageVector;
   const float mean_id = 20;
-  request.inputs["mean_id"] = {&mean_id, 1};
+  request.inputs["mean_id"].numbers = {&mean_id, 1};
   constexpr std::array kKinds{IndexPart::kHeads, IndexPart::kLexical, IndexPart::kMeanPool, IndexPart::kHnsw,
                               IndexPart::kEmbedding};
   const auto kind = random() % 7;

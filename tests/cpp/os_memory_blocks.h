@@ -166,7 +166,7 @@ struct Question {
   [[nodiscard]] SearchRequest Request() const {
     SearchRequest request;
     request.token_ids = ids;
-    request.head_queries = head_queries;
+    request.inputs["head_queries"].numbers = head_queries;
     return request;
   }
 };

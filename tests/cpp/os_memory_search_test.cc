@@ -187,7 +187,7 @@ TEST(OsMemorySearchTest, MeanPoolAndHnswRankBlocksByCosine) {
     const std::vector<double> mean = mean_of(wanted);
     const std::vector<float> query(mean.begin(), mean.end());
     SearchRequest request;
-    request.mean_query = query;
+    request.inputs["mean_query"].numbers = query;
     request.kinds = {part};
     request.neighbours = 0;
     request.max_groups = 1;
@@ -315,7 +315,7 @@ TEST(OsMemorySearchTest, AFilteredSearchIsASearchOfAMemoryThatHoldsNothingElse) 
       for (const Block& block : filled.blocks) {
         const Question question = QuestionFor(block, block.span.size() - 1, 1.0F);
         SearchRequest request = question.Request();
-        request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+        request.inputs["mean_query"].numbers = std::span(question.head_queries).first(kKvHeads * kDim);
         request.kinds = {kind};
         request.max_groups = 100;
         request.token_budget = 10000;
@@ -410,7 +410,7 @@ TEST(OsMemorySearchTest, EverySearchByPartsThatTellIsAsSureAsItsGroupsTogether) 
   for (const Block& block : filled.blocks) {
     const Question question = QuestionFor(block, block.span.size() - 1, 4.0F);
     SearchRequest request = question.Request();
-    request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+    request.inputs["mean_query"].numbers = std::span(question.head_queries).first(kKvHeads * kDim);
     for (const int32_t neighbours : {0, 1}) {
       request.neighbours = neighbours;
       for (const IndexParts& kinds : {by_heads, by_words, IndexParts({IndexPart::kHeads, IndexPart::kLexical}),
@@ -445,7 +445,7 @@ TEST(OsMemorySearchTest, AFilterThatMatchesNothingGivesNothing) {
   ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const Question question = QuestionFor(filled.blocks[5], 0, 1.0F);
   SearchRequest request = question.Request();
-  request.mean_query = std::span(question.head_queries).first(kKvHeads * kDim);
+  request.inputs["mean_query"].numbers = std::span(question.head_queries).first(kKvHeads * kDim);
   for (const IndexParts& kinds :
        {IndexParts({IndexPart::kHeads}), IndexParts({IndexPart::kLexical}), IndexParts({IndexPart::kMeanPool}),
         IndexParts({IndexPart::kHnsw}),
@@ -576,7 +576,7 @@ TEST(OsMemorySearchTest, DiscountIsInLogOdds) {
   const std::vector<float> queries(question.size() * kHeads.size() * kDim, 0.0F);
   SearchRequest request;
   request.token_ids = question;
-  request.head_queries = queries;
+  request.inputs["head_queries"].numbers = queries;
   request.neighbours = 0;
   request.least_share = 0;
   const auto found = memory->search().Find(request);
@@ -639,7 +639,7 @@ TEST(OsMemorySearchTest, MoreGroupsThanThereAreMayBeAskedFor) {
   const Question question = QuestionFor(block, block.span.size() - 1, 0.5F);
   SearchRequest request = question.Request();
   const std::vector<float> page_query{1.0F, 2.0F, 3.0F};
-  request.page_query = page_query;
+  request.inputs["page_query"].numbers = page_query;
   request.kinds |= {IndexPart::kEmbedding};
   request.token_budget = INT64_MAX;
   request.max_groups = static_cast<int32_t>(filled.memory->blocks().Pages().size()) + 1;
@@ -670,9 +670,9 @@ TEST(OsMemorySearchTest, SearchRefusesNonsense) {
   refuses([](SearchRequest& r) { r.added = {{{1, 0, 0, {0, 4}, 0}, std::numeric_limits<float>::infinity()}}; });
   ASSERT_TRUE(filled.memory->index().SetRetrievalHeads(kHeads).ok());
   const std::vector<float> wrong_size(7);
-  refuses([&](SearchRequest& r) { r.head_queries = wrong_size; });
+  refuses([&](SearchRequest& r) { r.inputs["head_queries"].numbers = wrong_size; });
   refuses([&](SearchRequest& r) {
-    r.mean_query = wrong_size;
+    r.inputs["mean_query"].numbers = wrong_size;
     r.kinds = {IndexPart::kMeanPool};
   });
   const auto nothing = Memory::Create(std::nullopt, TestManifest()).value()->search().Find({});

@@ -160,11 +160,11 @@ TEST(OsMemoryTest, AMeanQueryIsOneVector) {
   for (const IndexPart kind : {IndexPart::kMeanPool, IndexPart::kHnsw}) {
     SearchRequest request;
     request.kinds = {kind};
-    request.mean_query = two;
+    request.inputs["mean_query"].numbers = two;
     const Status refused = filled.memory->search().Find(request).status();
     EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
     EXPECT_NE(refused.message().find("mean_query has 32 numbers, expected 16"), std::string::npos) << refused.message();
-    request.mean_query = std::span(two).first(two.size() / 2);
+    request.inputs["mean_query"].numbers = std::span(two).first(two.size() / 2);
     EXPECT_TRUE(filled.memory->search().Find(request).ok());
   }
 }
@@ -522,7 +522,7 @@ TEST(OsMemoryTest, AReaderOutlivesWhatItsWriterForgets) {
   const Question question = QuestionFor(kept, kept.span.size() - 1, 4.0F);
   SearchRequest request = question.Request();
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
-  request.mean_query = mean_query;
+  request.inputs["mean_query"].numbers = mean_query;
   request.kinds |= {IndexPart::kMeanPool};
   const auto result = reader->search().Find(request);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
@@ -569,7 +569,7 @@ TEST(OsMemoryTest, ForgottenVectorsAreInNoFile) {
   const std::filesystem::path hnsw = folder.path() / "index" / "hnsw";
   const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
   SearchRequest request;
-  request.mean_query = mean_query;
+  request.inputs["mean_query"].numbers = mean_query;
   request.kinds = {IndexPart::kHnsw};
   {
     const Filled filled = Fill(Memory::Create(folder.path(), TestManifest()).value(), 31, 20);
@@ -750,7 +750,7 @@ TEST(OsMemoryTest, SearchesRunBesideRepairs) {
   const auto search = [&] {
     const std::vector<float> mean_query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
     SearchRequest request;
-    request.mean_query = mean_query;
+    request.inputs["mean_query"].numbers = mean_query;
     request.kinds = {IndexPart::kMeanPool, IndexPart::kHnsw};
     while (!stop) {
       const Status found = filled.memory->search().Find(request).status();
@@ -830,7 +830,7 @@ TEST(OsMemoryTest, SearchesAndReadsRunBesideAppends) {
     readers.emplace_back([&] {
       while (!stop) {
         SearchRequest request = question.Request();
-        request.mean_query = mean_query;
+        request.inputs["mean_query"].numbers = mean_query;
         request.kinds |= {IndexPart::kMeanPool};
         const auto result = memory->search().Find(request);
         const auto ids = memory->blocks().TokenIds(0, {0, 12});

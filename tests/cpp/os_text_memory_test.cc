@@ -123,7 +123,7 @@ TEST(OsTextMemoryTest, RefusesKeysAndValuesAndWhatNeedsThem) {
     SearchRequest request = ByWords(block.ids);
     const std::vector<float> query(static_cast<size_t>(kKvHeads * kDim), 1.0F);
     request.kinds = {kind};
-    request.mean_query = query;
+    request.inputs["mean_query"].numbers = query;
     EXPECT_EQ(memory.search().Find(request).status().code(), StatusCode::kInvalidArgument);
   }
   std::vector<float> keys(static_cast<size_t>(kKvHeads * pages[0].span.size() * kDim));

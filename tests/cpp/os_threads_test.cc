@@ -93,7 +93,7 @@ class OsThreads : public testing::Test {
     const Question question = QuestionFor(first_, static_cast<int64_t>(random() % 10), 2.0F);
     SearchRequest request = question.Request();
     const std::vector<float> vector = RandomVectors(random, 1);
-    request.page_query = vector;
+    request.inputs["page_query"].numbers = vector;
     request.kinds = {IndexPart::kHeads, IndexPart::kLexical, IndexPart::kEmbedding};
     EXPECT_TRUE(memory_->search().Find(request).ok());
     EXPECT_TRUE(memory_->search().Rankings(request, 3).ok());

@@ -54,7 +54,8 @@ class Objects:
             self.look(actions)
             if any(isinstance(action, _core.Trim) for action in actions):
                 self.os.choose([])
-        for value in (damaged(folder), self.os.begin_prompt(), *vars(self).values()):
+        kinds = (_core.codecs(), _core.index_kinds())
+        for value in (damaged(folder), *kinds, self.os.begin_prompt(), *vars(self).values()):
             self.look(value)
 
     def look(self, value: object) -> None:

@@ -339,7 +339,7 @@ def test_the_registry_names_every_baseline_by_its_own_name() -> None:
         ("heads:recalled_temperature=0.5", "recalled_temperature is 0.5, expected at least 1"),
         (
             "everlong:index=heads+words",
-            "index is 'words', expected one of heads, lexical, meaning, encoder, mean_pool, hnsw, embedding",
+            "index is 'words', expected one of heads, lexical, mean_pool, hnsw, embedding, meaning, encoder",
         ),
         ("heads:index=lexical", "baseline heads has no setting 'index'"),
     ],

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import everlong._core as _core
 from everlong.config.settings import Settings
 
+if TYPE_CHECKING:
+    Codec: TypeAlias = str
+else:
+    Codec = Literal[tuple(codec.name for codec in _core.codecs())]  # those that the core has
 TaggerKind = Literal["none", "keyphrases", "model"]
 
 _OS = _core.MemoryOsConfig()  # the Memory OS owns these defaults (cpp/os/include/everlong/os/*.h)
@@ -22,9 +26,7 @@ class ArchiveConfig(Settings, group="archive"):
     cooldown_tokens: int = _OS.cooldown_tokens  # no signal counts for so many tokens after one that came too soon
     page_tokens: Literal[64, 128] = 64  # unit of the index and of recall
     # How keys and values are kept (docs/guides/policies.md). The two plain ones are of memories made before format 3.
-    codec: Literal[
-        "fp32", "bf16", "e4m3", "e5m2", "e4m3-plain", "e5m2-plain", "int8", "int6", "int4", "k8v4", "k5v4"
-    ] = "e4m3"
+    codec: Codec = "e4m3"
     # Bytes of RAM that the memory may keep: indexes, catalog, payload. None: half of what is free when it is opened.
     host_bytes: int | None = None
     # The most bytes of the memory on disk, or of payload in RAM, and for how many seconds a source is kept. After each

@@ -18,7 +18,7 @@ from everlong.part_list import default_parts, part
 LEAST_WINDOW = 256  # tokens; the smallest window of a model that the defaults' proportions serve
 
 BRACKET_TOKENS = 2  # slots around the Detail Tokens of a block, one on each side
-_OF_TEXT = ("lexical", "encoder", "embedding")  # index parts that need no keys
+_OF_TEXT = tuple(kind.name for kind in _core.index_kinds() if not kind.from_model)  # index parts that need no keys
 
 
 @dataclasses.dataclass(frozen=True)

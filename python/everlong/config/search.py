@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import everlong._core as _core
 from everlong.config.settings import Settings
 from everlong.text.vectors import Encoder, encoder_name
 
-IndexPart = Literal["heads", "lexical", "meaning", "encoder", "mean_pool", "hnsw", "embedding"]
+if TYPE_CHECKING:
+    IndexPart: TypeAlias = str
+else:
+    IndexPart = Literal[tuple(kind.name for kind in _core.index_kinds())]  # those that the core has
 HeadsKeys = Literal["bf16", "int8", "e4m3"]
 NarrowBy = Literal["times", "tags"]
 

@@ -36,8 +36,9 @@ Rerank = Callable[[_core.SearchResult], Sequence[tuple[_core.PageRef, float]]]
 
 NO_BUDGET = 1 << 40  # tokens: room for whatever is found
 
-_BY_MEAN = {"mean_pool", "hnsw"}  # index parts that compare a question's mean query with blocks
-_BY_A_PART = {"meaning", "encoder"}  # index parts with vectors that a part makes
+# Index parts that compare a question's mean query with blocks, and those with vectors that a part makes.
+_BY_MEAN = {kind.name for kind in _core.index_kinds() if "mean_query" in kind.inputs}
+_BY_A_PART = {kind.name for kind in _core.index_kinds() if kind.from_pack}
 
 # The most tokens of a question that are searched by. Each costs time, and common ones say little of a page.
 MOST_QUERY_TOKENS = 256

@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
+import everlong._core as _core
 from everlong import (
     AnswerConfig,
     ArchiveConfig,
@@ -16,6 +17,7 @@ from everlong import (
     MemoryModel,
     SearchConfig,
     UnsupportedModelError,
+    ops,
 )
 from everlong.config import LEAST_WINDOW
 from everlong.parts.adapter import Adapter
@@ -24,6 +26,7 @@ from everlong.parts.kv_writer import KvWriter
 from everlong.parts.towers import Towers
 from everlong.parts.trigger import Trigger
 from everlong.parts.trimmer import Trimmer
+from everlong.settings import types_of
 from support import byte_tokenizer, tiny_model
 
 
@@ -145,6 +148,15 @@ def test_a_setting_of_another_group_is_refused_with_the_place_where_it_lives(
 def test_a_value_that_there_is_not_is_said(group: type[Any], field: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         group(**{field: value})
+
+
+def test_codecs_and_index_parts_are_those_of_the_core() -> None:
+    archive, search = types_of(ArchiveConfig), types_of(SearchConfig)
+    assert get_args(archive["codec"]) == ops.CODECS == tuple(codec.name for codec in _core.codecs())
+    kinds = tuple(kind.name for kind in _core.index_kinds())
+    assert get_args(get_args(search["index"])[0]) == kinds
+    assert {MemoryConfig().archive.codec} < set(ops.CODECS)
+    assert set(MemoryConfig().search.index) < set(kinds)
 
 
 def test_at_the_top_there_are_few_names() -> None:

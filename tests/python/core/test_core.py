@@ -527,6 +527,17 @@ def test_search_takes_queries_of_their_own_shape_alone(memory) -> None:
             query = np.ones(factor * KV_HEADS * DIM, dtype=np.float32)
             with pytest.raises(ValueError, match=rf"mean_query has {16 * factor} numbers, expected 16"):
                 memory.search.find(token_ids=ids, mean_query=query, kinds=[kind])
+        with pytest.raises(ValueError, match=r"mean_query: shape \[1, 16\], expected \[Hkv \* D\] = \[16\]"):
+            memory.search.find(token_ids=ids, mean_query=np.ones((1, 16), np.float32), kinds=[kind])
+
+
+def test_an_input_that_no_part_takes_is_named(memory) -> None:
+    ids = fill(memory)[0].ids[:1]
+    with pytest.raises(TypeError, match=r"'max_grups' is no argument"):
+        memory.search.find(token_ids=ids, max_grups=np.ones(1, np.float32))
+    with pytest.raises(TypeError, match=r"page_query: expected .* float32"):
+        memory.search.find(token_ids=ids, page_query=np.ones(1))
+    assert memory.search.find(token_ids=ids, page_query=None).groups
 
 
 def test_a_graph_has_no_more_links_than_its_file_may_say() -> None:

@@ -151,7 +151,7 @@ def test_two_kinds_stand_side_by_side_with_vectors_of_their_own() -> None:
     with pytest.raises(ValueError, match="meaning_query is given, expected none"):
         memory.search.find(token_ids=NO_TOKENS, kinds=["meaning"], meaning_query=rows)
     assert memory.search.find(token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows).groups
-    with pytest.raises(ValueError, match="encoder_query: rows of 15 numbers, expected 16"):
+    with pytest.raises(ValueError, match=r"encoder_query: shape \[5, 15\], expected \[rows, dimension\] = \[5, 16\]"):
         memory.search.find(token_ids=NO_TOKENS, kinds=["encoder"], encoder_query=rows[:, 1:].copy())
     with pytest.raises(ValueError, match="expected meaning or encoder"):
         memory.index.set_meaning(PACK, DIM, GROUP, part="lexical")
@@ -200,7 +200,7 @@ def test_a_page_alone_also_scores_its_nearest_sentence() -> None:
             assert gained == pytest.approx(0 if block == 4 else cosines.max(), abs=0.03)  # the question is int8 there
             at += count
         begin += tokens
-    with pytest.raises(ValueError, match="sentence_query: rows of 16 numbers, expected 24"):
+    with pytest.raises(ValueError, match=r"sentence_query: shape \[1, 16\], expected \[rows, dimension\] = \[1, 24\]"):
         scores(sentence_query=rows[:1])
     with pytest.raises(ValueError, match=r"sentence\.both"):
         memory.blocks.put_tensors(4, {"sentence.both": sentences[3][1:]})

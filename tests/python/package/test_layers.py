@@ -64,7 +64,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "paths": (),
     "_core": (),
     "_native": (),
-    "ops": ("_native",),
+    "ops": ("_core", "_native"),
     "part_list": (),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
     "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),

@@ -50,8 +50,8 @@ inline constexpr std::string_view kSentenceInput = "sentence_query";
 // Return how many vectors a block of so many tokens has.
 int64_t MeaningVectorsOf(int64_t tokens, int32_t page_tokens, int32_t group_tokens);
 
-// Make kMeaning or kEncoder. Its input is Query::Input("meaning_query") or "encoder_query": [question tokens,
-// dimension] fp32. The length of a row is the token's weight w. Rows are rounded to int8, each by its own largest
+// Make kMeaning or kEncoder, or another kind that is from_pack. The input of the kind is [question tokens, dimension]
+// fp32. The length of a row is the token's weight w. Rows are rounded to int8, each by its own largest
 // number. A page scores the sum over the rows of w times the largest cosine with any of its vectors. A group scores the
 // same over its middle page, which has vectors, and the pages beside it that may be returned and have vectors. Both are
 // ranked. It is exact: every vector is looked at. With kSentenceInput a page, not a group, also scores its weight times

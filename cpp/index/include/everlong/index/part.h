@@ -1,5 +1,5 @@
 // The contract of a part of the index: what it takes from a block, and how it ranks pages for a question. A part is one
-// file that implements it (cpp/index/NAME_part.cc) and one line in built_in_parts.h, which makes it known by name.
+// file that implements it (cpp/index/NAME_part.cc) and one line in index_part.h, which makes it known by name.
 #pragma once
 
 #include <algorithm>
@@ -112,15 +112,24 @@ struct SavedPage {
 Result<std::vector<SavedPage>> PagesOfSaved(const FilePath& file, std::span<const SavedBlock> blocks,
                                             int32_t page_tokens);
 
+// What a question gives a part. The numbers lie row by row.
+struct InputArray {
+  std::span<const float> numbers;
+  std::vector<int64_t> shape = {};  // empty: not told, so that a part checks only how many numbers there are
+};
+// By their names (PartKind::input).
+using Inputs = std::map<std::string, InputArray, std::less<>>;
+
 // A question.
 struct Query {
   std::span<const int32_t> token_ids;
-  std::map<std::string, std::span<const float>, std::less<>> inputs;  // inputs of parts, by PartKind::input
+  Inputs inputs;
 
-  [[nodiscard]] std::span<const float> Input(std::string_view name) const {
-    const auto found = inputs.find(name);
-    return found == inputs.end() ? std::span<const float>() : found->second;
-  }
+  // Return the numbers of an input; none without it.
+  [[nodiscard]] std::span<const float> Input(std::string_view name) const;
+  // Return kInvalidArgument unless an input has this shape, or is told without one. `letters` name its dimensions. A
+  // length below 0 may be any.
+  [[nodiscard]] Status CheckShape(std::string_view name, std::vector<int64_t> expected, std::string_view letters) const;
 };
 
 struct DeviceUse {

@@ -16,8 +16,9 @@ namespace everlong::index {
 struct PartKind {
   // Its name in requests, and the name of its file in a memory's index/.
   std::string_view name;
-  // The Query::inputs that it takes; empty: the token ids. A search without this input does not ask the part.
+  // The input that it is asked by (Query::inputs); empty: the token ids. A search without it does not ask the part.
   std::string_view input;
+  std::vector<std::string_view> more_inputs;  // what else it takes
   // The message for a search that has this input while the part is missing.
   std::string_view missing;
 
@@ -29,6 +30,8 @@ struct PartKind {
   Made made = Made::kWithMemory;
   bool saved = true;         // to a file, where the memory is in a folder
   bool needs_keys = false;   // a memory of text alone does not have it
+  bool from_model = false;   // what it compares are the model's keys or states, which text alone does not give
+  bool from_pack = false;    // its vectors are tensors of blocks, which a trained pack makes (meaning.h)
   Voice voice;               // of its ranking of pages
   Voice group_voice;         // of its ranking of groups, if it has one
   bool from_caller = false;  // its contents cannot be read again from the store (Part::AddVectors)

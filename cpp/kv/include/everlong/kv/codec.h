@@ -1,8 +1,8 @@
 // The codecs of a payload, and the layout of a part. Host C++, hipcc and nvcc use one layout.
 //
-// What a codec is, is said here alone: FormOf tells how many bits a code has and what tables are kept with the codes.
-// Everything else follows from the form: the layout, the kernels, and what a number may be. A new codec is a line of
-// FormOf, a name in payload.cc and a row of ops.py.
+// What a codec is, is said here alone: its line in EVERLONG_CODECS tells how many bits a code has and what tables are
+// kept with the codes. Everything else follows from that: the layout, the kernels, what a number may be, the names that
+// Python knows. A new codec is a line here. Only a new way to code a number (CodeKind) needs kernels, too.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,32 @@
 
 namespace everlong::kv {
 
+// A line a codec: its constant, its name, how a number is coded, the bits of a code of keys and of values, and whether
+// channels of keys have centres.
+//   kFloat32 and kBFloat16 are exact for models of these types.
+//   OCP FP8 has K scaled per channel of a page and V per token. K scaled per token answers worse. The plain ones are
+//   without centres of the keys' channels, which is how all were until format 3.
+//   Integers have steps (base/element.h) per channel of a page for K, and per kStepsGroup of a token's numbers for V.
+// clang-format off
+#define EVERLONG_CODECS(Line)                         \
+  Line(kFloat32, "fp32", kFloat32, 32, 32, false)     \
+  Line(kBFloat16, "bf16", kBFloat16, 16, 16, false)   \
+  Line(kE4M3, "e4m3", kE4M3, 8, 8, true)              \
+  Line(kE5M2, "e5m2", kE5M2, 8, 8, true)              \
+  Line(kPlainE4M3, "e4m3-plain", kE4M3, 8, 8, false)  \
+  Line(kPlainE5M2, "e5m2-plain", kE5M2, 8, 8, false)  \
+  Line(kInt8, "int8", kSteps, 8, 8, false)            \
+  Line(kInt6, "int6", kSteps, 6, 6, false)            \
+  Line(kInt4, "int4", kSteps, 4, 4, false)            \
+  Line(kK8V4, "k8v4", kSteps, 8, 4, false)            \
+  Line(kK5V4, "k5v4", kSteps, 5, 4, false)
+// clang-format on
+
 enum class Codec : uint8_t {
-  kFloat32,   // "fp32": exact for fp32 models
-  kBFloat16,  // "bf16": exact for bf16 models
-  // OCP FP8, with K scaled per channel of a page and V per token. K scaled per token answers worse.
-  kE4M3,  // "e4m3"
-  kE5M2,  // "e5m2"
-  // The same without centres of the keys' channels: how both were until format 3.
-  kPlainE4M3,  // "e4m3-plain"
-  kPlainE5M2,  // "e5m2-plain"
-  // Integers, with steps (base/element.h) per channel of a page for K, and per kStepsGroup of a token's numbers for V.
-  kInt8,  // "int8"
-  kInt6,  // "int6"
-  kInt4,  // "int4"
-  kK8V4,  // "k8v4": keys in 8 bits, values in 4
-  kK5V4,  // "k5v4"
+#define EVERLONG_CONSTANT(constant, ...) constant,
+  EVERLONG_CODECS(EVERLONG_CONSTANT)
+#undef EVERLONG_CONSTANT
 };
-inline constexpr int32_t kCodecs = 11;
 
 // Numbers of a token's values that share a step, from the first of the head on; the last group may have fewer.
 inline constexpr int32_t kStepsGroup = 64;
@@ -44,30 +53,13 @@ struct CodecForm {
 
 EVERLONG_HD constexpr CodecForm FormOf(Codec codec) {
   switch (codec) {
-    case Codec::kFloat32:
-      return {CodeKind::kFloat32, 32, 32, false};
-    case Codec::kBFloat16:
-      return {CodeKind::kBFloat16, 16, 16, false};
-    case Codec::kE4M3:
-      return {CodeKind::kE4M3, 8, 8, true};
-    case Codec::kE5M2:
-      return {CodeKind::kE5M2, 8, 8, true};
-    case Codec::kPlainE4M3:
-      return {CodeKind::kE4M3, 8, 8, false};
-    case Codec::kPlainE5M2:
-      return {CodeKind::kE5M2, 8, 8, false};
-    case Codec::kInt8:
-      return {CodeKind::kSteps, 8, 8, false};
-    case Codec::kInt6:
-      return {CodeKind::kSteps, 6, 6, false};
-    case Codec::kInt4:
-      return {CodeKind::kSteps, 4, 4, false};
-    case Codec::kK8V4:
-      return {CodeKind::kSteps, 8, 4, false};
-    case Codec::kK5V4:
-      break;
+#define EVERLONG_FORM(constant, name, code_kind, key_bits, value_bits, centred) \
+  case Codec::constant:                                                         \
+    return {CodeKind::code_kind, key_bits, value_bits, centred};
+    EVERLONG_CODECS(EVERLONG_FORM)
+#undef EVERLONG_FORM
   }
-  return {CodeKind::kSteps, 5, 4, false};
+  return {};
 }
 
 // Return whether a part holds scales or steps.

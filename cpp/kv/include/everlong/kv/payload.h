@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "everlong/base/status.h"
 #include "everlong/kv/codec.h"
 
 namespace everlong::kv {
 
+std::vector<Codec> AllCodecs();
 std::string_view CodecName(Codec codec);
 Result<Codec> ParseCodec(std::string_view name);
 

@@ -81,9 +81,6 @@ class Blocks {
   friend class Memory;
   explicit Blocks(MemoryState& state) : state_(state) {}
 
-  // Bring the tags of a block, which changed in the store, into the index.
-  Status TagsChanged(int64_t block);
-
   MemoryState& state_;  // of the memory, which outlives this
 };
 

@@ -52,12 +52,12 @@ class Indexes {
   // Return the pages of every block without vectors, in order of archiving; empty without SetPageVectors.
   [[nodiscard]] std::vector<PageRef> PagesWithoutVectors() const;
 
-  // Search from now on by the vectors of this pack in the part kMeaning or kEncoder (index/meaning.h), of every block
-  // that has them among its tensors. They replace the part's of another pack or on another device. None: no search by
-  // that part. kInvalidArgument, for another part, too.
+  // Search from now on by the vectors of this pack in a part that is from_pack (index/meaning.h), of every block that
+  // has them among its tensors. They replace the part's of another pack or on another device. None: no search by that
+  // part. kInvalidArgument, for another part, too.
   Status SetMeaning(const std::optional<MeaningOptions>& options, index::IndexPart part = index::IndexPart::kMeaning);
   [[nodiscard]] std::optional<MeaningOptions> meaning(index::IndexPart part = index::IndexPart::kMeaning) const;
-  // Return the blocks of which a part has nothing, in order of archiving; for kMeaning and kEncoder: no vectors yet.
+  // Return the blocks of which a part has nothing, in order of archiving; where it is from_pack: no vectors yet.
   // Empty without it.
   [[nodiscard]] std::vector<int64_t> BlocksWithout(index::IndexPart part) const;
 

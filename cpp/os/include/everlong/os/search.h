@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +16,7 @@
 #include "everlong/index/confidence.h"
 #include "everlong/index/fusion.h"
 #include "everlong/index/index_part.h"
+#include "everlong/index/part.h"
 #include "everlong/index/ranking.h"
 
 namespace everlong::os {
@@ -51,11 +50,8 @@ struct NarrowRequest {
 };
 
 struct SearchRequest {
-  std::span<const int32_t> token_ids;   // the question's tokens
-  std::span<const float> head_queries;  // [tokens, heads, D] of the retrieval heads; empty: no search by heads
-  std::span<const float> mean_query;    // [Hkv * D] for mean_pool and hnsw; empty: no search by them
-  std::span<const float> page_query;    // [dimension] of the page vectors; empty: no search by embedding
-  std::map<std::string, std::span<const float>, std::less<>> inputs;  // of other parts, by PartKind::input
+  std::span<const int32_t> token_ids;  // the question's tokens
+  index::Inputs inputs;                // of the parts; none: no search by the kinds that it is for
   // Several kinds are fused by how far a page stands out in each (index/fusion.h).
   index::IndexParts kinds{index::IndexPart::kHeads, index::IndexPart::kLexical};
   int32_t max_groups = 4;

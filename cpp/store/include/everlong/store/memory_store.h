@@ -141,6 +141,8 @@ struct StoreOptions {
   int64_t queue_bytes = int64_t{256} << 20;
 };
 
+class StoreState;  // private
+
 class MemoryStore {
  public:
   // Make a new memory: in RAM when `folder` is empty, else in that folder (created 0700). kAlreadyExists when the
@@ -162,108 +164,115 @@ class MemoryStore {
                                                      const StoreOptions& options = {}, const Acceptance& accepts = {});
 
   // Waits for what was submitted.
-  virtual ~MemoryStore() = default;
+  ~MemoryStore();
+  MemoryStore(const MemoryStore&) = delete;
+  MemoryStore& operator=(const MemoryStore&) = delete;
 
   // --- writing. Ids are 1, 2, 3 ... in order of submission, never reused, also when a block could not be stored.
 
   // Queue a block. It is durable after the next Flush. Submit waits while the queue is full. Blocks that are queued
   // together are committed together. A read of a queued block waits for it. Once a block could not be stored (disk
   // full), Submit fails with the same error until Flush has reported it.
-  virtual Result<int64_t> Submit(const BlockDraft& draft) = 0;
+  Result<int64_t> Submit(const BlockDraft& draft);
   // Wait until all submitted blocks are durable, or return the first failure since the last Flush. `lost`, if given,
   // gets the ids that were submitted and are not stored.
-  virtual Status Flush(std::vector<int64_t>* lost = nullptr) = 0;
+  Status Flush(std::vector<int64_t>* lost = nullptr);
   // Put tensors of a block. Each replaces the one of its name; the block's other tensors stay. One commit, durable on
   // return. kNotFound, kInvalidArgument.
-  virtual Status PutTensors(int64_t block, std::span<const TensorView> tensors) = 0;
+  Status PutTensors(int64_t block, std::span<const TensorView> tensors);
   // Drop tensors of a block by their names. Those that it does not have change nothing. Their bytes stay until Compact.
-  virtual Status DropTensors(int64_t block, std::span<const std::string> names) = 0;
+  Status DropTensors(int64_t block, std::span<const std::string> names);
   // Replace the pages of a block and all of its tags, in one commit, durable on return. The bytes of the old pages stay
   // until Compact. A read that began before may be kBusy once they are gone: ask for the page again. kNotFound,
   // kInvalidArgument.
-  virtual Status ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
-                              std::span<const std::string> tags) = 0;
+  Status ReplacePages(int64_t block, std::span<const std::byte> payload, std::span<const int64_t> page_bytes,
+                      std::span<const std::string> tags);
   // Add tags of a block behind those it has, each once. One commit, durable on return. kNotFound.
-  virtual Status AddTags(int64_t block, std::span<const std::string> tags) = 0;
+  Status AddTags(int64_t block, std::span<const std::string> tags);
   // Give a block these tags in place of those it has. One commit, durable on return. kNotFound.
-  virtual Status SetTags(int64_t block, std::span<const std::string> tags) = 0;
+  Status SetTags(int64_t block, std::span<const std::string> tags);
   // Change the graph in one commit, durable on return.
-  virtual Status ChangeGraph(const GraphChange& change) = 0;
-  virtual Status SetAttribute(const std::string& key, const std::string& value) = 0;  // durable on return
+  Status ChangeGraph(const GraphChange& change);
+  Status SetAttribute(const std::string& key, const std::string& value);  // durable on return
   // Put bytes that belong to the memory as a whole under a name, in place of what is there. Fork and Export copy them.
   // They are not checked when they are read. Durable on return, whole or not at all. kInvalidArgument unless the name
   // is 1 to 64 of a-z, 0-9, _ and ., begins with a letter or digit and does not end with .tmp.
-  virtual Status PutFile(const std::string& name, std::span<const std::byte> bytes) = 0;
+  Status PutFile(const std::string& name, std::span<const std::byte> bytes);
 
   // Set how much of `host_bytes` the caller's RAM for this memory takes, besides the payload. Payload over what is left
   // leaves the cache tier at once. A memory in RAM keeps what it has and takes no more.
-  virtual void SetIndexBytes(int64_t bytes) = 0;
+  void SetIndexBytes(int64_t bytes);
 
   // --- reading
 
-  [[nodiscard]] virtual Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const = 0;  // by id
+  [[nodiscard]] Result<std::vector<BlockInfo>> Blocks(const BlockFilter& filter) const;  // by id
   [[nodiscard]] Result<std::vector<BlockInfo>> Blocks() const { return Blocks({}); }
   // Visit the blocks without a list of them in RAM. It stops where `visit` fails. `visit` must not call this store.
   using BlockVisitor = std::function<Status(BlockInfo&& block)>;
-  [[nodiscard]] virtual Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const = 0;
-  [[nodiscard]] virtual Result<BlockInfo> Block(int64_t id) const = 0;
-  [[nodiscard]] virtual Result<std::vector<int32_t>> TokenIds(int64_t block) const = 0;
+  [[nodiscard]] Status VisitBlocks(const BlockFilter& filter, const BlockVisitor& visit) const;
+  [[nodiscard]] Result<BlockInfo> Block(int64_t id) const;
+  [[nodiscard]] Result<std::vector<int32_t>> TokenIds(int64_t block) const;
   // In order of name; empty if there are none. kNotFound for an unknown block or tensor; kCorrupt.
-  [[nodiscard]] virtual Result<std::vector<TensorInfo>> Tensors(int64_t block) const = 0;
-  [[nodiscard]] virtual Result<Tensor> ReadTensor(int64_t block, const std::string& name) const = 0;
+  [[nodiscard]] Result<std::vector<TensorInfo>> Tensors(int64_t block) const;
+  [[nodiscard]] Result<Tensor> ReadTensor(int64_t block, const std::string& name) const;
   // Read what is committed, as of one moment: all of it; a node (kNotFound); the nodes of a kind; the edges of a node.
-  [[nodiscard]] virtual Result<Graph> ReadGraph() const = 0;
-  [[nodiscard]] virtual Result<GraphNode> Node(int64_t id) const = 0;
-  [[nodiscard]] virtual Result<std::vector<GraphNode>> Nodes(NodeKind kind) const = 0;   // by id
-  [[nodiscard]] virtual Result<std::vector<int64_t>> NodeIds(NodeKind kind) const = 0;   // ascending; no row is read
-  [[nodiscard]] virtual Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const = 0;  // by from, to, kind
+  [[nodiscard]] Result<Graph> ReadGraph() const;
+  [[nodiscard]] Result<GraphNode> Node(int64_t id) const;
+  [[nodiscard]] Result<std::vector<GraphNode>> Nodes(NodeKind kind) const;   // by id
+  [[nodiscard]] Result<std::vector<int64_t>> NodeIds(NodeKind kind) const;   // ascending; no row is read
+  [[nodiscard]] Result<std::vector<GraphEdge>> EdgesOf(int64_t node) const;  // by from, to, kind
   // Return the bytes of each page of a block, all parts. kNotFound, kCorrupt.
-  [[nodiscard]] virtual Result<std::vector<int64_t>> PageBytes(int64_t block) const = 0;
+  [[nodiscard]] Result<std::vector<int64_t>> PageBytes(int64_t block) const;
   // Fill every read's buffer, and check its checksum. kNotFound, kCorrupt (names block, page, part and file).
-  [[nodiscard]] virtual Status ReadPages(std::span<const PageRead> reads) const = 0;
+  [[nodiscard]] Status ReadPages(std::span<const PageRead> reads) const;
   // Do the same without waiting. What is in the cache tier is there on return. The store's own threads read the rest
   // from disk, or, where it is much, out of a memory in RAM. Wait returns a refusal (kNotFound, kInvalidArgument).
-  [[nodiscard]] virtual std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const = 0;
+  [[nodiscard]] std::unique_ptr<PendingReads> StartReadPages(std::span<const PageRead> reads) const;
 
-  [[nodiscard]] virtual Result<std::vector<std::byte>> File(const std::string& name) const = 0;  // kNotFound
+  [[nodiscard]] Result<std::vector<std::byte>> File(const std::string& name) const;  // kNotFound
 
   // Return how often blocks were forgotten, or dropped by a repair, since the memory was made: one more with each such
   // commit. A reader sees what is committed now, also by another process. It costs one lookup, whatever the memory
   // holds.
-  [[nodiscard]] virtual Result<int64_t> Forgettings() const = 0;
-  [[nodiscard]] virtual Manifest manifest() const = 0;
-  [[nodiscard]] virtual Result<StoreStats> Stats() const = 0;
-  [[nodiscard]] virtual std::optional<FilePath> folder() const = 0;
-  [[nodiscard]] virtual bool read_only() const = 0;
+  [[nodiscard]] Result<int64_t> Forgettings() const;
+  [[nodiscard]] Manifest manifest() const;
+  [[nodiscard]] Result<StoreStats> Stats() const;
+  [[nodiscard]] std::optional<FilePath> folder() const;
+  [[nodiscard]] bool read_only() const;
   // kReadOnly, or kIoError when the folder was removed or replaced since it was opened: nothing is written then.
-  [[nodiscard]] virtual Status CheckWritable() const = 0;
+  [[nodiscard]] Status CheckWritable() const;
 
   // --- life
 
   // Remove blocks from every later read of this store and of later openers. Their bytes leave RAM at once, and files
   // with Compact. Unknown ids are kNotFound and nothing is forgotten. The blocks' nodes and those nodes' edges go in
   // the same commit. `change` is part of that commit: it updates the centres that they belonged to.
-  virtual Status Forget(std::span<const int64_t> blocks, const GraphChange& change) = 0;
+  Status Forget(std::span<const int64_t> blocks, const GraphChange& change);
   Status Forget(std::span<const int64_t> blocks) { return Forget(blocks, {}); }
   // Remove the bytes of forgotten blocks (payload, ids, names) from every file, beside readers. Return how many bytes
   // of segments were given back. Writers wait. It works on a full disk, because the segments come first.
-  virtual Result<int64_t> Compact() = 0;
+  Result<int64_t> Compact();
   // For a full disk: give back the reserve and the payload of forgotten blocks. Return how many bytes of segments.
-  virtual Result<int64_t> MakeRoom() = 0;
+  Result<int64_t> MakeRoom();
   // Take the reserve again, where the disk has room by now.
-  virtual void KeepReserve() = 0;
+  void KeepReserve();
   // Read every byte that the catalog names and check it against every checksum. `repair` keeps what is whole. It drops
   // blocks with damage, and the report names them. Of a block with damage only in its tensors it drops those tensors.
   // Of the graph it drops what is damaged and every edge that has lost an end. Damage is what was read and is wrong.
   // Where the system refuses to read (kIoError, kCapacity), that error is returned and nothing is dropped. kCorrupt
   // where the catalog's tables stay damaged behind the repair.
-  virtual Result<VerifyReport> Verify(bool repair) = 0;
+  Result<VerifyReport> Verify(bool repair);
   // A second memory in `folder` that begins as this one is: by reflink or hard link where the file system has them,
   // else by copy. Either may then change without the other. kAlreadyExists.
   // `adds` may put more into the folder, before anybody else can write there.
-  virtual Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds) = 0;
+  Status Fork(const std::filesystem::path& folder, const std::function<void(const FilePath& folder)>& adds);
   // All of it as one file (docs/format.md, "Export"). kAlreadyExists when there is a file of that name.
-  virtual Status Export(const std::filesystem::path& file) = 0;
+  Status Export(const std::filesystem::path& file);
+
+ private:
+  explicit MemoryStore(std::unique_ptr<StoreState> state);
+
+  std::unique_ptr<StoreState> state_;
 };
 
 }  // namespace everlong::store
