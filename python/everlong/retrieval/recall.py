@@ -18,6 +18,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.offers import Page, identity
 from everlong.frame.part import Cosines, Finds, Offer, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
+from everlong.frame.read_request import ReadRequest
 from everlong.frame.steps import to_its_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.generation.settings import Order
@@ -411,7 +412,7 @@ def tap_question_in_steps(
     # Decisions on the way do not tell what the question is answered from.
     with frame.branch(traced=False):
         frame.clear_recalled()
-        yield from frame.forward_in_steps(prompt_ids, "prompt", listening=listening)
+        yield from frame.forward_in_steps(ReadRequest(prompt_ids, "prompt", tap=listening))
     asked = slice(question.start - count, (question.stop - count) or None)  # from the end: an early chunk may be gone
     return QuestionStates(
         _on_host({layer: queries.queries(layer)[asked] for layer in layers}),
