@@ -39,7 +39,7 @@ class Hears:
     def __init__(self, heads: list[Head]) -> None:
         self.needs = Needs(heads=heads)
 
-    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
+    def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
         scores: list[float] = scored(attention, torch.ones(len(self.needs.heads)), 0.0).tolist()
         return scores
 

@@ -285,8 +285,8 @@ class Frame:
         needed = request.keep_all or (origin != "read" and ends)
         heeded = origin == "generated" and request.recall
         with self.steps.step():
-            topics_by = self.parts.last("chunk") if origin == "read" and self.os.archiving else None
-            asks = self.parts.last("token") if heeded else None
+            topics_by = self.parts.segmenter if origin == "read" and self.os.archiving else None
+            asks = self.parts.tombstone_scorer if heeded else None
             heard = (*request.hidden_layers, *needs_of(topics_by).hidden_layers, *needs_of(asks).hidden_layers)
             with self._adapted(origin), self.zones.heeding_tombstones(heeded) as attended:
                 computed = self._listening.compute(
@@ -320,7 +320,7 @@ class Frame:
         `recall` as it is for them. None where it is of no use: they are computed one by one.
         """
         self.steps.require_wanted()
-        if recall and self.parts.last("token") is not None:
+        if recall and self.parts.tombstone_scorer is not None:
             return None  # a part that reads each token's attention listens to one forward a token
         with self.steps.step():
             ids = ids[: self.zones.room_ahead()]
@@ -332,7 +332,7 @@ class Frame:
     def _adapted(self, origin: Origin) -> contextlib.AbstractContextManager[None]:
         """Return what parts attach to the model for what came back, where something did."""
         read_from = origin != "read" and self.os.recalled_tokens > 0
-        return self.parts.answering(self) if read_from else contextlib.nullcontext()
+        return self.parts.adapted(self) if read_from else contextlib.nullcontext()
 
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block. Then all that was archived is durable."""
@@ -444,7 +444,7 @@ class Frame:
                         # What reads Detail Tokens was trained beside the parts that help to answer.
                         soft = any(placement.details for placement in placements)
                         placing = self.zones.place_in_steps(placements, prepared)
-                    with self.parts.answering(self) if soft else contextlib.nullcontext():
+                    with self.parts.adapted(self) if soft else contextlib.nullcontext():
                         placed = next(placing, _PLACED) is _PLACED
                 if not placed:
                     with self.steps.paused():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +10,15 @@ import torch
 
 import everlong.ops as ops
 from everlong.frame.kept import KeptRows
-from everlong.frame.part import Rows, Span
+from everlong.frame.part import EvictionWriter, Rows, Span
 from everlong.models.rope import NO_ROPE
 
 
-def kept_rows(part: Any, span: Span) -> Rows:
+def kept_rows(part: EvictionWriter | None, span: Span) -> Rows:
     """Return keys and values [L, Hkv, N, D] of a span's chosen tokens: the part's, or without a part their own."""
     k, v = span.kv()
     if part is not None:
-        rows: Rows = part.leaving(span, (k, v))
-        return rows
+        return part.write_evicted(span, (k, v))
     assert span.chosen is not None
     chosen = span.chosen.to(k.device)
     return k[:, :, chosen], v[:, :, chosen]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from everlong.frame.observers import Observers
-from everlong.frame.part import Hidden
+from everlong.frame.part import Hidden, TopicSegmenter
 from everlong.frame.parts import needs_of
 from everlong.frame.read_request import Computed
 from everlong.frame.stream import Stream
@@ -91,14 +91,14 @@ class Listening:
         found = self._boundaries.find(chunk, before)
         return [(0, "turn"), *found] if turn else found
 
-    def topics(self, ends: Any, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
+    def topics(self, ends: TopicSegmenter | None, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
         """Return how probably topics end in a chunk that is read, by the part `ends`; None: no part says."""
         if ends is None:
             return _NO_TOPICS
         stream_end = self._stream.os.stream_end
         begins = self._topics_until != stream_end  # a text begins, or something else came in between
         wanted = {layer: hidden[layer] for layer in needs_of(ends).hidden_layers}
-        found: npt.NDArray[np.float32] = ends.chunk(ids, wanted, begins=begins)
+        found = ends.boundary_probabilities(ids, wanted, begins=begins)
         self._topics_until = stream_end + len(found)
         return found
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from everlong.frame.part import Span
+from everlong.frame.part import Span, TokenScorer
 from everlong.frame.parts import needs_of
 
 
-def worth_of(part: Any, span: Span) -> torch.Tensor:
+def token_scores(part: TokenScorer | None, span: Span) -> torch.Tensor:
     """Return the part's scores [T] of a block's tokens. Without a part or its states, the newest are best."""
     if part is None or not span.hidden.keys() >= set(needs_of(part).hidden_layers):
         return torch.arange(len(span.ids), device="cpu")
-    worth: torch.Tensor = part.worth(span)
-    return worth
+    return part.score_tokens(span)
 
 
 def best_tokens(scores: torch.Tensor, begin: int, runs: Sequence[tuple[int, int]], count: int) -> list[int]:

@@ -174,7 +174,7 @@ class Answering:
         """
         frame = self._frame
         count = min(questions, self._searcher.config.answer.at_once)
-        if count < 2 or not isinstance(frame, KvFrame) or not frame.joins or frame.parts.having("answering"):
+        if count < 2 or not isinstance(frame, KvFrame) or not frame.joins or frame.parts.adapter is not None:
             yield [self]
             return
         self._searcher.heads.look_if_due()  # it reads the memory with a model that computes for it alone
@@ -212,7 +212,7 @@ class Answering:
             self.narrow(where, searched=recall is True)
             wanted = True  # whether room is made for what comes back
             if recall is True:
-                self._searcher.ahead(prompt.ids[prompt.question].tolist(), 0, where)
+                self._searcher.prefetch(prompt.ids[prompt.question].tolist(), 0, where)
                 by_prompt = "prompt" in self._searcher.config.answer.policies
                 if by_prompt and self._searcher.anything_outside(where):
                     # before the newest text makes room for what comes back
@@ -266,7 +266,7 @@ class Answering:
                 self._frame.clear_recalled()
                 return self._frame.extend(newest, "prompt")[-1]
 
-        return all(one.wants(prompt, read) for one in self._frame.parts.having("wants"))
+        return all(one.should_recall(prompt, read) for one in self._frame.parts.gates)
 
     def _decoded(self, turn: Turn, logits: torch.Tensor, decoding: Decoding, streamer: Any) -> Generator[int]:
         """Choose token after token until a stop, put each into the frame, and carry out what the Memory OS asks for.
@@ -285,7 +285,7 @@ class Answering:
             token, reason = chooser.next(logits)
             self._said.append(token)
             if turn.recalls:
-                self._searcher.ahead(self._said, len(self._said) - self._asked, turn.where)
+                self._searcher.prefetch(self._said, len(self._said) - self._asked, turn.where)
             if streamer is not None:
                 streamer.put(torch.tensor([token], device="cpu"))
             yield token
@@ -366,7 +366,7 @@ class Answering:
 
     def _is_read_again(self, where: Where) -> bool:
         """Return whether an answer from `where` is computed from more than what is remembered of it."""
-        helped = bool(self._frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
+        helped = self._frame.parts.adapter is not None or self._searcher.config.answer.quotes > 0
         return where.chooses or (helped and self._searcher.anything_outside(EVERYWHERE))
 
     def _turn(self, end: int) -> list[int]:

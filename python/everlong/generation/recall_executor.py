@@ -71,7 +71,7 @@ class RecallExecutor:
     def _offers(self, recalls: Recalls, turn: Turn, newest: Sequence[int]) -> Iterator[Offers]:
         for action in recalls if turn.recalls else ():
             offers = self._found(action, turn, newest)
-            self._frame.parts.came_back([page for offer in offers for page in offer.pages])
+            self._frame.parts.on_recalled([page for offer in offers for page in offer.pages])
             yield offers
 
     def _found(self, action: _core.Recall, turn: Turn, newest: Sequence[int]) -> Offers:
@@ -81,7 +81,8 @@ class RecallExecutor:
             pages = searcher.recent_pages(action.blocks, where)
             self._cite(searcher.citing.pages(pages, "recent"))
             return offers_of(pages, "recent")
-        if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
+        scorer = self._frame.parts.tombstone_scorer
+        if action.trigger == "tombstone" and scorer is not None and scorer.recalls_span:
             pages = searcher.pages_of(action.span, where)
             self._cite(searcher.citing.pages(pages, "tombstone"))
             return offers_of(pages, "tombstone")

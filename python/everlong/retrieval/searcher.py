@@ -18,7 +18,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.older_blocks import MakesTensors, OlderBlocks
 from everlong.frame.older_kept import OlderKept
-from everlong.frame.part import Needs, Said
+from everlong.frame.part import AnswerProgress, Needs
 from everlong.frame.parts import needs_of
 from everlong.frame.steps import to_its_end
 from everlong.memory.fingerprint import Fingerprint
@@ -91,15 +91,15 @@ class Searcher:
             frame.observe(lambda *archived: growth.archived())
             if self.embedder is not None:
                 self.embedder.tell(growth.archived)
-        for one in frame.parts.having("archived"):
-            frame.observe(lambda *archived, told=one.archived: told())
+        for observer in frame.parts.archive_observers:
+            frame.observe(lambda *archived, told=observer.on_archived: told())
         if self._core.read_only:
-            for one in frame.parts.having("lacks"):
-                say_missing(self._core, len(one.lacks(self._core)), frame.parts.name(one))
+            for name, one in frame.parts.backfills.items():
+                say_missing(self._core, len(one.missing_blocks(self._core)), name)
         else:
-            for one in frame.parts.having("lacks"):
-                lacks = functools.partial(one.lacks, self._core)
-                self._fill_older_blocks(one.block, functools.partial(needs_of, one), lacks)
+            for one in frame.parts.backfills.values():
+                missing = functools.partial(one.missing_blocks, self._core)
+                self._fill_older_blocks(one.write_block, functools.partial(needs_of, one), missing)
             if config.frame.kept_tokens > 0 and config.answer.recall_mode == "kept":
                 older = OlderKept(self._core, config, frame.parts)
                 self._fill_older_blocks(older.tensors, older.needs, older.missing)
@@ -194,7 +194,7 @@ class Searcher:
         """Return the layers whose queries, and those whose hidden states, a search reads of a question."""
         parts, index = self._frame.parts, set(self.config.search.index)
         layers = sorted(query_layers(self._frame.served, self.heads.profile, self.config, parts))
-        asked = [needs_of(one) for one in parts.having("asked")]
+        asked = [needs_of(one) for one in parts.retrievers]
         read = {
             layer for needs in asked if not needs.kinds or index & set(needs.kinds) for layer in needs.question_layers
         }
@@ -224,11 +224,11 @@ class Searcher:
             return None
         return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
 
-    def ahead(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
-        """Tell the parts what is asked and said: ids of question and answer so far, `answered` of the answer."""
-        os, branched_at = self._frame.os, self._frame.stream.branched_at
-        self._frame.parts.ahead(
-            lambda: Said(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], branched_at)
+    def prefetch(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
+        """Have parts prepare what may be needed next. `token_ids`: of question and answer, `answered` of the answer."""
+        os, at = self._frame.os, self._frame.stream.branched_at
+        self._frame.parts.prefetch(
+            lambda: AnswerProgress(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], at)
         )
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:

@@ -101,7 +101,7 @@ class Helps:
     def __init__(self, attached: AttachedMaps) -> None:
         self._attached = attached
 
-    def answering(self, frame: Any) -> AbstractContextManager[None]:
+    def adapt(self, frame: Any) -> AbstractContextManager[None]:
         return self._attached.at_work()
 
 
@@ -191,4 +191,4 @@ def test_a_pack_is_trained_and_used(tmp_path: Path) -> None:
     assert made["data"] == ["fairytale", "squad"]
     assert made["steps"] == 3
     with everlong.MemoryModel(model, tokenizer, None, CONFIG, pack=tmp_path / "pack") as mm:
-        assert mm.frame.parts.last("answering") is not None
+        assert mm.frame.parts.adapter is not None

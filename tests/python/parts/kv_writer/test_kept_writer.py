@@ -268,7 +268,7 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
             stones[pack, said] = mm.frame.cache.anchors.tombstone_k
-            assert (mm.frame.parts.mourner is not None) == (pack == whole)
+            assert (mm.frame.parts.tombstone_writer is not None) == (pack == whole)
     assert stones[whole, None].shape[2] > 0
     assert torch.equal(stones[whole, None], stones[whole, True])
     assert torch.equal(stones[trimmer_alone, None], stones[None, None])

@@ -35,7 +35,8 @@ from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
-from everlong.parts.writer.at_work import BlockDetails, MeanPool
+from everlong.parts.writer.at_work import BlockDetails
+from everlong.parts.writer.detail_writers import MeanPool
 from everlong.parts.writer.model import WriterNet, WriterSettings
 from everlong.text.control import memory_marks
 from support import SMALL, TOLERANCE, byte_tokenizer, random_text, tiny_model, tiny_text_model
@@ -359,7 +360,11 @@ def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
         opening = Opening(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
         writer = BlockDetails(MeanPool(N), opening, Writer(tokens=N))
         older = OlderBlocks(
-            memory.core, model, writer.block, lambda: writer.needs, lambda: writer.lacks(memory.core)[:blocks]
+            memory.core,
+            model,
+            writer.write_block,
+            lambda: writer.needs,
+            lambda: writer.missing_blocks(memory.core)[:blocks],
         )
         older.fill(lambda: False)
         tell_and_wait(pipe, blocks)
@@ -487,7 +492,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
     with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
-        assert (frame.parts.last("answering") is not None) == (rank > 0)
+        assert (frame.parts.adapter is not None) == (rank > 0)
         blocks = [7, 2, 4]
         with frame.branch():
             frame.begin_prompt()
