@@ -55,27 +55,22 @@ class Executor:
         recalls: list[_core.Recall] = []
         refusals = list(self._archive.let_arrive())
 
-        def choose(trim: _core.Trim) -> list[int]:
-            try:
-                return self._zones.chosen(trim, rolling_begin)
-            except BaseException as error:
-                _LOGGER.warning("scoring tokens %d to %d failed: %r", trim.begin, trim.end, error)
-                refusals.append(error)
-                return []
-
         chosen: list[int] | None = None  # of the block that was just archived; stored with it
         for action, follows in itertools.zip_longest(actions, actions[1:]):
             if isinstance(action, _core.Archive):
                 trim = follows if isinstance(follows, _core.Trim) else None
                 try:
-                    chosen = self._archive.archive(action, rolling_begin, trim, choose, refusals if beside else None)
+                    # The snapshot comes first: it may be copied off the device while the tokens are scored.
+                    block = self._archive.snapshot(action, rolling_begin)
+                    chosen = None if trim is None else self._chosen(trim, rolling_begin, refusals)
+                    refusals += self._archive.store(block, chosen, rolling_begin, beside=beside)
                 except BaseException as error:
                     _LOGGER.warning("archiving tokens %d to %d failed: %r", action.begin, action.end, error)
                     refusals.append(error)
                     chosen = []  # nothing is kept of what is in no archive
             elif isinstance(action, _core.Trim):
                 if chosen is None:
-                    chosen = self._chosen_before(action) or choose(action)
+                    chosen = self._chosen_before(action) or self._chosen(action, rolling_begin, refusals)
                 os.choose(chosen)
                 chosen = None
             elif isinstance(action, _core.Evict):
@@ -85,6 +80,15 @@ class Executor:
                 recalls.append(action)
         self._stream.drop_archived()
         return Done(recalls, refusals[0] if refusals else None)
+
+    def _chosen(self, trim: _core.Trim, rolling_begin: int, refusals: list[BaseException]) -> list[int]:
+        """Return the tokens that are kept of a block; none where they cannot be scored, which is a refusal."""
+        try:
+            return self._zones.chosen(trim, rolling_begin)
+        except BaseException as error:
+            _LOGGER.warning("scoring tokens %d to %d failed: %r", trim.begin, trim.end, error)
+            refusals.append(error)
+            return []
 
     def _chosen_before(self, trim: _core.Trim) -> list[int] | None:
         """Return the tokens that an earlier process chose of a block; None where they are not known."""

@@ -228,7 +228,7 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
         return append(blocks, **block)
 
     def tell_and_do(executor: Executor, *given: Any, **named: Any) -> Done:
-        for _ in executor._archive._on_their_way._waiting:
+        for _ in executor._archive._pending._waiting:
             forwards.release()
         return do(executor, *given, **named)
 
