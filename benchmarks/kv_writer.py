@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import torch
 
-from everlong.frame.kept_writing import kept_bytes, kept_rows
+from everlong.frame.kept_tokens import kept_bytes, kept_rows
 from everlong.frame.part import Span
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor

@@ -13,13 +13,19 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.kept import KeptRows
-from everlong.frame.kept_payload import KeptPayload, kept_payload, tensors_of
-from everlong.frame.kept_writing import kept_bytes, kept_rows
+from everlong.frame.kept_tokens import (
+    KeptPayload,
+    best_tokens,
+    kept_bytes,
+    kept_payload,
+    kept_rows,
+    tensors_of,
+    token_scores,
+)
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.part import Rows, Span
 from everlong.frame.parts import needs_of
 from everlong.frame.stream import Stream
-from everlong.frame.trimming import best_tokens, token_scores
 
 
 class KeptZone:

@@ -13,11 +13,17 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.kept_payload import chosen_in, tensors_of
-from everlong.frame.kept_writing import kept_bytes, kept_rows, plain_rows
+from everlong.frame.kept_tokens import (
+    best_tokens,
+    chosen_in,
+    kept_bytes,
+    kept_rows,
+    plain_rows,
+    tensors_of,
+    token_scores,
+)
 from everlong.frame.part import Hidden, Needs, Span, Tensors
 from everlong.frame.parts import Parts, needs_of
-from everlong.frame.trimming import best_tokens, token_scores
 from everlong.memory.kept import TOKENS, payload_name
 
 

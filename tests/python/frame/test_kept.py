@@ -18,10 +18,10 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.frame.frame
+from everlong.frame.kept_tokens import best_tokens, token_scores
 from everlong.frame.older_kept import OlderKept
 from everlong.frame.part import Needs, Span
 from everlong.frame.parts import Parts
-from everlong.frame.trimming import best_tokens, token_scores
 from everlong.models.releases import cache_argument
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn

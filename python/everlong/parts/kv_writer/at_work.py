@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from everlong.frame.kept_tokens import best_tokens
 from everlong.frame.part import EvictionWriter, Needs, Rows, Span
 from everlong.frame.taps import side_by_side
-from everlong.frame.trimming import best_tokens
 from everlong.models.pack import Pack
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
 

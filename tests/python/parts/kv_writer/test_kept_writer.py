@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.kept_writing import plain_rows
+from everlong.frame.kept_tokens import plain_rows
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.kv_writer.model import KvWriterNet
