@@ -19,12 +19,12 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong.frame.frame
 from everlong.frame.kept_tokens import best_tokens, token_scores
-from everlong.frame.older_kept import OlderKept
 from everlong.frame.part import Needs, Span
 from everlong.frame.parts import Parts
 from everlong.models.releases import cache_argument
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn
+from everlong.retrieval.older_kept import OlderKept
 from support import TOLERANCE, byte_tokenizer, next_logits, random_text, tiny_model
 from support.kept import KEPT, NEWEST
 from support.processes import killed, tell_and_wait

@@ -25,7 +25,6 @@ import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.config import BRACKET_TOKENS
 from everlong.frame.offers import offers_of
-from everlong.frame.older_blocks import OlderBlocks
 from everlong.frame.part import Offer, Opening
 from everlong.models.attach import attach
 from everlong.models.cut_cache import read_whole
@@ -38,6 +37,7 @@ from everlong.parts.writer import Writer
 from everlong.parts.writer.at_work import BlockDetails
 from everlong.parts.writer.detail_writers import MeanPool
 from everlong.parts.writer.model import WriterNet, WriterSettings
+from everlong.retrieval.older_blocks import OlderBlocks
 from everlong.text.control import memory_marks
 from support import SMALL, TOLERANCE, byte_tokenizer, random_text, tiny_model, tiny_text_model
 from support.processes import killed, tell_and_wait

@@ -28,7 +28,7 @@ from everlong.memory.kept import TOKENS, payload_name
 
 
 class OlderKept:
-    """Makes these payloads in the background (frame/older_blocks.py). For one thread at a time."""
+    """Makes these payloads in the background (retrieval/older_blocks.py). For one thread at a time."""
 
     def __init__(self, core: _core.Memory, config: MemoryConfig, parts: Parts) -> None:
         self._core, self._config = core, config
