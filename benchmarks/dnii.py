@@ -57,7 +57,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
     from everlong.models import load
     from everlong.models.pack import pack_for
     from everlong.models.shallow import shallow_states
-    from everlong.parts.towers.at_work import Meaning
+    from everlong.parts.towers.at_work import Meaning, query_vectors
     from everlong_lab.corpora.pairs import load_pairs
 
     model, tokenizer = load("smollm2")
@@ -74,7 +74,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
         rows = []
         for at in questions:
             ids = torch.tensor(tokenizer(pairs.questions[at].words)["input_ids"], dtype=torch.int64)
-            rows.append(meaning.query(shallow_states(model, ids, meaning.needs.question_layers)))
+            rows.append(query_vectors(meaning.towers, shallow_states(model, ids, meaning.needs.question_layers)))
         return np.concatenate(rows)
 
     rng = np.random.default_rng(0)

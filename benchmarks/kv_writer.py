@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import torch
 
-from everlong.frame.kept_writing import kept_bytes, kept_rows
+from everlong.frame.kept_tokens import kept_bytes, kept_rows
 from everlong.frame.part import Span
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
@@ -69,7 +69,7 @@ def main() -> None:
     rows: dict[str, Callable[[], object]] = {
         f"payload of {len(anchors)} of {tokens} tokens by the KV writer": payload(writer),
         "the same of the tokens' own": payload(None),
-        f"tombstone of {options.span} tokens": lambda: writer.leaving(span, rows_of_span),
+        f"tombstone of {options.span} tokens": lambda: writer.write_evicted(span, rows_of_span),
         f"forward of {tokens} tokens": lambda: model(ids, logits_to_keep=1),
     }
     print(f"{processor()}, torch {torch.__version__}, {str(model.dtype).removeprefix('torch.')}, CPU time, one thread")

@@ -62,7 +62,7 @@ def ask(mm: everlong.MemoryModel, question: str, how: How, seed: int, ahead: int
     prefetcher = frame.parts.get("walker").prefetcher
     prompt = build_prompt(mm.tokenizer, question)
     if how == "walk":
-        searcher.ahead(prompt.ids[prompt.question].tolist(), 0)
+        searcher.prefetch(prompt.ids[prompt.question].tolist(), 0)
     elif how == "random":
         pages = core.search.random_pages(frame.os.stream, frame.os.rolling[0], ahead, seed=seed)
         prefetcher.read_ahead(pages, Prefetch(0, None, 0))

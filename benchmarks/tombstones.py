@@ -23,6 +23,7 @@ from everlong.data import shipped_books
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.part import Head, Hidden, Needs
 from everlong.frame.parts import Parts
+from everlong.frame.read_request import ReadRequest
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.parts.kv_writer import KvWriter
@@ -38,7 +39,7 @@ class Hears:
     def __init__(self, heads: list[Head]) -> None:
         self.needs = Needs(heads=heads)
 
-    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
+    def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
         scores: list[float] = scored(attention, torch.ones(len(self.needs.heads)), 0.0).tolist()
         return scores
 
@@ -48,7 +49,8 @@ def seconds(frame: KvFrame, ids: torch.Tensor) -> tuple[float, float]:
     with frame.branch(traced=False):
         begun, worked = now(frame.served.device), time.process_time()
         for token in ids:
-            frame.extend(token[None], "generated", recall=lambda action: ())
+            frame.forward(ReadRequest(token[None], "generated", recall=True))
+            frame.finish_token()
         return now(frame.served.device) - begun, time.process_time() - worked
 
 

@@ -65,7 +65,7 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     found = searched()
     offers = found.in_frame_order(mm.config.answer.order, mm.config.answer.recalled_temperature)
     with frame.branch():
-        frame.begin_prompt(None)
+        frame.begin_prompt()
         as_configured = median_ms(lambda: frame.bring_back(offers), rounds, device)
         frame.stream.config = mm.config.changed(answer={"recall_mode": "kv"})
         restore = median_ms(lambda: frame.bring_back(offers), rounds, device)

@@ -107,7 +107,7 @@ def _first_token(mm: MemoryModel, question: str) -> FirstToken:
         found = searcher.find(prompt, tapped=tapped).chosen(mm.config.search.decisive)
         offers = found.in_frame_order(mm.config.answer.order, mm.config.answer.recalled_temperature)
         searched = now(device)
-        frame.begin_prompt(None)
+        frame.begin_prompt()
         frame.bring_back(offers)
         back = now(device)
         frame.extend(prompt.ids, "prompt").argmax()

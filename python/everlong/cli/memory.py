@@ -131,7 +131,7 @@ def _complete_index(memory: Path, model: str, loading: Configured, *, as_json: b
         with working("vectors are made for blocks that lack them", enabled=not as_json):
             mm.searcher.settle()
         blocks = len(mm.memory.blocks())
-        there = [kind for one in mm.frame.parts.having("asked") for kind in needs_of(one).kinds]
+        there = [kind for one in mm.frame.parts.retrievers for kind in needs_of(one).kinds]
         found = {kind: blocks - len(mm.memory.core.index.blocks_without_meaning(kind)) for kind in there}
     if as_json:
         print_json({"blocks": blocks, "vectors": found})

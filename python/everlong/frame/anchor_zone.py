@@ -43,12 +43,11 @@ class AnchorZone:
 
         A part makes none of tokens that an earlier process read: their states are not known.
         """
-        part = self._stream.parts.mourner
+        part = self._stream.parts.tombstone_writer
         if part is not None:
             hidden = self._stream.hidden(keep.begin, keep.end)
             if hidden.keys() >= set(needs_of(part).hidden_layers):
                 # The ids of tokens that were archived long ago are not at hand. The part uses places alone here.
                 ids = torch.zeros(keep.end - keep.begin, dtype=torch.int64, device="cpu")
-                rows: Rows = part.leaving(Span(keep.begin, ids, hidden, lambda: (k, v)), (k, v))
-                return rows
+                return part.write_evicted(Span(keep.begin, ids, hidden, lambda: (k, v)), (k, v))
         return k, v

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import logging
-import time
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
 import everlong._core as _core
 from everlong.frame.observers import Observers
+from everlong.frame.pending_block import PendingBlock, PendingBlocks
 from everlong.frame.stream import Stream
-from everlong.frame.writing import BlocksOnTheirWay
 from everlong.frame.zones import Zones
 
 _LOGGER = logging.getLogger("everlong")
@@ -25,7 +23,7 @@ def nowhere(begin: int, end: int) -> tuple[str, ...]:
 
 
 class FrameArchive:
-    """Archives a frame's blocks, and tells the observers."""
+    """Archives a frame's blocks under the names of the text that is read, and tells the observers."""
 
     def __init__(self, stream: Stream, zones: Zones) -> None:
         self._stream, self._zones = stream, zones
@@ -36,67 +34,44 @@ class FrameArchive:
         self.tagger: Callable[[torch.Tensor], tuple[str, ...]] | None = None  # more tags for a block, by its ids [n]
         self.blocks = 0  # archived by this frame
         self.observers = Observers()
-        self._on_their_way = BlocksOnTheirWay()  # empty but between two chunks of a text
+        # Empty but between two chunks of a text.
+        self._pending = PendingBlocks(stream.memory.core.blocks, self._arrived)
 
-    def archive(
-        self,
-        action: _core.Archive,
-        rolling_begin: int,
-        trim: _core.Trim | None,
-        choose: Callable[[_core.Trim], list[int]],
-        refusals: list[BaseException] | None,
-    ) -> list[int] | None:
-        """Take the snapshot for the archive, then choose what is kept of the block, which is stored with it.
+    def snapshot(self, action: _core.Archive, rolling_begin: int) -> PendingBlock:
+        """Take what the frame has of a block."""
+        return PendingBlock.snapshot(self._stream, self._zones, action, rolling_begin)
 
-        With `refusals` it is stored while what follows goes on. Errors of refused earlier blocks are added there.
+    def store(
+        self, block: PendingBlock, chosen: Sequence[int] | None, rolling_begin: int, *, beside: bool
+    ) -> Sequence[BaseException]:
+        """Store a block, with what parts make of it and what is kept of its `chosen` tokens.
+
+        `beside`: it is stored while what follows goes on. Return the errors of refused earlier blocks then.
         """
-        stream, core = self._stream, self._stream.memory.core
-        told = stream.ids(action.begin, action.end)
-        ids = told.numpy().astype(np.int32)
-        hidden = stream.hidden(action.begin, action.end)
-        payload = self._zones.payload(action, rolling_begin)
-        chosen = None if trim is None else choose(trim)
-        tensors = stream.parts.tensors((action.begin, action.end), told, hidden)
+        tensors = self._stream.parts.tensors(block.span, block.ids, block.hidden)
         if chosen:
-            tensors |= self._zones.chosen_tensors(action, chosen, rolling_begin)
-        append = functools.partial(
-            core.blocks.append,
-            stream=stream.os.stream,
-            begin=action.begin,
-            end=action.end,
-            sink_tokens=action.sink_tokens,
-            source=self.source,
-            # Rounded to what a datetime can hold, so that filters may name it.
-            created_at=round(time.time(), 6) if self.created_at is None else self.created_at,
-            tags=(*self.tags, *self.placed(action.begin, action.end), *self._told_tags(told)),
-            token_ids=ids,
-            tensors=tensors,
-            role=action.role,
-        )
+            tensors |= self._zones.chosen_tensors(block.action, chosen, rolling_begin)
+        tags = (*self.tags, *self.placed(*block.span), *self._told_tags(block.ids))
+        block = dataclasses.replace(block, tensors=tensors).labelled(self.source, tags, self.created_at)
+        if beside:
+            return self._pending.send(block)
+        self._arrived(block, block.store(self._stream.memory.core.blocks))
+        return ()
 
-        def arrived(block: int) -> None:
-            self.blocks += 1
-            self.observers.tell(block, (action.begin, action.end), told, hidden)
-
-        def store() -> int:
-            return append(payload=payload())
-
-        if refusals is None:
-            arrived(store())
-        else:
-            refusals.extend(self._on_their_way.send(store, arrived))
-        return chosen
+    def _arrived(self, block: PendingBlock, number: int) -> None:
+        self.blocks += 1
+        self.observers.tell(number, block.span, block.ids, block.hidden)
 
     def let_arrive(self) -> Sequence[BaseException]:
         """Wait until all blocks on their way are in the memory. Return the errors of those that were refused."""
-        refusals = self._on_their_way.arrive()
+        refusals = self._pending.arrive()
         for error in refusals:
             _LOGGER.warning("archiving a block failed: %r", error)
         return refusals
 
     def close(self) -> None:
         """End the threads of blocks and observers."""
-        self._on_their_way.close()
+        self._pending.close()
         self.observers.close()
 
     def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:

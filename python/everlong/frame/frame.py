@@ -8,10 +8,9 @@ its zones (zones.py): keys and values that are archived and restored (kv_frame.p
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,16 +20,17 @@ from everlong.config import MemoryConfig
 from everlong.errors import CapacityError, EverlongError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
-from everlong.frame.executor import Actions, Asked, Executor
+from everlong.frame.executor import Actions, Executor, Recalls
 from everlong.frame.letting_go import holds_what_is_there
 from everlong.frame.listening import Listening
 from everlong.frame.notes import Notes
 from everlong.frame.observers import Observation, OnBlock
-from everlong.frame.offers import Offers, RecallPages, offers_of
+from everlong.frame.offers import Offers, offers_of
 from everlong.frame.part import Offer
 from everlong.frame.parts import Parts, needs_of
+from everlong.frame.read_request import Computed, Forward, Origin, ReadRequest
 from everlong.frame.shown import Shown
-from everlong.frame.steps import of_the_device, plain_tensors, to_its_end
+from everlong.frame.steps import plain_tensors, to_its_end
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
 from everlong.frame.zones import Prepared, Zones
@@ -43,25 +43,6 @@ from everlong.text.prompt import soft_id, start_ids
 
 _LOGGER = logging.getLogger("everlong")
 _PLACED = object()
-
-
-@dataclasses.dataclass(frozen=True)
-class Forward:
-    """What the model computed for the tokens that were put into a frame."""
-
-    logits: torch.Tensor  # [1, V] of the last token, or [n, V] of all
-    hidden: Mapping[int, torch.Tensor]  # by layer, [n, hidden size] of every token; only the layers that were asked for
-
-
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """What is wanted of the tokens that are put into a frame."""
-
-    origin: str
-    keep_all: bool
-    hidden_layers: Sequence[int]
-    recall: RecallPages | None
-    draft: Sequence[int] = ()
 
 
 class Frame:
@@ -214,7 +195,7 @@ class Frame:
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
             self._listening.end_text()
-            self._decide(lambda: self.os.end_of_text(), None)
+            self._decide(lambda: self.os.end_of_text())
             _LOGGER.info("read them again in %.1f s", time.monotonic() - started)
         if outdated:
             self._notes.note()
@@ -228,76 +209,57 @@ class Frame:
     def extend(
         self,
         ids: torch.Tensor,
-        origin: str,
+        origin: Origin,
         *,
         logits: bool = False,
-        recall: RecallPages | None = None,
-        draft: Sequence[int] = (),
         chunk_tokens: int | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """Run `forward` on ids [n]. Return its logits alone: [1, V] of the last, or with `logits` [n, V] of all."""
-        return self.forward(
-            ids, origin, keep_all=logits, recall=recall, draft=draft, chunk_tokens=chunk_tokens, progress=progress
-        ).logits
+        """Put ids [n] in, and recall nothing. Return logits alone: [1, V] of the last, or with `logits` [n, V]."""
+        request = ReadRequest(ids, origin, keep_all=logits, chunk_tokens=chunk_tokens, progress=progress)
+        return self.forward(request).logits
 
     @torch.no_grad()
-    def forward_in_steps(
-        self,
-        ids: torch.Tensor | None,
-        origin: str,
-        *,
-        inputs_embeds: torch.Tensor | None = None,
-        keep_all: bool = False,
-        hidden_layers: Sequence[int] = (),
-        recall: RecallPages | None = None,
-        draft: Sequence[int] = (),
-        chunk_tokens: int | None = None,
-        progress: Callable[[int], None] | None = None,
-        listening: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-    ) -> Generator[None, None, Forward]:
-        """Put ids [n], n >= 1, at the end of the stream, or soft tokens: inputs_embeds [n, hidden size].
+    def forward_in_steps(self, request: ReadRequest) -> Generator[None, None, Forward]:
+        """Put tokens at the end of the stream. Return what was computed, and what is to be recalled.
 
         It yields between two chunks: other frames of the model may compute then. Whoever closes it there leaves the
         frame whole, with the chunks that were computed.
 
-        Soft tokens are computed, archived and evicted like others, in the model's dtype. Where a memory keeps token
-        ids, `ids` stand for them; without `ids`, a special token of the tokenizer does.
-
-        An empty stream begins with what the tokenizer puts before every text. `ids` come without it, except a prompt
-        from a chat template that the caller rendered. Logits are of the last token, or with `keep_all` of all. Where
-        text is read (`origin` "read") without `keep_all`, they may be empty. `hidden_layers` are counted as `HiddenTap`
-        does. A frame of text alone computes for them what it would otherwise only note. `recall` answers the
-        RecallActions that the policy raises on the way; without it they are passed over. `draft` are ids that may
-        follow a single token. They are computed with it, and stand here once a later call brings them. `listening`
-        makes what is around each chunk. CapacityError where the frame is full.
+        Soft tokens are computed, archived and evicted like others, in the model's dtype. An empty stream begins with
+        what the tokenizer puts before every text. `ids` come without it, except a prompt from a chat template that the
+        caller rendered. Where text is read (`origin` "read") without `keep_all`, logits may be empty. A frame of text
+        alone computes for `hidden_layers` what it would otherwise only note. CapacityError where the frame is full.
         """
         self.steps.require_whole()
-        given = _tokens_of(ids, inputs_embeds, self._soft_id)
+        origin, keep_all, hidden_layers = request.origin, request.keep_all, request.hidden_layers
+        given = _tokens_of(request.ids, request.inputs_embeds, self._soft_id)
         if given.embeds is None and origin != "generated":
             require_known(self._rows, given.ids)
         brought = origin == "prompt" and torch.equal(given.ids[: len(self._start)], self._start)
         start = self._start if self.os.stream_end == 0 and not brought else self._start[:0]
         # Ids are read in one run with what stands before them. Soft tokens follow in a run of their own.
         runs = [Tokens(torch.cat([start, given.ids]))] if given.embeds is None else [Tokens(start), given]
-        wanted = _Wanted(origin, keep_all, hidden_layers, recall, draft)
         rows: list[torch.Tensor] = []
         kept = HiddenRows()
         begun, left = False, sum(map(len, runs))
-        for chunk in self._chunks(runs, chunk_tokens or self.config.frame.chunk_tokens):
+        recalls: Recalls = ()
+        for chunk in self._chunks(runs, request.chunk_tokens or self.config.frame.chunk_tokens):
             left -= len(chunk)
             if not keep_all:
                 rows.clear()  # a text that is read has many chunks
-            with listening():
-                logits, hidden = self._put(chunk, wanted, begins=not begun, ends=left == 0)
-            rows.append(logits)
-            kept = kept.added(len(chunk), hidden, hidden_layers)
+            with request.tap():
+                found = self._put(chunk, request, begins=not begun, ends=left == 0)
+            rows.append(found.logits)
+            kept = kept.added(len(chunk), found.hidden, hidden_layers)
+            recalls = found.recalls
             begun = True
-            if progress is not None:
-                progress(len(chunk))
+            if request.progress is not None:
+                request.progress(len(chunk))
             if left > 0:
                 yield
-        return Forward(torch.cat(rows)[len(start) :] if keep_all else rows[-1], kept.span(len(given), len(given)))
+        logits = torch.cat(rows)[len(start) :] if keep_all else rows[-1]
+        return Forward(logits, kept.span(len(given), len(given)), recalls)
 
     forward = to_its_end(forward_in_steps)
 
@@ -313,46 +275,69 @@ class Frame:
                 done += len(chunk)
                 yield chunk
 
-    def _put(
-        self, chunk: Tokens, wanted: _Wanted, *, begins: bool, ends: bool
-    ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
-        """Compute a chunk and do what is decided on it. Return its logits and hidden states."""
+    def _put(self, chunk: Tokens, request: ReadRequest, *, begins: bool, ends: bool) -> Forward:
+        """Compute a chunk, and do what is decided on it except recalls."""
         self.steps.require_wanted()
-        origin, recall = wanted.origin, wanted.recall
+        origin = request.origin
         # While a text is read nobody asks for its newest block. So the next chunk is computed while it is stored.
-        beside = origin == "read" and recall is None and self.zones.stores_beside and self.config.frame.kept_tokens == 0
+        beside = origin == "read" and self.zones.stores_beside and self.config.frame.kept_tokens == 0
         # The last row is needed for a prompt, and for each token that is generated.
-        needed = wanted.keep_all or (origin != "read" and ends)
-        heeded = origin == "generated" and recall is not None
+        needed = request.keep_all or (origin != "read" and ends)
+        heeded = origin == "generated" and request.recall
         with self.steps.step():
-            topics_by = self.parts.last("chunk") if origin == "read" and self.os.archiving else None
-            asks = self.parts.last("token") if heeded else None
-            heard = (*wanted.hidden_layers, *needs_of(topics_by).hidden_layers, *needs_of(asks).hidden_layers)
-            adapted = origin != "read" and self.os.recalled_tokens > 0  # by parts that have something for that
-            with (
-                self.parts.answering(self) if adapted else contextlib.nullcontext(),
-                self.zones.heeding_tombstones(heeded) as attended,
-            ):
-                # A part that reads each token's attention listens to one forward a token.
-                draft = wanted.draft if asks is None else ()
-                logits, hidden = self._listening.compute(
-                    chunk, heard, keep_all=wanted.keep_all, needed=needed, draft=draft
+            topics_by = self.parts.segmenter if origin == "read" and self.os.archiving else None
+            asks = self.parts.tombstone_scorer if heeded else None
+            heard = (*request.hidden_layers, *needs_of(topics_by).hidden_layers, *needs_of(asks).hidden_layers)
+            with self._adapted(origin), self.zones.heeding_tombstones(heeded) as attended:
+                computed = self._listening.compute(
+                    chunk, heard, keep_all=request.keep_all, needed=needed, precomputed=request.precomputed
                 )
+            hidden = computed.hidden
             self.stream.added(chunk.ids, hidden, self._listening.layers)
             boundaries = self._listening.boundaries(chunk.ids, turn=origin == "prompt" and begins)
             topics = self._listening.topics(topics_by, chunk.ids, hidden)
             actions = self.os.observe(len(chunk), origin, boundaries, topics, attended(hidden))
             asked = self.executor.do(actions, beside=beside and not ends)
-        self._bring(asked, recall)
+        recalls = asked.recalls()
+        if not request.recall:
+            recalls = ()
+            self.finish_token(origin)
+        return Forward(computed.logits, hidden, recalls)
+
+    def finish_token(self, origin: Origin = "generated") -> Recalls:
+        """Do what follows a token once its recalls are carried out. Return what it asks for as a control token.
+
+        `forward` does it by itself where nothing is to be recalled.
+        """
         self._notes.note_on_the_way()
-        if origin == "generated" and self.stream.last_id == self._retrieve_id:
-            self.raise_signal("retrieve", recall)
-        return logits, hidden
+        asks = origin == "generated" and self.stream.last_id == self._retrieve_id
+        return self.raise_signal("retrieve") if asks else ()
+
+    def compute_ahead(self, ids: torch.Tensor, *, recall: bool) -> Computed | None:
+        """Compute generated tokens [n] of which only the first is chosen already, and put none of them in.
+
+        `forward` takes a row of it as `precomputed`, token after token, as long as these are the tokens that follow.
+        `recall` as it is for them. None where it is of no use: they are computed one by one.
+        """
+        self.steps.require_wanted()
+        if recall and self.parts.tombstone_scorer is not None:
+            return None  # a part that reads each token's attention listens to one forward a token
+        with self.steps.step():
+            ids = ids[: self.zones.room_ahead()]
+            if len(ids) < 2:
+                return None
+            with self._adapted("generated"):
+                return self._listening.compute_ahead(Tokens(ids))
+
+    def _adapted(self, origin: Origin) -> contextlib.AbstractContextManager[None]:
+        """Return what parts attach to the model for what came back, where something did."""
+        read_from = origin != "read" and self.os.recalled_tokens > 0
+        return self.parts.adapted(self) if read_from else contextlib.nullcontext()
 
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block. Then all that was archived is durable."""
         self._listening.end_text()
-        self._decide(lambda: self.os.end_of_text(), None)
+        self._decide(lambda: self.os.end_of_text())
         if not self.memory.core.read_only:
             self.memory.core.upkeep.flush()
 
@@ -367,16 +352,9 @@ class Frame:
 
     # --- asking
 
-    def begin_prompt_in_steps(self, recall: RecallPages | None) -> Generator[None]:
-        """Tell the Memory OS that a question is about to be read. It yields as `bring_back_in_steps` does."""
-        with self.steps.step():
-            asked = self.executor.do(self.os.begin_prompt())
-        for offers in self._brought(asked, recall):
-            yield from self.bring_back_in_steps(offers)
-
-    def begin_prompt(self, recall: RecallPages | None) -> None:
-        """Do as `begin_prompt_in_steps`, at once."""
-        self._decide(lambda: self.os.begin_prompt(), recall)
+    def begin_prompt(self) -> Recalls:
+        """Tell the Memory OS that a question is about to be read. Return what it asks for."""
+        return self._decide(lambda: self.os.begin_prompt())
 
     def narrow(self, where: Where) -> None:
         """Hide from what follows in this branch all of the stream that does not pass `where`. Empty the recalled zone.
@@ -399,33 +377,18 @@ class Frame:
                 self.stream.shown = shown
                 self.zones.narrow()
 
-    def raise_signal(self, signal: str, recall: RecallPages | None) -> None:
-        """Tell the Memory OS what a control token says."""
-        self._decide(lambda: self.os.raise_signal(signal), recall)
+    def raise_signal(self, signal: str) -> Recalls:
+        """Tell the Memory OS what a control token says. Return what it asks for."""
+        return self._decide(lambda: self.os.raise_signal(signal))
 
-    def _decide(self, decision: Callable[[], Actions], recall: RecallPages | None) -> None:
-        """Have the Memory OS decide, and do it in order, as one step.
+    def _decide(self, decision: Callable[[], Actions]) -> Recalls:
+        """Have the Memory OS decide, and do all but recalls in order, as one step. Return the recalls.
 
-        What it asks back follows: `recall` answers that, None passes it over. What the memory refuses to archive is
-        lost to it. The rest is done, then that error is raised.
+        What the memory refuses to archive is lost to it. The rest is done, then that error is raised.
         """
         with self.steps.step():
             asked = self.executor.do(decision())
-        self._bring(asked, recall)
-
-    def _bring(self, asked: Asked, recall: RecallPages | None) -> None:
-        """Answer RecallActions, or raise why the step before them failed."""
-        for offers in self._brought(asked, recall):
-            self.bring_back(offers)
-
-    def _brought(self, asked: Asked, recall: RecallPages | None) -> Iterator[Offers]:
-        if isinstance(asked.refusal, torch.OutOfMemoryError):
-            raise of_the_device(asked.refusal) from asked.refusal
-        if asked.refusal is not None:
-            raise asked.refusal
-        if recall is not None:
-            for action in asked.actions:
-                yield recall(action)
+        return asked.recalls()
 
     def recall(
         self,
@@ -481,7 +444,7 @@ class Frame:
                         # What reads Detail Tokens was trained beside the parts that help to answer.
                         soft = any(placement.details for placement in placements)
                         placing = self.zones.place_in_steps(placements, prepared)
-                    with self.parts.answering(self) if soft else contextlib.nullcontext():
+                    with self.parts.adapted(self) if soft else contextlib.nullcontext():
                         placed = next(placing, _PLACED) is _PLACED
                 if not placed:
                     with self.steps.paused():

@@ -13,13 +13,19 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.kept import KeptRows
-from everlong.frame.kept_payload import KeptPayload, kept_payload, tensors_of
-from everlong.frame.kept_writing import kept_bytes, kept_rows
+from everlong.frame.kept_tokens import (
+    KeptPayload,
+    best_tokens,
+    kept_bytes,
+    kept_payload,
+    kept_rows,
+    tensors_of,
+    token_scores,
+)
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.part import Rows, Span
 from everlong.frame.parts import needs_of
 from everlong.frame.stream import Stream
-from everlong.frame.trimming import best_tokens, worth_of
 
 
 class KeptZone:
@@ -38,13 +44,14 @@ class KeptZone:
             hidden=self._stream.hidden(action.begin, action.end),
             kv=lambda: self._rows_of_block(action.begin, in_rolling, action.end, rolling_begin),
         )
-        return best_tokens(worth_of(self._stream.parts.last("worth"), block), action.begin, action.runs, action.tokens)
+        scores = token_scores(self._stream.parts.token_scorer, block)
+        return best_tokens(scores, action.begin, action.runs, action.tokens)
 
     def tensors(
         self, action: _core.Archive, chosen: Sequence[int], rolling_begin: int
     ) -> Mapping[str, npt.NDArray[Any]]:
         """Return what is stored with a block of the tokens that were chosen in it."""
-        stream, part, archive = self._stream, self._stream.parts.keeper, self._stream.config.archive
+        stream, part, archive = self._stream, self._stream.parts.kept_writer, self._stream.config.archive
         if stream.config.answer.recall_mode != "kept" and part is None:
             return tensors_of(action.begin, chosen)
         first = max(action.begin, rolling_begin)  # before it are sinks, which are never chosen
@@ -94,7 +101,7 @@ class KeptZone:
         return {block: payload for block, payload in found.items() if payload is not None}
 
     def _payload(self, block: int) -> KeptPayload | None:
-        part = self._stream.parts.keeper
+        part = self._stream.parts.kept_writer
         writer = None if part is None else part.id
         return kept_payload(self._stream.memory.core, block, writer, self._pages.block_bytes)
 
@@ -112,7 +119,7 @@ class KeptZone:
     def _take_written(self, new: Sequence[int]) -> None:
         """Use what the writer stored for tokens that were just taken. Tokens without it stay as they were read."""
         core = self._stream.memory.core
-        while self._stream.parts.keeper is not None and new:
+        while self._stream.parts.kept_writer is not None and new:
             try:
                 (page,) = core.blocks.pages_of(self._stream.os.stream, new[0], new[0] + 1)
                 block = core.blocks.info(page.block)

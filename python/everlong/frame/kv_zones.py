@@ -160,7 +160,7 @@ class KvZones(Zones):
 
     @contextlib.contextmanager
     def heeding_tombstones(self, heeded: bool) -> Iterator[Callable[[Hidden], Sequence[float]]]:
-        part = self._stream.parts.last("token")
+        part = self._stream.parts.tombstone_scorer
         if not heeded or part is None or self.cache.anchors.tombstone_k.shape[2] == 0:
             yield lambda hidden: ()
             return
@@ -175,8 +175,7 @@ class KvZones(Zones):
             if needs.heads:
                 newest = mass.of(tap, self.cache, first, newest=1)[-1]
             wanted = {layer: hidden[layer] for layer in needs.hidden_layers}
-            found: Sequence[float] = part.token(os.stream_end, wanted, newest)
-            return found
+            return part.score_tombstones(os.stream_end, wanted, newest)
 
         with mass.tap() as tap:
             yield scores

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.frame.ahead import Ahead
 from everlong.frame.observers import Observers
-from everlong.frame.part import Hidden
+from everlong.frame.part import Hidden, TopicSegmenter
 from everlong.frame.parts import needs_of
+from everlong.frame.read_request import Computed
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenTap
 from everlong.frame.zones import Zones
@@ -29,7 +30,6 @@ class Listening:
     def __init__(self, served: Served, stream: Stream, zones: Zones, observers: Observers, tokenizer: Any) -> None:
         self._model, self._stream, self._zones, self._observers = served.model, stream, zones, observers
         self._boundaries = TextBoundaries(tokenizer)
-        self._ahead = Ahead(zones, served.model)
         self._topics_until: int | None = None  # up to where topics of the text being read were scored
 
     @property
@@ -55,25 +55,33 @@ class Listening:
         *,
         keep_all: bool,
         needed: bool,
-        draft: Sequence[int] = (),
-    ) -> tuple[torch.Tensor, Mapping[int, torch.Tensor]]:
-        """Have the chunk computed. Return its logits, and its hidden states [n, hidden size] by layer.
+        precomputed: Computed | None = None,
+    ) -> Computed:
+        """Have the chunk computed, with hidden states of these layers too.
 
-        `draft` are ids that may follow a chunk of one token; they may be computed with it (ahead.py).
+        `precomputed`: what `compute_ahead` gave for the chunk's one token. It is used where it still holds.
         """
         layers = {*hidden_layers, *self.layers}
-        there = self._ahead.compute(chunk, draft, layers)
-        if there is not None:
-            return there
+        if precomputed is not None and precomputed.hidden.keys() >= layers and self._zones.adopt():
+            return precomputed
         if not layers:
-            return self._zones.compute(chunk, keep_all=keep_all, needed=needed), {}
+            return Computed(self._zones.compute(chunk, keep_all=keep_all, needed=needed), {})
         # Layers that use other layers' keys may compute only the tokens whose logits are asked for.
         config = self._model.config.get_text_config(decoder=True)
         all_rows = keep_all or bool(getattr(config, "num_kv_shared_layers", 0))
         with HiddenTap(self._model, layers) as tap:
             logits = self._zones.compute(chunk, keep_all=all_rows, needed=True)
         hidden = {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers}
-        return logits if keep_all else logits[-1:], hidden
+        return Computed(logits if keep_all else logits[-1:], hidden)
+
+    def compute_ahead(self, chunk: Tokens) -> Computed | None:
+        """Compute tokens behind the newest one, and put none of them there. None where they are of no use."""
+        layers = self.layers
+        with HiddenTap(self._model, layers) if layers else contextlib.nullcontext() as tap:
+            logits = self._zones.compute_ahead(chunk)
+        if logits is None:
+            return None
+        return Computed(logits, {} if tap is None else {layer: tap.hidden(layer)[-len(chunk) :] for layer in layers})
 
     def boundaries(self, chunk: torch.Tensor, *, turn: bool) -> list[Boundary]:
         """Return where blocks may end in this chunk. A prompt begins where a turn of the conversation ended."""
@@ -83,14 +91,14 @@ class Listening:
         found = self._boundaries.find(chunk, before)
         return [(0, "turn"), *found] if turn else found
 
-    def topics(self, ends: Any, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
+    def topics(self, ends: TopicSegmenter | None, ids: torch.Tensor, hidden: Hidden) -> npt.NDArray[np.float32]:
         """Return how probably topics end in a chunk that is read, by the part `ends`; None: no part says."""
         if ends is None:
             return _NO_TOPICS
         stream_end = self._stream.os.stream_end
         begins = self._topics_until != stream_end  # a text begins, or something else came in between
         wanted = {layer: hidden[layer] for layer in needs_of(ends).hidden_layers}
-        found: npt.NDArray[np.float32] = ends.chunk(ids, wanted, begins=begins)
+        found = ends.boundary_probabilities(ids, wanted, begins=begins)
         self._topics_until = stream_end + len(found)
         return found
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import everlong._core as _core
 from everlong.frame.part import Offer
 
 Page = tuple[int, int]  # block, and its page
 Offers = Sequence[Offer]  # first to last, as they are to stand in the frame; Detail Tokens come before pages
-RecallPages = Callable[[_core.Recall], Offers]
 
 
 def identity(page: _core.PageRef) -> Page:

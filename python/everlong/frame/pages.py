@@ -13,8 +13,7 @@ from everlong.config import MemoryConfig
 from everlong.frame.arriving import Arrived, Arriving, Part, Reading, Run
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kept import KeptRows
-from everlong.frame.kept_payload import KeptPayload
-from everlong.frame.kept_writing import plain_rows
+from everlong.frame.kept_tokens import KeptPayload, plain_rows
 from everlong.frame.offers import Page, identity
 from everlong.frame.transfer import PayloadTransfer
 from everlong.models.attach import ServedModel

@@ -1,13 +1,13 @@
-"""The protocol of parts: what is learned, or a rule, that takes part in reading, recalling and answering.
+"""The protocols of parts: what is learned, or a rule, that takes part in reading, recalling and answering.
 
-A part is a frozen dataclass of settings (`PartSettings`). Its `load` returns an object with hooks: methods of the names
-below. An object has only the hooks that it needs. A part without settings puts that object itself into
-`MemoryConfig(parts=(...))`. The core calls the parts in the order in which they are given (frame/parts.py), and asks
-none of them by name. Where only one can be obeyed, the last one is.
+A part is a frozen dataclass of settings (`PartSettings`). Its `load` returns an object that implements some of the
+protocols below. An object with another public method is refused: nobody would call it. A part without settings puts
+that object itself into `MemoryConfig(parts=(...))`. The core calls the parts in the order in which they are given
+(frame/parts.py), and asks none of them by name. Where only one can be obeyed, the last one is.
 
 Shapes: T tokens; D the head's dimension; `hidden` the hidden states [T, hidden size] by layer, on the model's device.
-Layers are counted as `HiddenTap` counts them. Unless a hook says otherwise, the frame's thread calls it, and reading or
-answering waits for it: a hook must be fast.
+Layers are counted as `HiddenTap` counts them. Unless a method says otherwise, the frame's thread calls it, and
+reading or answering waits for it: it must be fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,13 +42,13 @@ Head = tuple[int, int]  # layer, as `ServedModel.archived` counts them, and quer
 class Needs:
     """What a part needs, beside what every part gets."""
 
-    hidden_layers: Sequence[int] = ()  # layers whose states `chunk`, `block`, `worth`, `leaving` and `token` read
-    question_layers: Sequence[int] = ()  # layers whose states `asked` reads
-    kinds: Sequence[str] = ()  # index parts that `asked` is for; it is called where `search.index` has one of them
-    heads: Sequence[Head] = ()  # heads whose attention to tombstones `token` reads
+    hidden_layers: Sequence[int] = ()  # layers whose states all methods but `retrieve` read
+    question_layers: Sequence[int] = ()  # layers whose states `retrieve` reads
+    kinds: Sequence[str] = ()  # index parts that `retrieve` is for; it is called where `search.index` has one of them
+    heads: Sequence[Head] = ()  # heads whose attention to tombstones `score_tombstones` reads
     mean_query: bool = False  # a search also compares the mean of the question's queries
-    # What `leaving` makes: rows of the tokens that are kept of a block, or the one slot of a span that leaves.
-    leaving: frozenset[Literal["kept", "tombstone"]] = frozenset()
+    # What `write_evicted` makes: rows of the tokens that are kept of a block, or the one slot of a span that leaves.
+    evicted: frozenset[Literal["kept", "tombstone"]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Span:
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class AnswerProgress:
     """A question and as much of its answer as there is so far."""
 
     ids: Sequence[int]  # all tokens of the question and of the answer so far
@@ -136,7 +136,7 @@ class Question(Protocol):
     where: Where  # what may come back
     prompt: Prompt
     ids: npt.NDArray[np.int32]  # [T] of the question's tokens that the search uses
-    whole: Hidden  # states as `asked` gets them, but of all of the question's tokens; `asked` may get its rarest alone
+    whole: Hidden  # states as `retrieve` gets them, but of all tokens; `retrieve` may get the rarest alone
 
     def first(self) -> _core.SearchResult:
         """Return the first places of a search, one by one, before any part changes their scores."""
@@ -145,112 +145,233 @@ class Question(Protocol):
         """Return `groups` places, whatever their size. Scores include all that was added so far, and `added`."""
 
 
-class AtWork(Protocol):
-    """All hooks. An object has some of them, and any of the attributes below, which the core reads."""
+# --- what the object of a part may implement. It has the methods of these protocols, and no other public ones.
 
-    needs: Needs
-    settings: Any  # set anew when settings change that may change between two questions
-    id: str  # tells what this part writes from what another training of it wrote
-    threshold: float  # of `chunk`: the least probability that ends a block; of `token`: the least score that wakes
-    lookahead: int  # of `chunk`: how many tokens after a place are read before its probability is known
-    recalls_span: bool  # of `token`: a woken tombstone's span comes back; False: the newest tokens' queries search
-    details: DetailTokens  # how the Detail Tokens that this part writes come back into the frame
 
-    # --- a text is read
+@runtime_checkable
+class HasNeeds(Protocol):
+    """A part that needs more than what every part gets."""
 
-    def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
+    @property
+    def needs(self) -> Needs: ...
+
+
+@runtime_checkable
+class Configurable(Protocol):
+    """A part with settings that may change between two questions. They are set anew then."""
+
+    settings: Any
+
+
+# --- while a text is read
+
+
+@runtime_checkable
+class TopicSegmenter(Protocol):
+    """Says where topics end: blocks end there. Of several the last one is obeyed."""
+
+    @property
+    def threshold(self) -> float:
+        """The least probability that ends a block."""
+
+    @property
+    def lookahead(self) -> int:
+        """How many tokens after a place are read before its probability is known."""
+
+    def boundary_probabilities(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
         """A chunk of a text was read. Return how probably [n] a topic ended `lookahead` tokens before each token.
 
         `begins`: the chunk starts another text than the last chunk's. Cost: reading waits for it at every chunk.
         """
 
-    def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
+
+@runtime_checkable
+class BlockWriter(Protocol):
+    """Makes what is stored with a block."""
+
+    def write_block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
         """A block [begin, end) of the stream is closed. Return, by name, the tensors to store in its commit.
 
         `block`: its id; None where it has none yet. A forgotten block takes its tensors along, and a fork of the memory
         has them. The frame's thread calls this when a block is archived, a thread in the background for older blocks
-        (`lacks`); both may run at once. Cost: reading waits for it at every block. An error refuses the block.
+        (`BlockBackfill`); both may run at once. Cost: reading waits for it at every block. An error refuses the block.
         """
 
-    def lacks(self, core: _core.Memory) -> Sequence[int]:
-        """Return ids of blocks archived without what `block` stores. Called once, when a memory is opened.
+
+@runtime_checkable
+class BlockBackfill(BlockWriter, Protocol):
+    """A BlockWriter whose tensors are also made for blocks that were archived without them."""
+
+    def missing_blocks(self, core: _core.Memory) -> Sequence[int]:
+        """Return ids of blocks archived without what `write_block` stores. Called once, when a memory is opened.
 
         The background makes it for them, by a forward of each block as deep as `needs.hidden_layers`.
         """
 
-    def archived(self) -> None:
+
+@runtime_checkable
+class ArchiveObserver(Protocol):
+    """Hears of every block that is archived."""
+
+    def on_archived(self) -> None:
         """A block is in the memory. Reading waits for this: slow work belongs in a thread of the part's own."""
 
-    def worth(self, span: Span) -> torch.Tensor:
-        """A block is closed. Return how much each of its tokens [T] is worth to keep, on any device.
 
-        More is better. Of tokens with equal worth the newer is kept. A thread in the background calls it, too. Cost: as
-        `block`.
+@runtime_checkable
+class TokenScorer(Protocol):
+    """Says which tokens of a closed block are kept in the frame. Of several the last one is obeyed."""
+
+    def score_tokens(self, span: Span) -> torch.Tensor:
+        """A block is closed. Return a score for each of its tokens [T], on any device: those with the best are kept.
+
+        Of tokens with equal scores the newer is kept. A thread in the background calls it, too. Cost: as `write_block`.
         """
 
-    def leaving(self, span: Span, kv: Rows) -> Rows:
+
+@runtime_checkable
+class EvictionWriter(Protocol):
+    """Makes the keys and values of what stays of evicted tokens: of those that `needs.evicted` names."""
+
+    @property
+    def id(self) -> str:
+        """Tells what it writes from what another training of it wrote."""
+
+    @property
+    def needs(self) -> Needs: ...
+
+    def write_evicted(self, span: Span, kv: Rows) -> Rows:
         """A span leaves the frame. Return the keys and values of what stays of it, fp32, un-rotated.
 
         These are its `chosen` tokens [L, Hkv, N, D], or where none are chosen its one slot (N is 1). Threads, cost: as
-        `worth`.
+        `score_tokens`.
         """
 
-    # --- a question is asked and answered
 
-    def ahead(self, said: Said) -> None:
+# --- while a question is asked and answered
+
+
+@runtime_checkable
+class RecallPrefetcher(Protocol):
+    """Prepares what may be recalled next."""
+
+    def prefetch(self, progress: AnswerProgress) -> None:
         """A question is about to be read, or a token was generated: prepare what may be needed next.
 
         Cost: every token waits for it. Slow work belongs in a thread of the part's own.
         """
 
-    def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
+
+@runtime_checkable
+class RecallObserver(Protocol):
+    """Hears of every page that is recalled."""
+
+    def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
+        """These pages are about to come back."""
+
+
+@runtime_checkable
+class RecallGate(Protocol):
+    """Decides whether anything is recalled for a question. All gates must agree."""
+
+    def should_recall(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
         """Return whether to recall anything for a question. The frame might hold the answer already.
 
         `read()` costs a forward: it reads the prompt behind the frame without a trace and returns its logits [V].
         """
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Takes part in the search for a question."""
+
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
         """A question is searched for. Return what this part finds, and what it adds to the search.
 
         `hidden` [T, hidden size]: the question's tokens, on the CPU. Cost: the answer's first token waits for it.
         """
 
-    def came_back(self, pages: Sequence[_core.PageRef]) -> None:
-        """These pages are about to come back."""
 
-    def answering(self, frame: Any) -> AbstractContextManager[None]:
+@runtime_checkable
+class ModelAdapter(Protocol):
+    """Changes the model while it answers from what came back. Of several the last one is obeyed."""
+
+    def adapt(self, frame: Any) -> AbstractContextManager[None]:
         """Return what is attached to the model while it reads a question and answers from what came back.
 
         It is entered and left around every forward. A turn that is to be remembered is read again without it.
         """
 
-    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
+
+@runtime_checkable
+class TombstoneScorer(Protocol):
+    """Says which tombstones a generated token needs the text of. Of several the last one is obeyed."""
+
+    @property
+    def threshold(self) -> float:
+        """The least score that wakes a tombstone."""
+
+    @property
+    def recalls_span(self) -> bool:
+        """Whether a woken tombstone's span comes back; False: the newest tokens' queries search."""
+
+    def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
         """Token `step` of the stream was generated. Return a score for each tombstone; from `threshold` on it wakes.
 
         `attention` [heads, tombstones], fp32 on the CPU: the shares of `needs.heads`. Cost: every token waits for it,
         and for computing the attention of those heads once more.
         """
 
-    # --- its life
+
+@runtime_checkable
+class DetailSource(Protocol):
+    """Has Detail Tokens to recall in place of a block's pages. Of several the last one is obeyed."""
+
+    @property
+    def details(self) -> DetailTokens:
+        """How the Detail Tokens that this part writes come back into the frame."""
+
+
+# --- its life
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Has a state that the memory's own files keep, so forks and exports have it."""
 
     def state(self) -> bytes:
         """Return what the part must know again when the memory is opened again.
 
-        It is kept in the memory's own files, so forks and exports have it. Asked at every checkpoint, kept where it
-        changed.
+        Asked at every checkpoint, kept where it changed.
         """
 
     def load_state(self, state: bytes) -> None:
         """Take what `state` returned at the newest checkpoint. Not called where there is none."""
 
-    def settle(self) -> None:
-        """Return once all work that was left to threads is done."""
+
+@runtime_checkable
+class Traced(Protocol):
+    """Has events of its own in the trace."""
 
     def events(self) -> list[dict[str, Any]]:
         """Return what it did, as lines of `MemoryModel.trace`, in the order of the stream."""
 
+
+@runtime_checkable
+class Lifecycle(Protocol):
+    """Has threads of its own."""
+
+    def settle(self) -> None:
+        """Return once all work that was left to threads is done."""
+
     def close(self) -> None:
         """End its threads. Calling it twice does nothing."""
+
+
+PROTOCOLS: Final = (
+    HasNeeds, Configurable, TopicSegmenter, BlockWriter, BlockBackfill, ArchiveObserver, TokenScorer, EvictionWriter,
+    RecallPrefetcher, RecallObserver, RecallGate, Retriever, ModelAdapter, TombstoneScorer, DetailSource, Stateful,
+    Traced, Lifecycle,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,5 +418,5 @@ class PartSettings(Settings):
         return f"{self.name}: nothing was trained for this model; `everlong train {self.name}` makes it"
 
     def load(self, opening: Opening) -> Any:
-        """Return the object with the hooks; None: there is nothing to do."""
+        """Return the object that implements some of the protocols; None: there is nothing to do."""
         return None

@@ -1,13 +1,14 @@
-"""The parts of one frame, composed. Their hooks are called here, by what they do and never by a part's name."""
+"""The parts of one frame, composed. They are called by the protocols that they implement, and never by name."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import string
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,131 +17,147 @@ import torch
 import everlong._core as _core
 from everlong.config import name_of
 from everlong.frame.details import DetailTokens
-from everlong.frame.part import Hidden, Needs, Offer, Opening, Said
+from everlong.frame.part import (
+    PROTOCOLS,
+    AnswerProgress,
+    ArchiveObserver,
+    BlockBackfill,
+    BlockWriter,
+    Configurable,
+    DetailSource,
+    EvictionWriter,
+    HasNeeds,
+    Hidden,
+    Lifecycle,
+    ModelAdapter,
+    Needs,
+    Offer,
+    Opening,
+    PartSettings,
+    RecallGate,
+    RecallObserver,
+    RecallPrefetcher,
+    Retriever,
+    Stateful,
+    TokenScorer,
+    TombstoneScorer,
+    TopicSegmenter,
+    Traced,
+)
 from everlong.models.pack import Pack
 
 _LOGGER = logging.getLogger("everlong")
 _NOTHING = Needs()
+_Part = TypeVar("_Part")
 _OF_FILES = frozenset(string.ascii_lowercase + string.digits + "_")
 
 
 class Parts:
     """The parts of one frame, in the order in which they were given. Where only one can be obeyed, the last one is."""
 
-    def __init__(self, at_work: Mapping[str, Any] | None = None) -> None:
-        """Take objects with hooks (frame/part.py), by the part's name."""
-        self._at_work = dict(at_work or {})
+    def __init__(self, runtime: Mapping[str, Any] | None = None) -> None:
+        """Take objects that implement protocols of frame/part.py, by the part's name."""
+        self._runtime = dict(runtime or {})
         self._kept: dict[str, bytes] = {}  # the state of each part, as the memory has it
+        parts = list(self._runtime.values())
+        self.block_writers = [one for one in parts if isinstance(one, BlockWriter)]
+        self.archive_observers = [one for one in parts if isinstance(one, ArchiveObserver)]
+        self.backfills = {name: one for name, one in self._runtime.items() if isinstance(one, BlockBackfill)}
+        self.retrievers = [one for one in parts if isinstance(one, Retriever)]
+        self.gates = [one for one in parts if isinstance(one, RecallGate)]
+        self.segmenter = _last([one for one in parts if isinstance(one, TopicSegmenter)])
+        self._token_scorers = [one for one in parts if isinstance(one, TokenScorer)]
+        self.token_scorer = _last(self._token_scorers)
+        self.tombstone_scorer = _last([one for one in parts if isinstance(one, TombstoneScorer)])
+        self.adapter = _last([one for one in parts if isinstance(one, ModelAdapter)])
+        writers = [one for one in parts if isinstance(one, EvictionWriter)]
+        # Writes keys and values of kept tokens; None: they stay as they were read.
+        self.kept_writer = _last([one for one in writers if "kept" in one.needs.evicted])
+        # Makes the one slot of a span that leaves; None: the slot is the mean of its tokens.
+        self.tombstone_writer = _last([one for one in writers if "tombstone" in one.needs.evicted])
+        source = _last([one for one in parts if isinstance(one, DetailSource)])
+        # How blocks come back as Detail Tokens; None where no part writes them.
+        self.details: DetailTokens | None = None if source is None else source.details
 
     @classmethod
     def loaded(cls, parts: Sequence[Any], opening: Opening) -> Parts:
-        """Load parts from their settings. A part without settings of its own is the object with hooks itself."""
-        at_work: dict[str, Any] = {}
+        """Load parts from their settings. A part without settings of its own is the object itself.
+
+        TypeError for an object with a public method that is in no protocol.
+        """
+        runtime: dict[str, Any] = {}
         for one in parts:  # a loop, because warnings name the caller's line by counting calls
             loaded = one.load(opening) if hasattr(one, "load") else one
             if loaded is not None:
-                at_work[name_of(one)] = loaded
-        return cls(at_work)
-
-    def having(self, hook: str) -> list[Any]:
-        """Return the parts that have the hook."""
-        return [one for one in self._at_work.values() if hasattr(one, hook)]
-
-    def name(self, one: Any) -> str:
-        """Return the name of a part at work."""
-        return next(name for name, part in self._at_work.items() if part is one)
-
-    def last(self, hook: str) -> Any:
-        """Return the part whose hook is obeyed; None where no part has it."""
-        return next(reversed(self.having(hook)), None)
-
-    def _leaving(self, what: str) -> Any:
-        own = [one for one in self.having("leaving") if what in needs_of(one).leaving]
-        return next(reversed(own), None)
-
-    @property
-    def keeper(self) -> Any:
-        """The part that writes keys and values of kept tokens; None: they stay as they were read."""
-        return self._leaving("kept")
-
-    @property
-    def mourner(self) -> Any:
-        """The part that makes the one slot of a span that leaves; None: the slot is the mean of its tokens."""
-        return self._leaving("tombstone")
-
-    @property
-    def details(self) -> DetailTokens | None:
-        """How blocks come back as Detail Tokens; None where no part writes them."""
-        one = self.last("details")
-        return None if one is None else one.details
+                require_protocols(name_of(one), loaded)
+                runtime[name_of(one)] = loaded
+        return cls(runtime)
 
     # --- a text is read
 
     def configure(self, os_config: _core.MemoryOsConfig) -> _core.MemoryOsConfig:
         """Set what parts decide of the Memory OS's config, and return it."""
-        if (ends := self.last("chunk")) is not None:
+        if (ends := self.segmenter) is not None:
             os_config.topic_threshold, os_config.topic_lookahead = ends.threshold, ends.lookahead
-        if (wakes := self.last("token")) is not None:
+        if (wakes := self.tombstone_scorer) is not None:
             os_config.recall_tombstone, os_config.tombstone_threshold = True, wakes.threshold
         return os_config
 
     def layers_until_archived(self) -> set[int]:
         """Return the layers whose states are kept of tokens that are in no block yet."""
-        of_blocks = [*self.having("block"), *self.having("worth"), *([] if self.keeper is None else [self.keeper])]
+        of_blocks = [*self.block_writers, *self._token_scorers, self.kept_writer]
         return {layer for one in of_blocks for layer in needs_of(one).hidden_layers}
 
     def layers_until_they_leave(self) -> set[int]:
         """Return the layers whose states are kept of all tokens in the frame, archived or not."""
-        return set() if self.mourner is None else set(needs_of(self.mourner).hidden_layers)
+        return set(needs_of(self.tombstone_writer).hidden_layers)
 
     def layers_of_what_is_heard(self) -> set[int]:
         """Return the layers whose states are read at every chunk or generated token, and not kept."""
-        heard = [self.last("chunk"), self.last("token")]
-        return {layer for one in heard for layer in needs_of(one).hidden_layers}
+        return {layer for one in (self.segmenter, self.tombstone_scorer) for layer in needs_of(one).hidden_layers}
 
     def tensors(self, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> dict[str, npt.NDArray[Any]]:
         """Return the tensors to store with a block. A part that lacks states of the block stores nothing."""
         made: dict[str, npt.NDArray[Any]] = {}
-        for one in self.having("block"):
+        for one in self.block_writers:
             layers = needs_of(one).hidden_layers
             if all(layer in hidden for layer in layers):
                 wanted = {layer: hidden[layer] for layer in layers}
-                found = one.block(None, span, ids, wanted)
+                found = one.write_block(None, span, ids, wanted)
                 made |= {name: np.ascontiguousarray(tensor) for name, tensor in found.items()}
         return made
 
     # --- a question is asked and answered
 
-    def ahead(self, said: Callable[[], Said]) -> None:
-        """Call the hook `ahead` of the parts that have it. `said` makes its argument, where a part wants it."""
-        for one in self.having("ahead"):
-            one.ahead(said())
+    def prefetch(self, progress: Callable[[], AnswerProgress]) -> None:
+        """Have parts prepare what may be needed next. `progress` is made where a part wants it."""
+        for one in self._runtime.values():
+            if isinstance(one, RecallPrefetcher):
+                one.prefetch(progress())
 
-    def came_back(self, pages: Sequence[_core.PageRef]) -> None:
-        for one in self.having("came_back"):
-            one.came_back(pages)
+    def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
+        for one in self._runtime.values():
+            if isinstance(one, RecallObserver):
+                one.on_recalled(pages)
 
-    @contextlib.contextmanager
-    def answering(self, frame: Any) -> Iterator[None]:
-        """Context manager: attach to the model what was trained to read what came back."""
-        one = self.last("answering")
-        with contextlib.nullcontext() if one is None else one.answering(frame):
-            yield
+    def adapted(self, frame: Any) -> contextlib.AbstractContextManager[None]:
+        """Return what attaches to the model what was trained to read what came back."""
+        return contextlib.nullcontext() if self.adapter is None else self.adapter.adapt(frame)
 
     # --- their life
 
     def keep_state(self, core: _core.Memory) -> None:
         """Write the parts' state into the memory's own files where it changed."""
-        for name, one in self._at_work.items():
-            state = one.state() if hasattr(one, "state") else None
+        for name, one in self._runtime.items():
+            state = one.state() if isinstance(one, Stateful) else None
             if state is not None and self._kept.get(name) != state:
                 core.put_file(_file(name), zlib.crc32(state).to_bytes(4, "little") + state)
                 self._kept[name] = state
 
     def load_state(self, core: _core.Memory) -> None:
         """Read the parts' state from the memory's own files. A file that is damaged counts as none."""
-        for name, one in self._at_work.items():
-            kept = core.file(_file(name)) if hasattr(one, "load_state") else None
+        for name, one in self._runtime.items():
+            kept = core.file(_file(name)) if isinstance(one, Stateful) else None
             if kept is None:
                 continue
             if len(kept) >= 4 and zlib.crc32(kept[4:]) == int.from_bytes(kept[:4], "little"):
@@ -151,7 +168,8 @@ class Parts:
 
     def told(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return a trace of the Memory OS with the parts' events in it, each after what was decided up to there."""
-        own = sorted((event for one in self.having("events") for event in one.events()), key=_place)
+        traced = (one for one in self._runtime.values() if isinstance(one, Traced))
+        own = sorted((event for one in traced for event in one.events()), key=_place)
         merged: list[dict[str, Any]] = []
         for event in events:
             while own and _place(own[0]) < _place(event):
@@ -162,21 +180,23 @@ class Parts:
     def change_settings(self, parts: Sequence[Any]) -> None:
         """Use these settings of parts from now on, for parts that may change between two questions."""
         for one in parts:
-            at_work = self._at_work.get(name_of(one))
-            if at_work is not None and hasattr(at_work, "settings"):
-                at_work.settings = one
+            runtime = self._runtime.get(name_of(one))
+            if isinstance(runtime, Configurable):
+                runtime.settings = one
 
     def get(self, name: str) -> Any:
         """Return a part at work by its name, to look at it; None where there is none. The core asks for none."""
-        return self._at_work.get(name)
+        return self._runtime.get(name)
 
     def settle(self) -> None:
-        for one in self.having("settle"):
-            one.settle()
+        for one in self._runtime.values():
+            if isinstance(one, Lifecycle):
+                one.settle()
 
     def close(self) -> None:
-        for one in self.having("close"):
-            one.close()
+        for one in self._runtime.values():
+            if isinstance(one, Lifecycle):
+                one.close()
 
 
 def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
@@ -191,10 +211,32 @@ def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
     return found
 
 
-def needs_of(one: Any) -> Needs:
-    """Return the needs of a part at work."""
-    needs: Needs = getattr(one, "needs", _NOTHING)
-    return needs
+_METHODS = frozenset(
+    name
+    for protocol in PROTOCOLS
+    for name, member in vars(protocol).items()
+    if inspect.isfunction(member) and not name.startswith("_")
+)
+
+
+def require_protocols(name: str, one: object) -> None:
+    """Raise TypeError where a part's object has a public method that no protocol has: nobody would call it."""
+    for member, value in (*vars(one).items(), *inspect.getmembers_static(type(one))):
+        known = member.startswith("_") or member in _METHODS or hasattr(PartSettings, member)
+        if not known and (inspect.isroutine(value) or isinstance(value, classmethod | staticmethod)):
+            raise TypeError(
+                f"the part {name}: {type(one).__name__}.{member} is a public method that nobody calls: expected one of "
+                f"{', '.join(sorted(_METHODS))}, or a name that begins with _"
+            )
+
+
+def needs_of(one: object) -> Needs:
+    """Return the needs of a part's object; none where there is no part."""
+    return one.needs if isinstance(one, HasNeeds) else _NOTHING
+
+
+def _last(parts: Sequence[_Part]) -> _Part | None:
+    return parts[-1] if parts else None
 
 
 def best_first(offers: Sequence[Offer]) -> list[Offer]:

@@ -9,7 +9,7 @@ import everlong._core as _core
 from everlong.frame.cache import ResidentCache
 from everlong.frame.computing import Computing
 from everlong.frame.details import SoftBlock, soft_tokens
-from everlong.frame.kept_payload import KeptPayload
+from everlong.frame.kept_tokens import KeptPayload
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.pages import ArchivedPages

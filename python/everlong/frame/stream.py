@@ -59,7 +59,7 @@ class Stream:
         """Forget ids and states of tokens in a block; states of all in rolling stay where a part wants them."""
         kept = self.os.stream_end - self.os.open_from if self.os.archiving else 0
         del self._ids[: len(self._ids) - kept]
-        if self.parts.mourner is not None:
+        if self.parts.tombstone_writer is not None:
             kept = max(kept, self.os.stream_end - self.os.rolling[0])
         self._hidden = self._hidden.newest(kept)
 

@@ -18,7 +18,7 @@ import everlong._core as _core
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState
 from everlong.frame.details import SoftBlock
-from everlong.frame.kept_payload import KeptPayload
+from everlong.frame.kept_tokens import KeptPayload
 from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.part import Hidden, Offer
 from everlong.frame.transfer import Archived

@@ -14,17 +14,18 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.offers import Offers, RecallPages, offers_of
+from everlong.frame.read_request import Origin, ReadRequest
 from everlong.frame.together import done_together
 from everlong.generation.answer import Answer, FinishReason
-from everlong.generation.decoding import Decoding, decode, prepare
+from everlong.generation.decoding import Decoding, TokenChooser, prepare
 from everlong.generation.drafts import Drafts
+from everlong.generation.recall_executor import RecallExecutor, Turn
 from everlong.generation.sent import Sent
+from everlong.generation.speculation import Speculation
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.quotes import Sentence, quoting, words_of
-from everlong.retrieval.recall import Recall, Tapped
+from everlong.retrieval.quotes import quoting, words_of
+from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
-from everlong.retrieval.walk import WalkTrace
 from everlong.text.acting import acting_tokens
 from everlong.text.encoding import decode_text, encode
 from everlong.text.follow_up import goes_on
@@ -45,20 +46,14 @@ class Answering:
         self._core = frame.memory.core
         self._searcher = searcher
         self._tokenizer = tokenizer
-        # What came back for the newest answer: best first, then what came during the answer.
-        self.recalled: tuple[Recall, ...] = ()
-        # How likely what came back for the newest question holds the answer; None where nothing was searched.
-        self.confidence: float | None = None
-        # The walk in the newest question's search; None where there was none.
-        self.walk: WalkTrace | None = None
+        self.recalls = RecallExecutor(frame, searcher)  # it has what came back for the newest answer
         # Recalled sentences that stand in words before the newest question, best first.
         self.quoted: tuple[str, ...] = ()
-        self._quotes: tuple[Sentence, ...] = ()
         self._put = 0  # tokens of the newest question in the frame, with the quotes before it
         self._said: list[int] = []  # token ids of the newest question and answer; empty once text was read since
         self._asked = 0  # how many of these are the question's
         self._finish_reason: FinishReason | None = None  # of the newest answer
-        self._answering: tuple[RecallPages | None, ...] = ()  # what recalls of the answer under way bring back
+        self.turn: Turn | None = None  # the question that is being answered
 
     def text_was_read(self) -> None:
         """Note that text was read since the newest question and answer."""
@@ -67,12 +62,12 @@ class Answering:
     def let_go(self) -> None:
         """Let go of what was forgotten since the last call: of what stands in the frame, and of the newest turn."""
         if self._frame.let_go():
-            self._said, self._quotes, self.quoted = [], (), ()
-            self.recalled = tuple(filter(self._searcher.citing.is_there, self.recalled))
+            self._said, self.quoted = [], ()
+            self.recalls.drop_forgotten()
 
     def raise_signal(self, signal: str) -> None:
         """Do as `MemoryModel.signal`."""
-        self._frame.raise_signal(signal, self._answering[0] if self._answering else self._pages_for)
+        self.recalls.carry_out(self._frame.raise_signal(signal), self.turn or Turn(), self._said)
 
     def prompt(
         self,
@@ -133,7 +128,8 @@ class Answering:
             ids = tuple(token for token in answer if token is not None)
         assert self._finish_reason is not None
         text = decode_text(self._tokenizer, list(ids))
-        return Answer(text, len(ids), self.recalled, self._finish_reason, ids, self.confidence, self.quoted, self.walk)
+        came = self.recalls
+        return Answer(text, len(ids), came.recalled, self._finish_reason, ids, came.confidence, self.quoted, came.walk)
 
     def many(
         self,
@@ -165,8 +161,8 @@ class Answering:
                         told += 1
         if answers:
             last = answers[len(prompts) - 1]
-            self.recalled, self.quoted = last.recalled, last.quoted
-            self.confidence, self.walk = last.confidence, last.walk
+            self.recalls.recalled, self.quoted = last.recalled, last.quoted
+            self.recalls.confidence, self.recalls.walk = last.confidence, last.walk
         return [answers[number] for number in range(len(prompts))]
 
     @contextlib.contextmanager
@@ -178,7 +174,7 @@ class Answering:
         """
         frame = self._frame
         count = min(questions, self._searcher.config.answer.at_once)
-        if count < 2 or not isinstance(frame, KvFrame) or not frame.joins or frame.parts.having("answering"):
+        if count < 2 or not isinstance(frame, KvFrame) or not frame.joins or frame.parts.adapter is not None:
             yield [self]
             return
         self._searcher.heads.look_if_due()  # it reads the memory with a model that computes for it alone
@@ -205,24 +201,18 @@ class Answering:
         """Yield as `answer` for a prepared prompt and decoding. The streamer gets the answer alone."""
         if not isinstance(recall, bool):
             recall = self._searcher.passing(self._named_pages(recall), where)
-        self.recalled, self.quoted, self._quotes = (), (), ()
-        self.confidence = self.walk = None
-
+        self.recalls.clear()
+        self.quoted = ()
         before, end = (self._said, self._asked), self._frame.os.stream_end
         self._said, self._asked = prompt.ids.tolist(), len(prompt.ids)
-        tapped: Tapped | None = None
-
-        def answer_recall(action: _core.Recall) -> Offers:
-            return self._pages_for(action, prompt, where, tapped)
-
-        pages: RecallPages | None = answer_recall if recall is True else None
         ended = False
         try:
-            self._answering = (pages,)
+            self.turn = turn = Turn(prompt, where, recalls=recall is True)
             self._frame.clear_recalled()
             self.narrow(where, searched=recall is True)
+            wanted = True  # whether room is made for what comes back
             if recall is True:
-                self._searcher.ahead(prompt.ids[prompt.question].tolist(), 0, where)
+                self._searcher.prefetch(prompt.ids[prompt.question].tolist(), 0, where)
                 by_prompt = "prompt" in self._searcher.config.answer.policies
                 if by_prompt and self._searcher.anything_outside(where):
                     # before the newest text makes room for what comes back
@@ -231,31 +221,26 @@ class Answering:
                         yield None
                     else:
                         tapped = self._searcher.tap(prompt)
-            if tapped is not None and not self._wants(prompt):
-                tapped = None  # the frame as it is holds what the question needs
-            elif pages is not None and steps:
-                yield from self._frame.begin_prompt_in_steps(pages)
-                yield None
-            elif pages is not None:
-                self._frame.begin_prompt(pages)
-            elif not isinstance(recall, bool):
-                self._frame.begin_prompt(None)  # the newest text makes room, where the policy says so
-                self._frame.recall(recall)
-            self.quoted = words_of(self._core, self._tokenizer, self._quotes)
+                    wanted = self._wants(prompt)  # else the frame as it is holds what the question needs
+                    self.turn = turn = dataclasses.replace(turn, tapped=tapped if wanted else None)
+            if recall is not False and wanted:
+                asked = self._frame.begin_prompt()  # the newest text makes room, where the policy says so
+                if steps and turn.recalls:
+                    yield from self.recalls.carry_out_in_steps(asked, turn, self._said)
+                    yield None
+                elif turn.recalls:
+                    self.recalls.carry_out(asked, turn, self._said)
+                else:
+                    assert not isinstance(recall, bool)
+                    self._frame.recall(recall)
+            self.quoted = words_of(self._core, self._tokenizer, self.recalls.sentences)
             whole = quoting(self._tokenizer, prompt, self.quoted)
             self._put = len(whole.ids)
-            how: dict[str, Any] = {"recall": pages} if progress is None else {"recall": pages, "progress": progress}
-            logits = yield from self._put_in(whole.ids, "prompt", steps=steps, **how)
-            for token in self._decoded(prompt, logits, decoding, pages):
-                self._said.append(token)
-                if recall is True:
-                    self._searcher.ahead(self._said, len(self._said) - self._asked, where)
-                if streamer is not None:
-                    streamer.put(torch.tensor([token], device="cpu"))
-                yield token
+            logits = yield from self._put_in(whole.ids, "prompt", progress, steps=steps)
+            yield from self._decoded(turn, logits, decoding, streamer)
             ended = True
         finally:
-            self._answering = ()
+            self.turn = None
             if self._frame.os.stream_end == end:  # refused: the turn before is still the newest one
                 self._said, self._asked = before
             # An answer that was ended asks nobody for a folder that is gone: `close` says so.
@@ -281,69 +266,39 @@ class Answering:
                 self._frame.clear_recalled()
                 return self._frame.extend(newest, "prompt")[-1]
 
-        return all(one.wants(prompt, read) for one in self._frame.parts.having("wants"))
+        return all(one.should_recall(prompt, read) for one in self._frame.parts.gates)
 
-    def _decoded(
-        self, prompt: Prompt, logits: torch.Tensor, decoding: Decoding, pages: RecallPages | None
-    ) -> Generator[int]:
-        self._finish_reason = None
+    def _decoded(self, turn: Turn, logits: torch.Tensor, decoding: Decoding, streamer: Any) -> Generator[int]:
+        """Choose token after token until a stop, put each into the frame, and carry out what the Memory OS asks for.
+
+        `logits` [1, V] are of the prompt's last token. Every token that was yielded is in the frame when the next one
+        is asked for, or at the end. What drafts say will follow is computed beside a token, and changes none.
+        """
+        assert turn.prompt is not None
+        frame, self._finish_reason = self._frame, None
         most = self._searcher.config.answer.draft_tokens
-        drafts = Drafts([*self._came_back(), self._said[-_DRAFTED_FROM:]], most) if most > 0 else None
-        self._finish_reason = yield from decode(self._frame, prompt.ids, logits, decoding, pages, drafts)
-
-    def _came_back(self) -> Iterator[list[int]]:
-        """Yield the token ids of what came back, the best last, without what was forgotten since."""
-        blocks = self._core.blocks
-        for recall in reversed(self.recalled):
-            try:
-                ids = blocks.token_ids(blocks.info(recall.block_id).stream, *recall.span)
-            except MemoryNotFoundError:
-                continue
-            yield ids.tolist()
-
-    def _pages_for(
-        self,
-        action: _core.Recall,
-        prompt: Prompt | None = None,
-        where: Where = EVERYWHERE,
-        tapped: Tapped | None = None,
-    ) -> Offers:
-        """Return what comes back when the Memory OS asks: by the prompt's queries, or by the newest tokens'."""
-        offers = self._offers_for(action, prompt, where, tapped)
-        self._frame.parts.came_back([page for offer in offers for page in offer.pages])
-        return offers
-
-    def _offers_for(self, action: _core.Recall, prompt: Prompt | None, where: Where, tapped: Tapped | None) -> Offers:
-        if action.trigger == "recent":
-            pages = self._searcher.recent_pages(action.blocks, where)
-            self._cite(self._searcher.citing.pages(pages, "recent"))
-            return offers_of(pages, "recent")
-        if action.trigger == "tombstone" and self._frame.parts.last("token").recalls_span:
-            pages = self._searcher.pages_of(action.span, where)
-            self._cite(self._searcher.citing.pages(pages, "tombstone"))
-            return offers_of(pages, "tombstone")
-        if not self._searcher.anything_outside(where):
-            return ()
-        if action.trigger == "prompt" and prompt is not None:
-            found = self._searcher.find_told(prompt, where, tapped).chosen(self._searcher.config.search.decisive)
-            self.confidence, self.walk = found.confidence, found.walk
-            self._quotes = self._searcher.quotes(found)
-        else:
-            count = self._searcher.config.archive.page_tokens
-            said = torch.tensor(self._said[-count:], dtype=torch.int64, device="cpu")
-            newest = said if len(said) > 0 else self._frame.stream.newest_archived(count)
-            if len(newest) == 0:
-                return ()
-            found = self._searcher.find(Prompt(newest, slice(0, len(newest))), where)
-            found = found.chosen(self._searcher.config.search.decisive)
-        self._cite(self._searcher.citing.found(found))
-        answer = self._searcher.config.answer
-        return found.in_frame_order(answer.order, answer.recalled_temperature)
-
-    def _cite(self, came: Sequence[Recall]) -> None:
-        """Add what came back later in an answer behind what was there when it began."""
-        there = {recall.span for recall in self.recalled}
-        self.recalled = (*self.recalled, *(recall for recall in came if recall.span not in there))
+        drafts = Drafts([*self.recalls.token_ids(), self._said[-_DRAFTED_FROM:]], most) if most > 0 else None
+        speculation = Speculation(frame, recall=turn.recalls)
+        chooser = TokenChooser(decoding, turn.prompt.ids, logits.device)
+        reason: FinishReason | None = None
+        while reason is None:
+            token, reason = chooser.next(logits)
+            self._said.append(token)
+            if turn.recalls:
+                self._searcher.prefetch(self._said, len(self._said) - self._asked, turn.where)
+            if streamer is not None:
+                streamer.put(torch.tensor([token], device="cpu"))
+            yield token
+            draft = drafts.next(token) if drafts is not None and reason is None else ()
+            row = speculation.row(token, draft)
+            ids = torch.tensor([token], device="cpu")
+            request = ReadRequest(ids, "generated", recall=turn.recalls, precomputed=row)
+            forward = frame.forward(request)
+            logits = forward.logits
+            if turn.recalls:
+                self.recalls.carry_out(forward.recalls, turn, self._said)
+                self.recalls.carry_out(frame.finish_token(), turn, self._said)
+        self._finish_reason = reason
 
     def _named_pages(self, recall: Sequence[_core.PageRef | Recall]) -> list[_core.PageRef]:
         pages: list[_core.PageRef] = []
@@ -411,7 +366,7 @@ class Answering:
 
     def _is_read_again(self, where: Where) -> bool:
         """Return whether an answer from `where` is computed from more than what is remembered of it."""
-        helped = bool(self._frame.parts.having("answering")) or self._searcher.config.answer.quotes > 0
+        helped = self._frame.parts.adapter is not None or self._searcher.config.answer.quotes > 0
         return where.chooses or (helped and self._searcher.anything_outside(EVERYWHERE))
 
     def _turn(self, end: int) -> list[int]:
@@ -420,12 +375,12 @@ class Answering:
         return self._said[: min(there, self._asked) + max(0, there - self._put)]
 
     def _put_in(
-        self, ids: torch.Tensor, origin: str, *, steps: bool, **how: Any
+        self, ids: torch.Tensor, origin: Origin, progress: Progress | None = None, *, steps: bool
     ) -> Generator[None, None, torch.Tensor]:
         """Put ids at the end of the stream, at once or chunk by chunk. Return their logits."""
         if not steps:
-            return self._frame.extend(ids, origin, **how)
-        return (yield from self._frame.forward_in_steps(ids, origin, **how)).logits
+            return self._frame.extend(ids, origin, progress=progress)
+        return (yield from self._frame.forward_in_steps(ReadRequest(ids, origin, progress=progress))).logits
 
     def _reading_turn(self, turn: Sequence[int], *, steps: bool) -> Generator[None]:
         """Read question and answer again, the question's ids first. With `steps` it yields between two chunks.
@@ -437,7 +392,8 @@ class Answering:
             self._said = []  # until all of it is there the memory tells what the newest turn is
         frame.clear_recalled()
         try:
-            for ids, origin in ((turn[:asked], "prompt"), (turn[asked:], "generated")):
+            parts: tuple[tuple[Sequence[int], Origin], ...] = ((turn[:asked], "prompt"), (turn[asked:], "generated"))
+            for ids, origin in parts:
                 if ids:
                     yield from self._put_in(torch.tensor(ids, dtype=torch.int64, device="cpu"), origin, steps=steps)
                     yield

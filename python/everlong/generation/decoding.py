@@ -1,19 +1,16 @@
-"""Decodes token by token: the model's own generation settings over a frame."""
+"""Chooses token after token, by the model's own generation settings."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.stopping_criteria import MaxLengthCriteria, MaxTimeCriteria, StopStringCriteria
 
-from everlong.frame.frame import Frame
-from everlong.frame.offers import RecallPages
 from everlong.generation.answer import FinishReason
-from everlong.generation.drafts import Drafts
 
 NEW_TOKENS = 64  # the most, when nothing else is said
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -109,38 +106,27 @@ def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | N
     return next((config.stop_strings for config in configs if config is not None and config.stop_strings), None)
 
 
-def decode(
-    frame: Frame,
-    prompt_ids: torch.Tensor,
-    logits: torch.Tensor,
-    decoding: Decoding,
-    recall: RecallPages | None,
-    drafts: Drafts | None = None,
-) -> Generator[int, None, FinishReason]:
-    """Yield token ids until a stop, and return why it ended. The prompt's last token has the logits [1, V].
+class TokenChooser:
+    """Chooses the tokens of one answer, one after the other, from the model's logits."""
 
-    What `drafts` say will follow is computed beside a token. They change no token that is chosen.
+    def __init__(self, decoding: Decoding, prompt_ids: torch.Tensor, device: torch.device) -> None:
+        self._decoding = decoding
+        self._sequence = prompt_ids[None].to(device)
 
-    Every yielded token is in the frame when the next one is asked for, or at the end.
-    """
-    sequence = prompt_ids[None].to(logits.device)
-    while True:
-        with torch.no_grad():  # a processor may ask the model, as guidance does
-            scores = decoding.processors(sequence, logits.float())
-            if decoding.sample:
-                token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
-            else:
-                token = scores.argmax(dim=-1)
-            sequence = torch.cat([sequence, token[None]], dim=-1)
-            stopped = [criterion(sequence, scores).all() for criterion in decoding.stops]
-            # The one wait for the device that a token takes.
-            chosen, *told = torch.stack([token[0], *(stop.to(token) for stop in stopped)]).tolist()
-        yield chosen
-        reason = _reason_to_stop(decoding.stops, told)
-        draft = drafts.next(chosen) if drafts is not None and reason is None else ()
-        logits = frame.extend(torch.tensor([chosen], device="cpu"), "generated", recall=recall, draft=draft)
-        if reason is not None:
-            return reason
+    @torch.no_grad()  # a processor may ask the model, as guidance does
+    def next(self, logits: torch.Tensor) -> tuple[int, FinishReason | None]:
+        """Return the token behind one with these logits [1, V], and why the answer ends there; None: it does not."""
+        decoding = self._decoding
+        scores = decoding.processors(self._sequence, logits.float())
+        if decoding.sample:
+            token = torch.multinomial(torch.softmax(scores, dim=-1), num_samples=1)[0]
+        else:
+            token = scores.argmax(dim=-1)
+        self._sequence = torch.cat([self._sequence, token[None]], dim=-1)
+        stopped = [criterion(self._sequence, scores).all() for criterion in decoding.stops]
+        # The one wait for the device that a token takes.
+        chosen, *stops = torch.stack([token[0], *(stop.to(token) for stop in stopped)]).tolist()
+        return chosen, _reason_to_stop(decoding.stops, stops)
 
 
 def _reason_to_stop(stops: Any, told: Sequence[int]) -> FinishReason | None:

@@ -1,7 +1,7 @@
 """Drafts of what an answer will say next, from what stands before it: recalled pages, quotes, the question, itself.
 
 An answer from a memory often repeats what came back. Where its newest tokens stand in that text, the draft is what
-follows them there (prompt lookup decoding). The frame computes it together with the next token (frame/ahead.py).
+follows them there (prompt lookup decoding). It is computed together with the next token (generation/speculation.py).
 """
 
 from __future__ import annotations

@@ -399,17 +399,17 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
 
         What was forgotten since is left out.
         """
-        return tuple(filter(self.searcher.citing.is_there, self._answering.recalled))
+        return tuple(filter(self.searcher.citing.is_there, self._answering.recalls.recalled))
 
     @property
     def last_walk(self) -> WalkTrace | None:
         """The walk in the newest question's search: `Answer.walk` of a stream."""
-        return self._answering.walk
+        return self._answering.recalls.walk
 
     @property
     def last_confidence(self) -> float | None:
         """How likely what came back for the newest question holds the answer: `Answer.confidence` of a stream."""
-        return self._answering.confidence
+        return self._answering.recalls.confidence
 
     @one_at_a_time
     def recall(
@@ -429,7 +429,8 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
             self.frame.clear_recalled()
             self._answering.narrow(where)
             tapped = self.searcher.tap(prompt)
-            self.frame.begin_prompt(lambda action: ())
+            for _ in self.frame.begin_prompt():  # what is decided here is traced, and nothing comes back
+                self.frame.bring_back(())
             found = self.searcher.find_told(prompt, where, tapped).chosen(self.config.search.decisive)
             return self.searcher.citing.found(found)
 

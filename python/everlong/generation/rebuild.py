@@ -16,10 +16,15 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError, ModelMismatchError
 from everlong.frame.frame import Frame
+from everlong.frame.read_request import Origin
 from everlong.generation.progress import Progress, telling
 from everlong.memory import Memory
 
-_ORIGINS = {"read": "read", "asked": "prompt", "said": "generated"}  # by role: how its tokens came into a frame
+_ORIGINS: dict[str, Origin] = {
+    "read": "read",
+    "asked": "prompt",
+    "said": "generated",
+}  # by role: how its tokens came into a frame
 
 
 def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progress) -> tuple[int, int]:

@@ -17,8 +17,9 @@ from everlong.config.answer import Order
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Page, identity
-from everlong.frame.part import Cosines, Finds, Offer, Vectors
+from everlong.frame.part import Cosines, Offer, Retriever, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
+from everlong.frame.read_request import ReadRequest
 from everlong.frame.steps import to_its_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.memory.where import EVERYWHERE, Role, Where
@@ -213,7 +214,7 @@ class Asked:
             rarest = np.argsort(-self._core.search.idf(tapped.token_ids), kind="stable")[:MOST_QUERY_TOKENS]
             tapped = tapped.only(np.sort(rarest))
         self.ids, self._hidden = tapped.token_ids, tapped.states.hidden
-        self._finders = [one for one in self._parts.having("asked") if needs_of(one).kinds]
+        self._finders = [one for one in self._parts.retrievers if needs_of(one).kinds]
         self.request = _search_inputs(frame.served, tapped, config, page_query, self._parts)
         self.wide: _core.SearchResult | None = None
         self.added: list[tuple[_core.PageRef, float]] = []
@@ -230,14 +231,14 @@ class Asked:
         """Ask the model that re-ranks what they find, then the other parts. Each knows what those before it did."""
         if self._rerank is not None:
             self.added += self._rerank(self.first())
-        self._ask([one for one in self._parts.having("asked") if one not in self._finders])
+        self._ask([one for one in self._parts.retrievers if one not in self._finders])
 
-    def _ask(self, parts: Sequence[Any]) -> None:
+    def _ask(self, parts: Sequence[Retriever]) -> None:
         for one in parts:
             layers = needs_of(one).question_layers
             if not all(layer in self._hidden for layer in layers):
                 continue  # a frame of text alone has none
-            found: Finds = one.asked(self, {layer: self._hidden[layer] for layer in layers})
+            found = one.retrieve(self, {layer: self._hidden[layer] for layer in layers})
             self.request |= found.query
             self.added += found.added
             self.offers += found.offers
@@ -338,7 +339,7 @@ def _search_inputs(
 ) -> dict[str, Any]:
     """Return what `core.search.find` takes of a question, and by which index parts, before parts are asked."""
     keyed, queries, profile = served.keyed, question.states.queries, question.profile
-    there = {kind for one in parts.having("asked") for kind in needs_of(one).kinds}
+    there = {kind for one in parts.retrievers for kind in needs_of(one).kinds}
     not_there = ({"heads"} if profile is None else set()) | (_BY_A_PART - there)
     kinds = [kind for kind in config.search.index if kind not in not_there]
     by_heads = by_mean = None
@@ -368,7 +369,7 @@ def query_layers(served: Served, profile: IndexProfile | None, config: MemoryCon
 
 def _by_mean(config: MemoryConfig, parts: Parts) -> bool:
     """Return whether a search compares a question's mean query with blocks, or topics."""
-    return bool(_BY_MEAN & set(config.search.index)) or any(needs_of(one).mean_query for one in parts.having("asked"))
+    return bool(_BY_MEAN & set(config.search.index)) or any(needs_of(one).mean_query for one in parts.retrievers)
 
 
 def head_queries(
@@ -412,7 +413,7 @@ def tap_question_in_steps(
     # Decisions on the way do not tell what the question is answered from.
     with frame.branch(traced=False):
         frame.clear_recalled()
-        yield from frame.forward_in_steps(prompt_ids, "prompt", listening=listening)
+        yield from frame.forward_in_steps(ReadRequest(prompt_ids, "prompt", tap=listening))
     asked = slice(question.start - count, (question.stop - count) or None)  # from the end: an early chunk may be gone
     return QuestionStates(
         _on_host({layer: queries.queries(layer)[asked] for layer in layers}),

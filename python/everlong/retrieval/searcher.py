@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,15 @@ import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.older_blocks import MakesTensors, OlderBlocks
-from everlong.frame.older_kept import OlderKept
-from everlong.frame.part import Needs, Said
+from everlong.frame.part import AnswerProgress
 from everlong.frame.parts import needs_of
 from everlong.frame.steps import to_its_end
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.retrieval.background import Background, say_missing
+from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citing import Citing
 from everlong.retrieval.embedding import PageEmbedder
-from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.heads import RetrievalHeads
-from everlong.retrieval.model_tags import ModelTags
 from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
 from everlong.retrieval.newest import MOST_COMPARED, newest_first
 from everlong.retrieval.quotes import Sentence, nearest_sentences
@@ -78,31 +73,9 @@ class Searcher:
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.search.embedding_index)
-            embedder = self.embedder  # it has a thread of its own
-            frame.observe(lambda *archived: embedder.archived())
         if config.archive.tagger == "keyphrases":
             frame.archive.tagger = block_tags(keyphrases_of(self._core, tokenizer), tokenizer)
-        self._filling: list[Background] = []
-        if config.archive.tagger == "model" and not self._core.read_only:
-            self._tag_by_model()
-        self._growth: GraphGrowth | None = None
-        if config.archive.graph and not self._core.read_only:
-            growth = self._growth = GraphGrowth(self._core, config.archive.graph_share)
-            frame.observe(lambda *archived: growth.archived())
-            if self.embedder is not None:
-                self.embedder.tell(growth.archived)
-        for one in frame.parts.having("archived"):
-            frame.observe(lambda *archived, told=one.archived: told())
-        if self._core.read_only:
-            for one in frame.parts.having("lacks"):
-                say_missing(self._core, len(one.lacks(self._core)), frame.parts.name(one))
-        else:
-            for one in frame.parts.having("lacks"):
-                lacks = functools.partial(one.lacks, self._core)
-                self._fill_older_blocks(one.block, functools.partial(needs_of, one), lacks)
-            if config.frame.kept_tokens > 0 and config.answer.recall_mode == "kept":
-                older = OlderKept(self._core, config, frame.parts)
-                self._fill_older_blocks(older.tensors, older.needs, older.missing)
+        self._jobs = BackgroundJobs(frame, tokenizer, config, self.embedder)
 
     @property
     def config(self) -> MemoryConfig:
@@ -119,45 +92,15 @@ class Searcher:
         other._frame, other.citing = fork, Citing(fork, self._tokenizer)
         return other
 
-    def _tag_by_model(self) -> None:
-        """Tag every block that the model was not asked about, in the background."""
-        tags = ModelTags(self._core, self._frame.served.model, copy.deepcopy(self._tokenizer))
-        tagging = Background(
-            tags.fill, name="everlong tags", doing="the model has tagged the newest blocks", failed="no tags were made"
-        )
-        self._frame.observe(lambda *archived: tagging.wake())
-        tagging.wake()
-        self._filling.append(tagging)
-
-    def _fill_older_blocks(
-        self, make: MakesTensors, needs: Callable[[], Needs], without: Callable[[], Sequence[int]]
-    ) -> None:
-        """Make tensors, in the background, for blocks that were archived before anything made them."""
-        if not without():
-            return
-        older = OlderBlocks(self._core, self._frame.served.model, make, needs, without)
-        filling = Background(
-            older.fill,
-            name="everlong older blocks",
-            doing="older blocks have what is stored with a block now",
-            failed="what is stored with a block could not be made for older ones",
-        )
-        filling.wake()
-        self._filling.append(filling)
-
     def settle(self) -> None:
         """Return once every page has its vectors, and every block its Detail Tokens and its place in the graph.
 
         This includes blocks that were archived without them.
         """
-        for background in (self.embedder, *self._filling, self._growth, self._frame.parts):
-            if background is not None:
-                background.settle()
+        self._jobs.settle()
 
     def close(self) -> None:
-        for background in (self.embedder, *self._filling, self._growth, self._frame.parts):
-            if background is not None:
-                background.close()
+        self._jobs.close()
 
     # --- from a prompt to pages
 
@@ -194,7 +137,7 @@ class Searcher:
         """Return the layers whose queries, and those whose hidden states, a search reads of a question."""
         parts, index = self._frame.parts, set(self.config.search.index)
         layers = sorted(query_layers(self._frame.served, self.heads.profile, self.config, parts))
-        asked = [needs_of(one) for one in parts.having("asked")]
+        asked = [needs_of(one) for one in parts.retrievers]
         read = {
             layer for needs in asked if not needs.kinds or index & set(needs.kinds) for layer in needs.question_layers
         }
@@ -224,11 +167,11 @@ class Searcher:
             return None
         return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
 
-    def ahead(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
-        """Tell the parts what is asked and said: ids of question and answer so far, `answered` of the answer."""
-        os, branched_at = self._frame.os, self._frame.stream.branched_at
-        self._frame.parts.ahead(
-            lambda: Said(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], branched_at)
+    def prefetch(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
+        """Have parts prepare what may be needed next. `token_ids`: of question and answer, `answered` of the answer."""
+        os, at = self._frame.os, self._frame.stream.branched_at
+        self._frame.parts.prefetch(
+            lambda: AnswerProgress(token_ids, answered, where, self.config, os.stream, os.stream_end, os.rolling[0], at)
         )
 
     def _rerank(self, prompt: Prompt) -> Rerank | None:

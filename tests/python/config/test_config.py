@@ -20,13 +20,13 @@ from everlong import (
     ops,
 )
 from everlong.config import LEAST_WINDOW
+from everlong.config.settings import types_of
 from everlong.parts.adapter import Adapter
 from everlong.parts.encoder import Encoder
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.towers import Towers
 from everlong.parts.trigger import Trigger
 from everlong.parts.trimmer import Trimmer
-from everlong.settings import types_of
 from support import byte_tokenizer, tiny_model
 
 

@@ -267,7 +267,9 @@ def test_an_object_with_hooks_is_a_part_itself(tmp_path: Path) -> None:
         def __init__(self) -> None:
             self.blocks = 0
 
-        def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Any) -> dict[str, Any]:
+        def write_block(
+            self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Any
+        ) -> dict[str, Any]:
             self.blocks += 1
             return {"counting.tokens": np.array([len(ids), hidden[1].shape[0]], np.int32)}
 

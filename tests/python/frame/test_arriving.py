@@ -25,7 +25,7 @@ def recall(mm: everlong.MemoryModel, temperatures: list[float] | None = None) ->
     """Bring three places back, the last of which is read again."""
     frame = mm.frame
     assert isinstance(frame, KvFrame)
-    frame.begin_prompt(None)
+    frame.begin_prompt()
     pages = [page for span in SPANS for page in mm.memory.core.blocks.pages_of(0, *span)]
     frame.recall(pages, temperatures or [])
     return frame

@@ -11,6 +11,7 @@ import torch
 
 import everlong
 from everlong.frame.observers import OnBlock
+from everlong.frame.read_request import ReadRequest
 from everlong.frame.taps import HiddenTap
 from support import ARCHITECTURES, ROOMY, SMALL, TOLERANCE, byte_tokenizer, random_text, tiny_model, tiny_text_model
 from support.text_alone import remembering
@@ -49,11 +50,15 @@ def test_the_embeddings_of_a_text_are_read_as_its_ids(kind: str, rope: str) -> N
         for first, last in ((0, 150), (150, 700), (700, 900)):
             part = slice(first, last)
             with by_ids.frame.branch(), by_embeds.frame.branch():
-                expected = by_ids.frame.forward(ids[part], "read", keep_all=True).logits
-                got = by_embeds.frame.forward(None, "read", inputs_embeds=embeds[part], keep_all=True).logits
+                expected = by_ids.frame.forward(ReadRequest(ids[part], "read", keep_all=True)).logits
+                got = by_embeds.frame.forward(
+                    ReadRequest(None, "read", inputs_embeds=embeds[part], keep_all=True)
+                ).logits
                 torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
-            expected = by_ids.frame.forward(ids[part], "read", keep_all=True).logits
-            got = by_embeds.frame.forward(ids[part], "read", inputs_embeds=embeds[part], keep_all=True).logits
+            expected = by_ids.frame.forward(ReadRequest(ids[part], "read", keep_all=True)).logits
+            got = by_embeds.frame.forward(
+                ReadRequest(ids[part], "read", inputs_embeds=embeds[part], keep_all=True)
+            ).logits
             torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
         assert by_embeds.frame.os.evicted
         blocks = by_ids.memory.blocks()
@@ -72,8 +77,8 @@ def test_text_alone_reads_soft_tokens_as_they_are() -> None:
         embeds = embedded(model, ids)
         for first, last in ((0, 100), (100, 640), (640, 700)):
             part = slice(first, last)
-            expected = by_ids.frame.forward(ids[part], "prompt").logits
-            got = by_embeds.frame.forward(ids[part], "prompt", inputs_embeds=embeds[part]).logits
+            expected = by_ids.frame.forward(ReadRequest(ids[part], "prompt")).logits
+            got = by_embeds.frame.forward(ReadRequest(ids[part], "prompt", inputs_embeds=embeds[part])).logits
             torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
             assert by_embeds.frame.text == by_ids.frame.text
         assert by_embeds.frame.os.evicted
@@ -85,7 +90,7 @@ def test_vectors_that_are_no_tokens_are_computed_and_stand_as_a_special_token() 
     with everlong.MemoryModel(model, tokenizer, config=ROOMY) as mm:
         ids = mm._encode(random_text(100))
         mm.frame.extend(ids, "read")
-        got = mm.frame.forward(None, "read", inputs_embeds=soft, keep_all=True).logits
+        got = mm.frame.forward(ReadRequest(None, "read", inputs_embeds=soft, keep_all=True)).logits
         mm.frame.end_of_text()
         with torch.no_grad():
             whole = torch.cat([embedded(model, ids), soft])
@@ -102,8 +107,8 @@ def test_what_is_no_run_of_tokens_is_refused(ids: int | None, shape: tuple[int, 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
         given = None if ids is None else torch.zeros(ids, dtype=torch.int64)
         with pytest.raises(ValueError, match="inputs_embeds"):
-            mm.frame.forward(given, "read", inputs_embeds=None if shape is None else torch.zeros(shape))
-        mm.frame.forward(torch.zeros(3, dtype=torch.int64), "read")
+            mm.frame.forward(ReadRequest(given, "read", inputs_embeds=None if shape is None else torch.zeros(shape)))
+        mm.frame.forward(ReadRequest(torch.zeros(3, dtype=torch.int64), "read"))
         assert mm.frame.os.stream_end == 3
 
 
@@ -121,7 +126,7 @@ def test_hidden_states_are_those_of_transformers(kind: str, rope: str, chunk: in
     with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY) as mm:
         layers = range(-len(expected), len(expected))
         mm.frame.extend(ids[:400], "read")
-        got = mm.frame.forward(ids[400:], "read", hidden_layers=layers, chunk_tokens=chunk).hidden
+        got = mm.frame.forward(ReadRequest(ids[400:], "read", hidden_layers=layers, chunk_tokens=chunk)).hidden
         assert set(got) == set(layers)
         for layer, states in got.items():
             torch.testing.assert_close(states, expected[layer][400:], atol=TOLERANCE, rtol=1e-4)
@@ -132,7 +137,7 @@ def test_a_stream_that_begins_with_tokens_of_its_own_gives_states_of_what_was_as
     model = tiny_model(vocab_size=258)
     with everlong.MemoryModel(model, byte_tokenizer(begins=True), config=ROOMY) as mm:
         ids = torch.arange(65, 85)
-        out = mm.frame.forward(ids, "read", keep_all=True, hidden_layers=(1,))
+        out = mm.frame.forward(ReadRequest(ids, "read", keep_all=True, hidden_layers=(1,)))
         expected = every_hidden_state(model, torch.cat([torch.tensor([257]), ids]))[1][1:]
         assert len(out.logits) == len(ids)
         torch.testing.assert_close(out.hidden[1], expected, atol=TOLERANCE, rtol=0)
@@ -144,7 +149,7 @@ def test_text_alone_has_hidden_states_too() -> None:
         ids = mm._encode(random_text(90))
         expected = every_hidden_state(model, ids)
         mm.frame.extend(ids[:50], "read")
-        got = mm.frame.forward(ids[50:], "read", hidden_layers=(0, 1, -1)).hidden
+        got = mm.frame.forward(ReadRequest(ids[50:], "read", hidden_layers=(0, 1, -1))).hidden
         for layer in (0, 1, -1):
             torch.testing.assert_close(got[layer], expected[layer][50:], atol=TOLERANCE, rtol=0)
 

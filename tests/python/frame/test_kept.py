@@ -18,13 +18,13 @@ from transformers.cache_utils import DynamicCache
 
 import everlong
 import everlong.frame.frame
-from everlong.frame.older_kept import OlderKept
+from everlong.frame.kept_tokens import best_tokens, token_scores
 from everlong.frame.part import Needs, Span
 from everlong.frame.parts import Parts
-from everlong.frame.trimming import best_tokens, worth_of
 from everlong.models.releases import cache_argument
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn
+from everlong.retrieval.older_kept import OlderKept
 from support import TOLERANCE, byte_tokenizer, next_logits, random_text, tiny_model
 from support.kept import KEPT, NEWEST
 from support.processes import killed, tell_and_wait
@@ -341,11 +341,11 @@ class Waits:
         self._mm, self._block, self._pipe = mm, block, pipe
         self._random = Drawn()
 
-    def worth(self, block: Span) -> torch.Tensor:
+    def score_tokens(self, block: Span) -> torch.Tensor:
         if self._mm.frame.archive.blocks == self._block:
             self._mm.memory.flush()
             tell_and_wait(self._pipe, block.begin)
-        return self._random.worth(block)
+        return self._random.score_tokens(block)
 
 
 KILLED = KEPT.with_part(Trimmer(by="random"))
@@ -381,7 +381,7 @@ def test_a_process_killed_while_trimming_leaves_the_zone_of_one_that_lived(
 
 def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
     class Fails:
-        def worth(self, block: Span) -> torch.Tensor:
+        def score_tokens(self, block: Span) -> torch.Tensor:
             raise RuntimeError("no score")
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
@@ -403,7 +403,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
     class Last:
         needs = Needs(hidden_layers=(1, 3))
 
-        def worth(self, block: Span) -> torch.Tensor:
+        def score_tokens(self, block: Span) -> torch.Tensor:
             rows = block.kv()
             told.append(dataclasses.replace(block, kv=lambda: rows))
             return torch.full((len(block.ids),), torch.nan)
@@ -435,7 +435,7 @@ def test_a_head_on_states_scores_them_side_by_side() -> None:
     hidden = {1: torch.rand(5, 4).bfloat16(), 3: torch.rand(5, 4).bfloat16()}
     block = Span(0, torch.zeros(5, dtype=torch.int64), hidden, lambda: (torch.zeros(0), torch.zeros(0)))
     weight = torch.rand(8)
-    got = ByStates((3, 1), lambda states: states @ weight).worth(block)
+    got = ByStates((3, 1), lambda states: states @ weight).score_tokens(block)
     torch.testing.assert_close(got, hidden[3].float() @ weight[:4] + hidden[1].float() @ weight[4:])
 
 
@@ -546,14 +546,14 @@ def test_the_untrained_scorers_by_their_definitions() -> None:
     free = {token for run in runs for token in range(*run)}
 
     def best(by: Any) -> list[int]:
-        return best_tokens(worth_of(by, block), 100, runs, 6)
+        return best_tokens(token_scores(by, block), 100, runs, 6)
 
     assert best(None) == [139, 138, 137, 136, 135, 134]
     norms = np.linalg.norm(keys.numpy().astype(np.float64), axis=-1).mean(axis=(0, 1))
     assert best(ByKeys()) == [t for t in (100 + np.argsort(norms)).tolist() if t in free][:6]
     assert best(Drawn()) == best(Drawn()) != best(None)
     other = dataclasses.replace(block, begin=300)
-    assert not torch.equal(Drawn().worth(block), Drawn().worth(other))
+    assert not torch.equal(Drawn().score_tokens(block), Drawn().score_tokens(other))
     assert set(best(Drawn())) < free
     scores = torch.tensor([torch.nan, 1.0, torch.inf, -torch.inf, 1.0])
     assert best_tokens(scores, 10, [(10, 15)], 5) == [12, 14, 11, 13, 10]

@@ -78,7 +78,7 @@ class KeptStates(RuleBasedStateMachine):
         pages = self.mm.memory.core.blocks.pages()
         found = data.draw(st.lists(st.sampled_from(range(len(pages))), max_size=4, unique=True))
         if asked:
-            self.mm.frame.begin_prompt(None)
+            self.mm.frame.begin_prompt()
         self.mm.frame.recall([pages[at] for at in found])
         self.recalled = self.newest_recall()
 

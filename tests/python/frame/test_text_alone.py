@@ -109,7 +109,7 @@ def test_logits_are_those_of_a_plain_forward_over_the_same_text(kind: str) -> No
         pages = mm.memory.core.blocks.pages_of(0, first, last)
         ids = torch.tensor(ids_of(QUESTION))
         with mm.frame.branch():
-            mm.frame.begin_prompt(None)
+            mm.frame.begin_prompt()
             mm.frame.recall(pages)
             logits = mm.frame.extend(ids, "prompt", logits=True)
             again = mm.frame.extend(ids[:3], "generated")

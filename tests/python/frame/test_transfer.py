@@ -15,7 +15,7 @@ import torch
 import everlong
 import everlong._core as _core
 from everlong import ops
-from everlong.frame.executor import Asked, Executor
+from everlong.frame.executor import Done, Executor
 from everlong.frame.transfer import BATCH_BYTES, PayloadTransfer
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.transfer import archive, store_beside
@@ -227,8 +227,8 @@ def test_the_next_chunk_is_computed_while_a_block_is_stored(monkeypatch: pytest.
             overtaken.append(block["begin"])
         return append(blocks, **block)
 
-    def tell_and_do(executor: Executor, *given: Any, **named: Any) -> Asked:
-        for _ in executor._archive._on_their_way._waiting:
+    def tell_and_do(executor: Executor, *given: Any, **named: Any) -> Done:
+        for _ in executor._archive._pending._waiting:
             forwards.release()
         return do(executor, *given, **named)
 

@@ -238,9 +238,9 @@ class Shared:
         self.did.append(Did("open"))
         heard = mm.frame.raise_signal
 
-        def raise_signal(signal: str, recall: Any) -> None:
-            self.did.append(Did("signal", signal, amid=bool(mm._answering._answering)))
-            heard(signal, recall)
+        def raise_signal(signal: str) -> Any:
+            self.did.append(Did("signal", signal, amid=mm._answering.turn is not None))
+            return heard(signal)
 
         mm.frame.raise_signal = raise_signal
 

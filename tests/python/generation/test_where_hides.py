@@ -387,7 +387,7 @@ def test_blocks_that_are_offered_as_detail_tokens_pass() -> None:
     class OffersAll:
         needs = Needs()
 
-        def asked(self, question: Any, hidden: Any) -> Finds:
+        def retrieve(self, question: Any, hidden: Any) -> Finds:
             core = mm.memory.core
             pages = [core.blocks.pages_of(0, *block.span)[0] for block in mm.memory.blocks()[2:6]]
             return Finds(offers=[Offer(-0.5, page, ("all",), as_details=True) for page in pages])

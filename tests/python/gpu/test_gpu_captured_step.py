@@ -12,6 +12,7 @@ import transformers
 import everlong
 from everlong.frame.captured_step import CapturedStep
 from everlong.frame.kv_zones import KvZones
+from everlong.frame.read_request import ReadRequest
 from support import OWN_STATE, SMALL, TINY_KINDS, TOLERANCE, byte_tokenizer, random_text, tiny_model
 from support.gpu import GPU, NEEDS_GPU
 
@@ -104,7 +105,7 @@ def test_whoever_listens_to_the_model_hears_every_token() -> None:
         logits_one_by_one(mm, range(5))
         hook.remove()
         assert len(heard) == 5
-        states = mm.frame.forward(torch.tensor([3]), "generated", hidden_layers=[2]).hidden[2]
+        states = mm.frame.forward(ReadRequest(torch.tensor([3]), "generated", hidden_layers=[2])).hidden[2]
         assert states.shape == (1, model.config.hidden_size)
         logits_one_by_one(mm, range(5))
         assert len(heard) == 5

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -24,8 +25,9 @@ import torch
 import everlong
 import everlong._core as _core
 from everlong import part_list, settings
-from everlong.frame.part import Finds, Hidden, Needs, Offer, Opening, PartSettings, Question, Rows, Said, Span
+from everlong.frame.part import AnswerProgress, Finds, Hidden, Needs, Offer, Opening, PartSettings, Question, Rows, Span
 from everlong.frame.parts import Parts
+from everlong.parts.towers.at_work import query_vectors
 from everlong.parts.writer import Writer
 from everlong.text.prompt import Prompt
 from support import SMALL, TESTS, TINY_MEMORY, byte_tokenizer, random_text, tiny_model, tiny_text_model
@@ -45,7 +47,7 @@ class Tells:
         self.name, self.needs = name, Needs(hidden_layers=layers)
         self._told = told
 
-    def block(
+    def write_block(
         self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden
     ) -> Mapping[str, npt.NDArray[Any]]:
         assert len(ids) == span[1] - span[0]
@@ -54,18 +56,18 @@ class Tells:
         own = np.full(2, len(self.name), dtype=np.int32)
         return {f"own.{self.name}": own, "shared": own}
 
-    def ahead(self, said: Said) -> None:
+    def prefetch(self, progress: AnswerProgress) -> None:
         self._told.append((self.name, "ahead"))
 
-    def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
+    def should_recall(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
         self._told.append((self.name, "wants"))
         return True
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
         self._told.append((self.name, "asked"))
         return Finds()
 
-    def came_back(self, pages: Sequence[_core.PageRef]) -> None:
+    def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
         self._told.append((self.name, "came back"))
 
     def settle(self) -> None:
@@ -109,7 +111,7 @@ def test_all_are_asked_in_the_order_given() -> None:
 
 def test_nothing_comes_back_unless_all_want_it() -> None:
     class No:
-        def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
+        def should_recall(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
             logits = read()
             assert logits.shape == (257,)
             return False
@@ -124,7 +126,7 @@ def test_nothing_comes_back_unless_all_want_it() -> None:
 
 def test_the_last_one_is_obeyed_where_only_one_can_be() -> None:
     def leaves(*which: Any) -> Any:
-        return SimpleNamespace(needs=Needs(leaving=frozenset(which)), leaving=leave)
+        return SimpleNamespace(id="", needs=Needs(evicted=frozenset(which)), write_evicted=leave)
 
     def leave(span: Span, kv: Rows) -> Rows:
         return kv
@@ -138,26 +140,27 @@ def test_the_last_one_is_obeyed_where_only_one_can_be() -> None:
         yield
 
     ends, other_ends = (
-        SimpleNamespace(chunk=lambda ids, hidden, begins: None, threshold=at, lookahead=round(10 * at))
+        SimpleNamespace(boundary_probabilities=lambda ids, hidden, begins: None, threshold=at, lookahead=round(10 * at))
         for at in (0.1, 0.2)
     )
-    first = SimpleNamespace(worth="first", answering=lambda frame: attached("first"), details="first")
-    second = SimpleNamespace(worth="second", answering=lambda frame: attached("second"), details="second")
+    first = SimpleNamespace(score_tokens="first", adapt=lambda frame: attached("first"), details="first")
+    second = SimpleNamespace(score_tokens="second", adapt=lambda frame: attached("second"), details="second")
     named = {"both": both, "ends": ends, "first": first, "kept": kept, "second": second, "other": other_ends}
     parts = Parts(named)
-    assert parts.keeper is kept
-    assert parts.mourner is both
-    assert parts.last("worth") is second
+    assert parts.kept_writer is kept
+    assert parts.tombstone_writer is both
+    assert parts.token_scorer is second
     assert parts.details == "second"
-    assert parts.last("token") is None
-    with parts.answering(None):
+    assert parts.tombstone_scorer is None
+    with parts.adapted(None):
         assert told == [("second", "attached")]
     config = parts.configure(CONFIG.os_config())
     assert (config.topic_threshold, config.topic_lookahead) == (pytest.approx(0.2), 2)
     assert not config.recall_tombstone
     turned = Parts(dict(reversed(named.items())))
-    assert (turned.keeper, turned.mourner, turned.last("worth"), turned.last("chunk")) == (both, both, first, ends)
-    with Parts().answering(None):
+    assert (turned.kept_writer, turned.tombstone_writer) == (both, both)
+    assert (turned.token_scorer, turned.segmenter) == (first, ends)
+    with Parts().adapted(None):
         assert len(told) == 1
 
 
@@ -179,7 +182,7 @@ def test_what_a_chunk_is_told_of_is_heard_once_and_in_order() -> None:
             self.name, self.needs = name, Needs(hidden_layers=(2,))
             self.heard: list[tuple[int, bool]] = []
 
-        def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
+        def boundary_probabilities(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
             assert {layer: len(rows) for layer, rows in hidden.items()} == {2: len(ids)}
             self.heard.append((len(ids), begins))
             return (ids == bar).numpy().astype(np.float32)
@@ -205,7 +208,7 @@ def test_a_token_that_was_generated_asks_for_what_a_tombstone_stands_for() -> No
             self.needs, self.heard = Needs(hidden_layers=(1, 3), heads=heads), []
             self.steps: list[int] = []
 
-        def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
+        def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
             assert {layer: len(rows) for layer, rows in hidden.items()} == {1: 1, 3: 1}
             assert attention.shape == (len(self.needs.heads), 4)
             self.steps.append(step)
@@ -234,7 +237,7 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
     class Fails:
         fails = True
 
-        def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
+        def write_block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
             if self.fails:
                 raise RuntimeError("not this one")
             return {}
@@ -255,12 +258,12 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
 
 def test_older_blocks_get_what_a_part_stores_in_the_background(tmp_path: Path) -> None:
     class Late(Tells):
-        def lacks(self, core: _core.Memory) -> Sequence[int]:
+        def missing_blocks(self, core: _core.Memory) -> Sequence[int]:
             return [block.id for block in core.blocks.infos() if "shared" not in core.blocks.tensor_shapes(block.id)]
 
-        def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
+        def write_block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
             filled.append((block, span))
-            return super().block(block, span, ids, hidden)
+            return super().write_block(block, span, ids, hidden)
 
     filled: list[tuple[int | None, tuple[int, int]]] = []
     with open_model(tmp_path / "m") as mm:
@@ -298,7 +301,7 @@ class Pointing:
     def __init__(self, settings: Points, core: _core.Memory) -> None:
         self.settings, self._core = settings, core
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
         assert hidden == {}
         (page,) = self._core.blocks.pages_of(0, self.settings.at, self.settings.at + 1)
         return Finds(offers=[Offer(self.settings.score, page, (self.settings.by,))])
@@ -337,7 +340,7 @@ def test_what_is_attached_is_at_work_behind_what_came_back_and_nowhere_else() ->
     class Attached:
         count = 0
 
-        def answering(self, frame: Any) -> AbstractContextManager[None]:
+        def adapt(self, frame: Any) -> AbstractContextManager[None]:
             assert frame.os.recalled_tokens > 0
             return self._at_work()
 
@@ -371,7 +374,7 @@ def test_sentences_are_compared_with_all_of_a_question_however_long(tmp_path: Pa
             tapped = mm.searcher.tap(prompt)
             found = mm.searcher.find(prompt, tapped=tapped)
             assert found.vectors is not None
-            expected = mm.frame.parts.get("towers").query(tapped.states.hidden)
+            expected = query_vectors(mm.frame.parts.get("towers").towers, tapped.states.hidden)
             assert len(expected) == length
             np.testing.assert_array_equal(found.vectors.query, expected)
 
@@ -393,6 +396,54 @@ def test_a_memory_of_text_alone_asks_no_part_that_looks_at_a_question_s_states()
         assert [name for name, hook in told if hook == "asked"] == ["plain"]
 
 
+def test_a_public_method_that_no_protocol_has_is_refused_by_its_name() -> None:
+    class Misspelt:
+        def retreive(self, question: Question, hidden: Hidden) -> Finds:
+            return Finds()
+
+    class Private:
+        weight = torch.nn.Linear(1, 1)  # what can be called, and is no method
+
+        def _help(self) -> None: ...
+
+        @property
+        def helps(self) -> bool:
+            return True
+
+        def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+            return Finds()
+
+    with pytest.raises(TypeError, match=r"the part Misspelt: Misspelt\.retreive is a public .* retrieve, "):
+        open_model(None, Misspelt())
+    with pytest.raises(TypeError, match=r"the part other: SimpleNamespace\.asked is a public method"):
+        open_model(None, SimpleNamespace(name="other", asked=lambda question, hidden: Finds()))
+    open_model(None, Private()).close()
+
+
+@pytest.mark.parametrize("name", [name for name in part_list._OWN if part_list._OWN[name]])
+def test_what_a_part_does_in_a_memory_imports_nothing_of_its_training(name: str) -> None:
+    lab = re.compile(r"everlong\.(corpora|eval|bench|data)\b|everlong\.parts\.\w+\.(train|measure\w*|lessons)$")
+    seen: set[str] = set()
+
+    def imported(module: str) -> Iterator[str]:
+        """The modules of this part's folder that a module imports, and all others of everlong, by name."""
+        file = PACKAGE.joinpath(*module.split(".")[1:])
+        file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("everlong"):
+                yield node.module
+            elif isinstance(node, ast.Import):
+                yield from (one.name for one in node.names if one.name.startswith("everlong"))
+
+    left = [f"everlong.parts.{name}", f"everlong.parts.{name}.at_work"]
+    while left:
+        module = left.pop()
+        seen.add(module)
+        assert not lab.match(module), module
+        if module.startswith("everlong.parts."):
+            left += set(imported(module)) - seen
+
+
 # --- its state
 
 
@@ -404,7 +455,7 @@ class Counts:
     def __init__(self) -> None:
         self.tokens, self.loaded = 0, 0
 
-    def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
+    def write_block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Any:
         self.tokens += len(ids)
         return {}
 
@@ -467,7 +518,7 @@ def test_a_damaged_state_is_passed_over_with_a_warning(
 
 def test_objects_and_settings_stand_beside_each_other() -> None:
     class Nameless:
-        def block(self, *of_block: Any) -> Mapping[str, npt.NDArray[Any]]:
+        def write_block(self, *of_block: Any) -> Mapping[str, npt.NDArray[Any]]:
             return {"nameless": np.zeros(1, dtype=np.int8)}
 
     one, other = Nameless(), Points(at=5)

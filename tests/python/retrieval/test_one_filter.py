@@ -188,7 +188,7 @@ READERS: dict[str, tuple[Callable[[everlong.MemoryModel, Where], set[int]], tupl
     "Frame.narrow": (shown, ALL, False),
     "Looking.search": (looked, SEARCHED, True),
 }
-# They read through those above, or (`ahead`) tell parts that search, or forget.
+# They read through those above, or (`prefetch`) tell parts that search, or forget.
 THROUGH = {
     "Memory.forget",
     "MemoryModel.answer_many",
@@ -196,7 +196,7 @@ THROUGH = {
     "MemoryModel.generate",
     "MemoryModel.in_steps",
     "MemoryModel.stream",
-    "Searcher.ahead",
+    "Searcher.prefetch",
     "Searcher.anything_outside",
     "Searcher.find_in_steps",
     "Searcher.find_told_in_steps",

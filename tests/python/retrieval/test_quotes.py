@@ -15,6 +15,7 @@ import everlong
 from everlong.frame.part import Vectors
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
+from everlong.parts.towers.at_work import query_vectors
 from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.retrieval.quotes import WORDS_WEIGHT, Sentence, _sentences, nearest_sentences, quoting, words_of
 from everlong.text.prompt import build_prompt
@@ -153,7 +154,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         prompt = mm._answering.prompt("Where is house 007?", True, None)
         tapped = mm.searcher.tap(prompt)
         found = mm.searcher.find(prompt, tapped=tapped)
-        query = meaning.query(tapped.states.hidden)
+        query = query_vectors(meaning.towers, tapped.states.hidden)
         chosen = nearest_sentences(
             core,
             mm.tokenizer,

@@ -39,7 +39,7 @@ def recalled_then_read(
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             pages = [page for span in spans for page in core.blocks.pages_of(0, *span)]
             last = len(core.blocks.pages_of(0, *spans[-1]))
             frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
@@ -88,7 +88,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             first, last = (core.blocks.pages_of(0, *span) for span in spans)
             frame.recall([*first, *last])
             sinks = SMALL.frame.sink_tokens
@@ -124,7 +124,7 @@ def test_what_is_read_again_knows_nothing_of_the_newest_text(kind: str, rope: st
         mm.read(TEXT)
         core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             own = cache.own.tensors()
             pages = [*core.blocks.pages_of(0, 700, 760), *core.blocks.pages_of(0, 200, 260)]
             frame.recall(pages)
@@ -154,7 +154,7 @@ def test_auto_reads_the_best_piece_again_wherever_it_stands() -> None:
             mm.read(TEXT)
             core, frame, cache = mm.memory.core, mm.frame, mm.frame.cache
             with frame.branch():
-                frame.begin_prompt(None)
+                frame.begin_prompt()
                 pages = [*core.blocks.pages_of(0, 200, 260), *core.blocks.pages_of(0, 700, 760)]
                 frame.recall(pages, best=pages[best])
                 return cache.k[:, :, cache.rolling_slot - cache.recalled : cache.rolling_slot].clone()

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-import everlong._core as _core
 from everlong.errors import UnsupportedModelError
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.offers import Offers, offers_of
@@ -172,15 +171,13 @@ class AdapterTrainer:
 
         quoted: list[Sentence] = []
 
-        def pages(action: _core.Recall) -> Offers:
-            found = mm.searcher.find(prompt, tapped=tapped)
-            quoted.extend(mm.searcher.quotes(found))
-            return self._with_the_right_one(found, example, count, drawn)
-
         with frame.branch(traced=False):
             frame.clear_recalled()
             tapped = mm.searcher.tap(prompt)
-            frame.begin_prompt(pages)
+            for _ in frame.begin_prompt():
+                found = mm.searcher.find(prompt, tapped=tapped)
+                quoted.extend(mm.searcher.quotes(found))
+                frame.bring_back(self._with_the_right_one(found, example, count, drawn))
             cache = frame.cache
             k, v = (buffer[:, None, :, cache.begin : cache.end].clone() for buffer in (cache.k, cache.v))
             position = frame.os.next_position() + frame.served.first_position

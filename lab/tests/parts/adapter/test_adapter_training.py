@@ -101,7 +101,7 @@ class Helps:
     def __init__(self, attached: AttachedMaps) -> None:
         self._attached = attached
 
-    def answering(self, frame: Any) -> AbstractContextManager[None]:
+    def adapt(self, frame: Any) -> AbstractContextManager[None]:
         return self._attached.at_work()
 
 
@@ -135,12 +135,10 @@ def test_the_loss_is_that_of_an_answer_from_the_memory(mm: everlong.MemoryModel)
             count = drawn.choice(TRAINING.groups)
             came: list[Offers] = []
 
-            def pages(action: Any) -> Offers:
-                found = mm.searcher.find(prompt, tapped=tapped)  # noqa: B023  # called in this turn of the loop
-                came.append(trainer._with_the_right_one(found, examples[at], count, drawn))  # noqa: B023
-                return came[-1]  # noqa: B023
-
-            mm.frame.begin_prompt(pages)
+            for _ in mm.frame.begin_prompt():
+                found = mm.searcher.find(prompt, tapped=tapped)
+                came.append(trainer._with_the_right_one(found, examples[at], count, drawn))
+                mm.frame.bring_back(came[-1])
             begin, end = examples[at].span
             assert any(page.begin < end and begin < page.end for offer in came[0] for page in offer.pages)
             own = mm.frame.parts
@@ -193,4 +191,4 @@ def test_a_pack_is_trained_and_used(tmp_path: Path) -> None:
     assert made["data"] == ["fairytale", "squad"]
     assert made["steps"] == 3
     with everlong.MemoryModel(model, tokenizer, None, CONFIG, pack=tmp_path / "pack") as mm:
-        assert mm.frame.parts.last("answering") is not None
+        assert mm.frame.parts.adapter is not None

@@ -14,7 +14,7 @@ import torch
 from everlong.errors import EverlongError
 from everlong.models.pack import pack_of
 from everlong.models.shallow import shallow_states
-from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.at_work import Meaning, search_by
 from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import Pairs, Question, Text, load_pairs, split_of
@@ -210,11 +210,11 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     core: Any = types.SimpleNamespace(
         index=types.SimpleNamespace(set_meaning=lambda *what, **where: told.append((*what, where)))
     )
-    meaning.take_up(core, 3, 1 << 20)
+    search_by(meaning, core, 3, 1 << 20)
     assert told == [(meaning.id, 128, 4, {"device": 3, "device_bytes": 1 << 20})]
     ids = torch.arange(40)
     hidden = shallow_states(model, ids, meaning.needs.hidden_layers)
-    (tensor,) = meaning.block(None, (0, 40), ids, hidden).values()
+    (tensor,) = meaning.write_block(None, (0, 40), ids, hidden).values()
     assert tensor.dtype == np.int8
     assert tensor.shape == (4 + 4 + 2, 128)
 

@@ -11,16 +11,17 @@ from typing import Any
 
 import torch
 
+from everlong.frame.part import ModelAdapter
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
 
 
-class Attached:
+class Attached(ModelAdapter):
     """A pack's adapter beside a model."""
 
     def __init__(self, part: PackPart, model: torch.nn.Module) -> None:
         """Attach the maps. Raises ModelMismatchError for the adapter of another model."""
         self._attached = AttachedMaps(LowRankMaps.of_part(part), model)
 
-    def answering(self, frame: Any) -> AbstractContextManager[None]:
+    def adapt(self, frame: Any) -> AbstractContextManager[None]:
         return self._attached.at_work()

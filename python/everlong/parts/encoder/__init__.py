@@ -30,6 +30,4 @@ class Encoder(PartSettings, group="encoder", least={"device_bytes": 0}):
         if part is None:
             return None
         gpu = gpu_of(opening.served, self.device_bytes)
-        meaning = TextMeaning(part, opening.core, opening.tokenizer, opening.served.device)
-        meaning.take_up(gpu, self.device_bytes)
-        return meaning
+        return TextMeaning(part, opening.core, opening.tokenizer, opening.served.device, gpu, self.device_bytes)

@@ -16,7 +16,7 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.part import Finds, Hidden, Needs, Question, Vectors
+from everlong.frame.part import ArchiveObserver, Finds, Hidden, Lifecycle, Needs, Question, Retriever, Vectors
 from everlong.memory.reaching import REACH, drop_vectors
 from everlong.models.pack import PackPart
 from everlong.parts.encoder.model import (
@@ -54,7 +54,7 @@ _LOOKS = 1.0  # seconds between two looks at what lacks vectors, where nobody te
 Int8s = npt.NDArray[np.int8]
 
 
-class TextMeaning:
+class TextMeaning(ArchiveObserver, Retriever, Lifecycle):
     """The encoder over the pages of a memory. Blocks get their vectors in a thread of its own, off the reading path.
 
     A question waits for them, so that the same question finds the same. It does not wait for a whole memory that had
@@ -63,7 +63,16 @@ class TextMeaning:
 
     needs = Needs(kinds=(ENCODER,))
 
-    def __init__(self, part: PackPart, core: _core.Memory, tokenizer: Any, device: torch.device) -> None:
+    def __init__(
+        self,
+        part: PackPart,
+        core: _core.Memory,
+        tokenizer: Any,
+        device: torch.device,
+        gpu: int | None = None,
+        gpu_bytes: int = 0,
+    ) -> None:
+        """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
         self.id = part.id
         self.tensor = f"{ENCODER}.{part.id}"
         self._width = int(part.tensors["reader.weight"].shape[1])  # of MiniLM's states
@@ -73,9 +82,6 @@ class TextMeaning:
         self._load = functools.partial(loaded_encoder, self.id, device)
         self._filling: Background | None = None
         self._missing = MissingVectors(core, copy.deepcopy(tokenizer), self.id, self._load)
-
-    def take_up(self, gpu: int | None = None, gpu_bytes: int = 0) -> None:
-        """Let the memory search by these vectors, on that GPU with at most `gpu_bytes` of its memory, and fill it."""
         where: dict[str, Any] = {"device": gpu, "device_bytes": gpu_bytes, "part": ENCODER}
         where |= {"sentence_dimension": self._width, "sentence_tokens": SENTENCE_TOKENS}
         self._core.index.set_meaning(self.id, self._dimension, self._group_tokens, **where)
@@ -93,13 +99,13 @@ class TextMeaning:
         if lacking:
             self._filling.wake()
 
-    def archived(self) -> None:
+    def on_archived(self) -> None:
         if self._filling is not None:
             self._filling.wake()
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
         self._wait()
-        found = self.query(decode_text(self._tokenizer, question.ids.tolist()))
+        found = self._query(decode_text(self._tokenizer, question.ids.tolist()))
         if found is None:
             return Finds()
         query, sentence = found
@@ -109,7 +115,7 @@ class TextMeaning:
             cosines=functools.partial(self._cosines, sentence[0]),
         )
 
-    def query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
+    def _query(self, text: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None:
         """Return [T, dimension] of a question's word pieces, and [1, width] of it as a sentence, as long as it weighs.
 
         None where the encoder knows too little of it.

@@ -50,12 +50,12 @@ class KvWriter(PartSettings, group="kv_writer"):
     def load(self, opening: Opening) -> Written | None:
         assert opening.pack is not None
         frame = opening.config.frame
-        leaving: set[Literal["kept", "tombstone"]] = set()
+        evicted: set[Literal["kept", "tombstone"]] = set()
         if self.kept and frame.kept_tokens > 0:
-            leaving.add("kept")
+            evicted.add("kept")
         if frame.tombstones > 0 and self.makes_tombstones(opening.pack):
-            leaving.add("tombstone")
-        return Written(opening.pack, opening.served.device, frozenset(leaving)) if leaving else None
+            evicted.add("tombstone")
+        return Written(opening.pack, opening.served.device, frozenset(evicted)) if evicted else None
 
 
 def _trimmer_is_there(pack: Pack | None) -> bool:

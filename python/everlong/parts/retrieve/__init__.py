@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from everlong.frame.part import Opening, PartSettings
-from everlong.parts.retrieve.at_work import Retrieving
+from everlong.parts.retrieve.at_work import LearnedGate, Retrieving
 from everlong.parts.retrieve.model import RETRIEVE
 
 
@@ -15,6 +15,6 @@ class Retrieve(PartSettings, group="retrieve"):
 
     entries = (RETRIEVE,)
 
-    def load(self, opening: Opening) -> Retrieving:
+    def load(self, opening: Opening) -> LearnedGate:
         assert opening.pack is not None
-        return Retrieving.of_part(opening.pack.parts[RETRIEVE], opening.model)
+        return LearnedGate(Retrieving.of_part(opening.pack.parts[RETRIEVE], opening.model))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from everlong.errors import UnsupportedModelError
+from everlong.frame.part import RecallGate
 from everlong.models.hooks import put_on
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
@@ -17,6 +18,18 @@ from everlong.parts.retrieve.model import MAPS, RetrieveRow
 
 if TYPE_CHECKING:
     from everlong.text.prompt import Prompt
+
+
+class LearnedGate(RecallGate):
+    """Recalls where the model asks for it at the end of a question."""
+
+    def __init__(self, retrieving: Retrieving) -> None:
+        self._retrieving = retrieving
+
+    def should_recall(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
+        with self._retrieving.listening() as heard, torch.no_grad():
+            logits = read()
+        return self._retrieving.says(heard[-1].flatten(0, -2)[-1], logits)
 
 
 class Retrieving:
@@ -35,11 +48,6 @@ class Retrieving:
         maps = {name.removeprefix(MAPS): one for name, one in part.tensors.items() if name.startswith(MAPS)}
         kept = LowRankMaps.of_part(PackPart(maps, part.settings["maps"], part.made))
         return cls(RetrieveRow.of_part(part), kept, model)
-
-    def wants(self, prompt: Prompt, read: Callable[[], torch.Tensor]) -> bool:
-        with self.listening() as heard, torch.no_grad():
-            logits = read()
-        return self.says(heard[-1].flatten(0, -2)[-1], logits)
 
     def says(self, state: torch.Tensor, logits: torch.Tensor) -> bool:
         """Return whether it says <RETRIEVE>, by the last heard state [hidden size] and the other tokens' logits [V]."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from everlong.frame.part import Hidden, Needs
+from everlong.frame.part import Hidden, Needs, TombstoneScorer
 from everlong.parts.tombstones.model import TombstoneHeads
 
 if TYPE_CHECKING:
@@ -16,22 +16,26 @@ if TYPE_CHECKING:
 LEAST_MASS = 1e-9  # smaller masses count as this one
 
 
-class Waking:
+class Waking(TombstoneScorer):
     """Scores a tombstone: bias + the sum over heads of weight x log(mass)."""
 
     def __init__(self, heads: TombstoneHeads, settings: Tombstones) -> None:
         self.settings = settings
         self.needs = Needs(heads=heads.heads)
-        self.threshold = heads.threshold if settings.threshold is None else settings.threshold
+        self._threshold = heads.threshold if settings.threshold is None else settings.threshold
         self._weights = torch.tensor(heads.weights, dtype=torch.float32, device="cpu")
         self._bias = heads.bias
+
+    @property
+    def threshold(self) -> float:
+        return self._threshold
 
     @property
     def recalls_span(self) -> bool:
         """Whether the tombstone's span comes back, rather than what the newest tokens' queries find."""
         return self.settings.recall == "span"
 
-    def token(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
+    def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> Sequence[float]:
         scores: list[float] = scored(attention, self._weights, self._bias).tolist()
         return scores
 

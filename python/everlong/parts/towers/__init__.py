@@ -8,7 +8,7 @@ from everlong.frame.part import Opening, PartSettings
 from everlong.models.pack import Pack
 from everlong.models.served import gpu_of
 from everlong.part_list import is_there
-from everlong.parts.towers.at_work import Meaning
+from everlong.parts.towers.at_work import Meaning, search_by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,5 +33,5 @@ class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
     def load(self, opening: Opening) -> Meaning:
         assert opening.pack is not None
         meaning = Meaning(opening.pack, opening.config.archive.page_tokens, opening.model)
-        meaning.take_up(opening.core, gpu_of(opening.served, self.device_bytes), self.device_bytes)
+        search_by(meaning, opening.core, gpu_of(opening.served, self.device_bytes), self.device_bytes)
         return meaning

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.frame.part import Finds, Hidden, Needs, Question, Tensors, Vectors
+from everlong.frame.part import BlockBackfill, Finds, Hidden, Needs, Question, Retriever, Tensors, Vectors
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack, PackError
 from everlong.parts.late import as_int8
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.parts.writer.model import WriterNet
 
 
-class Meaning:
+class Meaning(BlockBackfill, Retriever):
     """The towers of a pack over the pages of a memory. Thread-safe."""
 
     def __init__(self, pack: Pack, page_tokens: int, model: Any = None) -> None:
@@ -46,24 +46,19 @@ class Meaning:
             layers = tuple(sorted({*settings.layers, *self._writer.settings.layers}))
         self.needs = Needs(hidden_layers=layers, question_layers=settings.layers, kinds=("meaning",))
 
-    def take_up(self, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
-        """Let the memory search by vectors of these towers, on that GPU with at most `gpu_bytes` of its memory."""
-        settings = self.towers.settings
-        core.index.set_meaning(self.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
-
     @torch.no_grad()
-    def block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
+    def write_block(self, block: int | None, span: tuple[int, int], ids: torch.Tensor, hidden: Hidden) -> Tensors:
         """Return int8 [vectors, dimension], pages in order."""
         vectors = self.towers.written(self._rows(ids, hidden))
         return {self.tensor: as_int8(vectors).numpy()}
 
-    def lacks(self, core: _core.Memory) -> Sequence[int]:
+    def missing_blocks(self, core: _core.Memory) -> Sequence[int]:
         return core.index.blocks_without_meaning()
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
-        query = whole = self.query(hidden)
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+        query = whole = query_vectors(self.towers, hidden)
         if any(len(rows) > len(query) for rows in question.whole.values()):
-            whole = self.query(question.whole)
+            whole = query_vectors(self.towers, question.whole)
         vectors = Vectors(whole, self.tensor, self.towers.settings.group_tokens)
         return Finds(query={"meaning_query": query}, vectors=vectors)
 
@@ -77,10 +72,15 @@ class Meaning:
         states = side_by_side(hidden, self._writer.settings.layers).float().cpu()
         return self._writer.details(states, embeddings, groups_of(len(ids), self._page_tokens, group_tokens))
 
-    @torch.no_grad()
-    def query(self, hidden: Hidden) -> npt.NDArray[np.float32]:
-        """Return [T, dimension] of a question's hidden states [T, hidden size] by layer. A row's norm is its weight."""
-        asked: npt.NDArray[np.float32] = self.towers.asked(
-            side_by_side(hidden, self.towers.settings.layers).float().cpu()
-        ).numpy()
-        return asked
+
+def search_by(meaning: Meaning, core: _core.Memory, gpu: int | None = None, gpu_bytes: int = 0) -> None:
+    """Let the memory search by vectors of these towers, on that GPU with at most `gpu_bytes` of its memory."""
+    settings = meaning.towers.settings
+    core.index.set_meaning(meaning.id, settings.dimension, settings.group_tokens, device=gpu, device_bytes=gpu_bytes)
+
+
+@torch.no_grad()
+def query_vectors(towers: LateTowers, hidden: Hidden) -> npt.NDArray[np.float32]:
+    """Return [T, dimension] of a question's hidden states [T, hidden size] by layer. A row's norm is its weight."""
+    vectors: npt.NDArray[np.float32] = towers.asked(side_by_side(hidden, towers.settings.layers).float().cpu()).numpy()
+    return vectors

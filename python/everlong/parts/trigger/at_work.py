@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 import everlong._core as _core
-from everlong.frame.part import Hidden, Needs
+from everlong.frame.part import Hidden, Needs, TopicSegmenter
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
 from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
@@ -32,7 +32,7 @@ class SaidText:
     ends: Sequence[tuple[int, str]]
 
 
-class LearnedTopicEnds:
+class LearnedTopicEnds(TopicSegmenter):
     """A pack's trigger over the text of one frame. Not thread-safe."""
 
     def __init__(self, pack: Pack, os_config: _core.MemoryOsConfig, mean_tokens: int) -> None:
@@ -44,12 +44,20 @@ class LearnedTopicEnds:
         self.trigger = TriggerNet.of_part(part)
         self.id = part.id
         self.needs = Needs(hidden_layers=self.trigger.settings.layers)
-        self.lookahead = self.trigger.settings.lookahead
-        self.threshold = threshold_for(said_texts(calibration_of(part)), os_config, self.lookahead, mean_tokens)
+        texts = said_texts(calibration_of(part))
+        self._threshold = threshold_for(texts, os_config, self.lookahead, mean_tokens)
         self._before: torch.Tensor | None = None  # the newest states of the text
 
+    @property
+    def threshold(self) -> float:
+        return self._threshold
+
+    @property
+    def lookahead(self) -> int:
+        return self.trigger.settings.lookahead
+
     @torch.no_grad()
-    def chunk(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
+    def boundary_probabilities(self, ids: torch.Tensor, hidden: Hidden, *, begins: bool) -> npt.NDArray[np.float32]:
         states = side_by_side(hidden, self.needs.hidden_layers).float().cpu()
         known = states if begins or self._before is None else torch.cat([self._before, states])
         self._before = known[-self.trigger.settings.reach :]

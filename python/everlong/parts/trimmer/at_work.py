@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from everlong.frame.part import Hidden, Needs, Span
+from everlong.frame.part import Needs, Span, TokenScorer
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import Pack
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet
 
 
-class ByStates:
+class ByStates(TokenScorer):
     """Scores by a head, from the states that a block was read with. Thread-safe."""
 
     def __init__(self, layers: Sequence[int], scores: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -20,27 +20,23 @@ class ByStates:
         self.needs = Needs(hidden_layers=layers)
         self._scores = scores
 
-    def worth(self, span: Span) -> torch.Tensor:
-        return self.of_states(span.hidden)
-
     @torch.no_grad()
-    def of_states(self, hidden: Hidden) -> torch.Tensor:
-        """Return [T] of hidden states [T, hidden size] by layer."""
-        return self._scores(side_by_side(hidden, self.needs.hidden_layers).float().cpu())
+    def score_tokens(self, span: Span) -> torch.Tensor:
+        return self._scores(side_by_side(span.hidden, self.needs.hidden_layers).float().cpu())
 
 
-class Drawn:
+class Drawn(TokenScorer):
     """Random scores, the same for the same place in a stream, whichever process reads it."""
 
-    def worth(self, span: Span) -> torch.Tensor:
+    def score_tokens(self, span: Span) -> torch.Tensor:
         generator = torch.Generator("cpu").manual_seed(span.begin)
         return torch.rand(len(span.ids), generator=generator, device="cpu")
 
 
-class ByKeys:
+class ByKeys(TokenScorer):
     """Scores by keys: the smallest un-rotated keys are worth most."""
 
-    def worth(self, span: Span) -> torch.Tensor:
+    def score_tokens(self, span: Span) -> torch.Tensor:
         k, _ = span.kv()
         norms: torch.Tensor = torch.linalg.vector_norm(k, dim=-1)
         return -norms.mean(dim=(0, 1))

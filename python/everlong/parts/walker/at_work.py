@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import everlong._core as _core
-from everlong.frame.part import Finds, Hidden, Needs, Opening, Question, Said
+from everlong.frame.part import (
+    AnswerProgress,
+    Finds,
+    Hidden,
+    Lifecycle,
+    Needs,
+    Opening,
+    Question,
+    RecallObserver,
+    RecallPrefetcher,
+    Retriever,
+    Traced,
+)
 from everlong.parts.walker.model import WalkerNet
 from everlong.parts.walker.prefetch import Prefetch, Prefetcher
 from everlong.retrieval.recall import MOST_QUERY_TOKENS
@@ -19,7 +31,7 @@ if TYPE_CHECKING:
 _WALKED_AHEAD = 2  # times as many groups as come back for a question
 
 
-class Walking:
+class Walking(Retriever, RecallPrefetcher, RecallObserver, Traced, Lifecycle):
     """A Walker over one memory."""
 
     def __init__(self, walker: WalkerNet, opening: Opening, settings: Walker) -> None:
@@ -34,29 +46,29 @@ class Walking:
         """The mean query, by which topics are found."""
         return Needs(mean_query=self.settings.searches)
 
-    def walk(self, loads: int) -> _core.Walk:
+    def _walk(self, loads: int) -> _core.Walk:
         """Return what a search needs to walk with."""
         return _core.Walk(self._policy, loads=loads, hops=self._budget.hops, nodes=self._budget.nodes)
 
-    def asked(self, question: Question, hidden: Hidden) -> Finds:
-        return Finds(walk=self.walk(question.config.search.groups) if self.settings.searches else None)
+    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+        return Finds(walk=self._walk(question.config.search.groups) if self.settings.searches else None)
 
-    def ahead(self, said: Said) -> None:
+    def prefetch(self, progress: AnswerProgress) -> None:
         """Walk ahead through twice as many groups as a question brings back.
 
         These are that question's groups and what would come next. Where the walk ends early, the search that it began
         with fills them up.
         """
-        if self.prefetcher is None or len(said.ids) == 0 or said.answered % self.settings.ahead_every:
+        if self.prefetcher is None or len(progress.ids) == 0 or progress.answered % self.settings.ahead_every:
             return
-        told = Prefetch(said.stream_end, said.branched_at, said.stream)
-        words = np.unique(np.asarray(said.ids[-MOST_QUERY_TOKENS:], dtype=np.int32))
-        search, groups = said.config.search, _WALKED_AHEAD * said.config.search.groups
-        resident = {"stream": said.stream, "resident_from": said.resident_from, "neighbours": search.neighbours}
-        request = {**resident, **said.where.core(), "max_groups": groups}
-        self.prefetcher.predict(words, self.walk(groups), told, request)
+        told = Prefetch(progress.stream_end, progress.branched_at, progress.stream)
+        words = np.unique(np.asarray(progress.ids[-MOST_QUERY_TOKENS:], dtype=np.int32))
+        search, groups = progress.config.search, _WALKED_AHEAD * progress.config.search.groups
+        resident = {"stream": progress.stream, "resident_from": progress.resident_from, "neighbours": search.neighbours}
+        request = {**resident, **progress.where.core(), "max_groups": groups}
+        self.prefetcher.predict(words, self._walk(groups), told, request)
 
-    def came_back(self, pages: Sequence[_core.PageRef]) -> None:
+    def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
         if self.prefetcher is not None:
             self.prefetcher.came_back(pages)
 

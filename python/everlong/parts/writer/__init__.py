@@ -7,7 +7,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from everlong.frame.part import Opening, PartSettings
-from everlong.parts.writer.at_work import BlockDetails, detail_writer
+from everlong.parts.writer.at_work import AdaptedBlockDetails, BlockDetails
+from everlong.parts.writer.detail_writers import detail_writer
 from everlong.parts.writer.model import WRITER, reading_details
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
         if trained and self.maps and self.blocks_recalled(config) > 0:
             assert opening.pack is not None
             maps = reading_details(opening.pack.parts[WRITER], opening.model)
-        found = BlockDetails(writer, opening, self, maps)
+        if maps is None:
+            found = BlockDetails(writer, opening, self)
+        else:
+            found = AdaptedBlockDetails(writer, opening, self, maps)
         if self.rerank and not found.decides:
             raise ValueError(
                 "writer.rerank: no writer that decides was trained for this model; `everlong train writer --why 1` "

@@ -97,7 +97,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
     expected: list[int] = []
     model = mm.model
     with mm.frame.branch(), torch.no_grad():
-        mm.frame.begin_prompt(None)
+        mm.frame.begin_prompt()
         mm.frame.recall([page for one in reversed(got.recalled) for page in pages(mm, one)])
         own, mm.frame.stream.parts = mm.frame.parts, Parts()
         before = {name: weight.detach().clone() for name, weight in model.named_parameters()}

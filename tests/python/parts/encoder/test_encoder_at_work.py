@@ -286,7 +286,7 @@ def test_forgotten_text_is_not_found(encoder: TextEncoder) -> None:
 def test_a_question_of_unknown_characters_is_searched_by_words_alone(encoder: TextEncoder) -> None:
     with opened() as mm:
         mm.read(random_words(900))
-        assert mm.frame.parts.get("encoder").query("🙂🙂🙂🙂🙂 a") is None
+        assert mm.frame.parts.get("encoder")._query("🙂🙂🙂🙂🙂 a") is None
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, "🙂🙂🙂🙂🙂"))
         assert "encoder_query" not in inputs
         assert not any("encoder" in hit.found_by for hit in mm.recall("🙂🙂🙂🙂🙂 the"))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.kept_writing import plain_rows
+from everlong.frame.kept_tokens import plain_rows
 from everlong.models.rope import rope_table, unrotated
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.kv_writer.model import KvWriterNet
@@ -268,7 +268,7 @@ def test_where_nothing_is_said_the_writer_makes_tombstones_if_there_is_one(tmp_p
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
             mm.frame.extend(ids, "read")
             stones[pack, said] = mm.frame.cache.anchors.tombstone_k
-            assert (mm.frame.parts.mourner is not None) == (pack == whole)
+            assert (mm.frame.parts.tombstone_writer is not None) == (pack == whole)
     assert stones[whole, None].shape[2] > 0
     assert torch.equal(stones[whole, None], stones[whole, True])
     assert torch.equal(stones[trimmer_alone, None], stones[None, None])

@@ -51,7 +51,7 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
     text = random_text(600)
     with everlong.MemoryModel(model, byte_tokenizer(), config=LEARNED, pack=pack) as mm:
         mm.read(text)
-        ends = mm.frame.parts.last("chunk")
+        ends = mm.frame.parts.segmenter
         assert isinstance(ends, LearnedTopicEnds)
         said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
         expected = list(blocks_of(SaidText(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))

@@ -72,21 +72,21 @@ def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
     ends = LearnedTopicEnds(drawn_pack(model), _core.MemoryOsConfig(), 256)
     states = {layer: torch.randn(70, model.config.hidden_size) for layer in LAYERS}
     ids = torch.zeros(70, dtype=torch.int64)
-    whole = ends.chunk(ids, states, begins=True)
+    whole = ends.boundary_probabilities(ids, states, begins=True)
     assert (
         np.abs(whole - ends.trigger.said(torch.cat([states[layer] for layer in LAYERS], dim=-1)).numpy()).max() < 1e-6
     )
     for chunk in (1, 3, 64):
         said = [
-            ends.chunk(
+            ends.boundary_probabilities(
                 ids[at : at + chunk], {layer: rows[at : at + chunk] for layer, rows in states.items()}, begins=at == 0
             )
             for at in range(0, 70, chunk)
         ]
         assert np.abs(np.concatenate(said) - whole).max() < 1e-6
     # Where none begins the text goes on; where one does, nothing of the other is seen.
-    assert np.abs(ends.chunk(ids, states, begins=False)[:8] - whole[:8]).max() > 1e-3
-    assert np.abs(ends.chunk(ids, states, begins=True) - whole).max() < 1e-6
+    assert np.abs(ends.boundary_probabilities(ids, states, begins=False)[:8] - whole[:8]).max() > 1e-3
+    assert np.abs(ends.boundary_probabilities(ids, states, begins=True) - whole).max() < 1e-6
 
 
 def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:

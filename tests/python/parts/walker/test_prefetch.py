@@ -68,7 +68,7 @@ def test_only_what_passes_the_filter_is_read_ahead(tmp_path: Path) -> None:
         mm.read(random_text(900, seed=9), source="later", happened=days[0])
         passing = {block.id for block in mm.memory.blocks(source="day 2")}
         for where in (everlong.Where(happened_after=days[1]), everlong.Where(source="day 2")):
-            mm.searcher.ahead(byte_tokenizer()(QUESTION)["input_ids"], 0, where)
+            mm.searcher.prefetch(byte_tokenizer()(QUESTION)["input_ids"], 0, where)
             mm.searcher.settle()
             newest = [event for event in mm.trace() if event["what"] == "prefetch"][-1]
             assert newest["prefetched"]
@@ -106,7 +106,7 @@ def read(memory: everlong.Memory, page: Any) -> np.ndarray[Any, np.dtype[np.uint
 
 def test_the_trace_says_what_was_read_ahead_and_how_much_of_it_came_back(folder: Path) -> None:
     with open_model(folder, WALKING) as mm:
-        mm.searcher.ahead(byte_tokenizer()(QUESTION)["input_ids"], 0)
+        mm.searcher.prefetch(byte_tokenizer()(QUESTION)["input_ids"], 0)
         mm.searcher.settle()
         (first,) = [event for event in mm.trace() if event["what"] == "prefetch"]
         assert first["used"] == 0

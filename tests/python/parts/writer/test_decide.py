@@ -73,7 +73,7 @@ def test_pages_gain_what_their_block_s_decision_says(mm: everlong.MemoryModel) -
     wide = core.search.find(
         **mm.searcher.inputs(prompt), max_groups=64, token_budget=1 << 30, least_share=0, neighbours=1
     )
-    added = writer.added_scores(asked, wide)
+    added = writer.block_odds.added_scores(asked, wide, writer.settings.rerank)
     blocks = list(dict.fromkeys(page.block for page, _ in added))
     assert len(blocks) > 3
     wanted = {block: expected_odds(mm, block) for block in blocks}
@@ -115,7 +115,7 @@ def test_blocks_without_detail_tokens_are_left_as_they_are(tmp_path: Path) -> No
             assert wide.groups
             writer = mm.frame.parts.get("writer")
             assert writer is not None
-            assert writer.added_scores(prompt.ids[prompt.question], wide) == []
+            assert writer.block_odds.added_scores(prompt.ids[prompt.question], wide, writer.settings.rerank) == []
             with mm.frame.branch():
                 assert mm.searcher.find(prompt).offers
 

@@ -25,7 +25,6 @@ import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.config import BRACKET_TOKENS
 from everlong.frame.offers import offers_of
-from everlong.frame.older_blocks import OlderBlocks
 from everlong.frame.part import Offer, Opening
 from everlong.models.attach import attach
 from everlong.models.cut_cache import read_whole
@@ -35,8 +34,10 @@ from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
-from everlong.parts.writer.at_work import BlockDetails, MeanPool
+from everlong.parts.writer.at_work import BlockDetails
+from everlong.parts.writer.detail_writers import MeanPool
 from everlong.parts.writer.model import WriterNet, WriterSettings
+from everlong.retrieval.older_blocks import OlderBlocks
 from everlong.text.control import memory_marks
 from support import SMALL, TOLERANCE, byte_tokenizer, random_text, tiny_model, tiny_text_model
 from support.processes import killed, tell_and_wait
@@ -122,7 +123,7 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
         core, frame = mm.memory.core, mm.frame
         blocks = [7, 2, 4]
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             frame.bring_back(details(mm, blocks))
             assert frame.os.recalled_tokens == len(blocks) * (N + BRACKET_TOKENS)
             assert frame.zones.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
@@ -149,7 +150,7 @@ def test_details_in_a_frame_know_nothing_of_the_newest_text(kind: str, rope: str
         mm.read(TEXT)
         frame, cache = mm.frame, mm.frame.cache
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             own = cache.own.tensors()
             frame.bring_back(details(mm, [3, 8]))
             sinks, after = SMALL.frame.sink_tokens, cache.own.tensors()
@@ -176,7 +177,7 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
         mm.read(TEXT)
         pages = mm.memory.core.blocks.pages_of(0, 700, 760)
         with mm.frame.branch():
-            mm.frame.begin_prompt(None)
+            mm.frame.begin_prompt()
             mm.frame.recall(pages)
             count = mm.frame.os.recalled_tokens
             end = mm.frame.cache.rolling_slot
@@ -185,7 +186,7 @@ def test_both_is_details_and_then_pages_as_they_were_archived() -> None:
         mm.read(TEXT)
         frame, cache = mm.frame, mm.frame.cache
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             # Block 6 is the pages' own: as details it stands beside them.
             named = offers_of(pages, "named", [1.5] * len(pages), pages)
             frame.bring_back([*details(mm, [2, 6, 9]), *named])
@@ -224,7 +225,7 @@ def test_a_question_brings_details_back_and_the_next_process_does_alike(
     def recalled(mm: everlong.MemoryModel, answer: everlong.Answer) -> tuple[torch.Tensor, torch.Tensor]:
         cache = mm.frame.cache
         with mm.frame.branch():
-            mm.frame.begin_prompt(None)
+            mm.frame.begin_prompt()
             mm.frame.bring_back(details(mm, [one.block_id for one in answer.recalled if one.as_details]))
             return cache.k[:, :, cache.begin : cache.end].clone(), cache.v[:, :, cache.begin : cache.end].clone()
 
@@ -298,7 +299,7 @@ def test_a_block_without_details_comes_back_in_pages(tmp_path: Path) -> None:
         core.blocks.put_tensors(2, {TENSOR: np.zeros((0, 3), dtype=np.float16)})  # damaged by whoever wrote it
         pages = [*core.blocks.pages_of(0, 200, 256), *core.blocks.pages_of(0, 700, 760)]
         with mm.frame.branch():
-            mm.frame.begin_prompt(None)
+            mm.frame.begin_prompt()
             mm.frame.recall(pages)
             (*_, restore) = (event for event in mm.trace() if event["what"] == "restore")
         assert [(run["block"], "detail_slots" in run) for run in restore["restored"]] == [(6, True), (2, False)]
@@ -359,7 +360,11 @@ def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
         opening = Opening(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
         writer = BlockDetails(MeanPool(N), opening, Writer(tokens=N))
         older = OlderBlocks(
-            memory.core, model, writer.block, lambda: writer.needs, lambda: writer.lacks(memory.core)[:blocks]
+            memory.core,
+            model,
+            writer.write_block,
+            lambda: writer.needs,
+            lambda: writer.missing_blocks(memory.core)[:blocks],
         )
         older.fill(lambda: False)
         tell_and_wait(pipe, blocks)
@@ -487,10 +492,10 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
     with everlong.MemoryModel(model, byte_tokenizer(), config=DETAILED, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         core, frame = mm.memory.core, mm.frame
-        assert (frame.parts.last("answering") is not None) == (rank > 0)
+        assert (frame.parts.adapter is not None) == (rank > 0)
         blocks = [7, 2, 4]
         with frame.branch():
-            frame.begin_prompt(None)
+            frame.begin_prompt()
             frame.bring_back(details(mm, blocks))
             marks = len(opening) + len(closing)
             assert frame.os.recalled_tokens == len(blocks) * N + marks

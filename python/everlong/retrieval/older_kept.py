@@ -13,20 +13,26 @@ import torch
 import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.kept_payload import chosen_in, tensors_of
-from everlong.frame.kept_writing import kept_bytes, kept_rows, plain_rows
+from everlong.frame.kept_tokens import (
+    best_tokens,
+    chosen_in,
+    kept_bytes,
+    kept_rows,
+    plain_rows,
+    tensors_of,
+    token_scores,
+)
 from everlong.frame.part import Hidden, Needs, Span, Tensors
 from everlong.frame.parts import Parts, needs_of
-from everlong.frame.trimming import best_tokens, worth_of
 from everlong.memory.kept import TOKENS, payload_name
 
 
 class OlderKept:
-    """Makes these payloads in the background (frame/older_blocks.py). For one thread at a time."""
+    """Makes these payloads in the background (retrieval/older_blocks.py). For one thread at a time."""
 
     def __init__(self, core: _core.Memory, config: MemoryConfig, parts: Parts) -> None:
         self._core, self._config = core, config
-        self._chooser, self._keeper = parts.last("worth"), parts.keeper
+        self._chooser, self._keeper = parts.token_scorer, parts.kept_writer
         self._keeper_id = None if self._keeper is None else self._keeper.id
         self._name = payload_name(self._keeper_id)
         self._chooses = True
@@ -79,7 +85,7 @@ class OlderKept:
     def _choose(self, span: Span) -> list[int]:
         tokens = len(span.ids)
         count = -(-tokens // self._config.frame.kept_share)
-        return best_tokens(worth_of(self._chooser, span), span.begin, [(span.begin, span.begin + tokens)], count)
+        return best_tokens(token_scores(self._chooser, span), span.begin, [(span.begin, span.begin + tokens)], count)
 
     def _rows(self, block: _core.BlockInfo) -> tuple[torch.Tensor, torch.Tensor]:
         """Return k, v [L, Hkv, n, D] fp32, un-rotated, as the archive has them."""
