@@ -35,7 +35,7 @@ class FrameArchive:
         self.blocks = 0  # archived by this frame
         self.observers = Observers()
         # Empty but between two chunks of a text.
-        self._pending = PendingBlocks(stream.memory.core.blocks, self._arrived)
+        self._pending = PendingBlocks(stream.memory.core.blocks)
 
     def snapshot(self, action: _core.Archive, rolling_begin: int) -> PendingBlock:
         """Take what the frame has of a block."""
@@ -54,7 +54,7 @@ class FrameArchive:
         tags = (*self.tags, *self.placed(*block.span), *self._told_tags(block.ids))
         block = dataclasses.replace(block, tensors=tensors).labelled(self.source, tags, self.created_at)
         if beside:
-            return self._pending.send(block)
+            return self._pending.send(block, self._arrived)
         self._arrived(block, block.store(self._stream.memory.core.blocks))
         return ()
 
@@ -64,7 +64,7 @@ class FrameArchive:
 
     def let_arrive(self) -> Sequence[BaseException]:
         """Wait until all blocks on their way are in the memory. Return the errors of those that were refused."""
-        refusals = self._pending.arrive()
+        refusals = self._pending.arrive(self._arrived)
         for error in refusals:
             _LOGGER.warning("archiving a block failed: %r", error)
         return refusals

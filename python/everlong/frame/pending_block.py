@@ -71,30 +71,35 @@ class PendingBlock:
         )
 
 
+Arrived = Callable[[PendingBlock, int], None]  # gets a block that was stored, and its id
+
+
 class PendingBlocks:
     """Blocks that a thread stores, in order. For the frame's thread alone."""
 
-    def __init__(self, blocks: _core.Blocks, arrived: Callable[[PendingBlock, int], None]) -> None:
-        """`arrived` is called by the frame's thread, with each block that was stored and its id."""
-        self._blocks, self._arrived = blocks, arrived
+    def __init__(self, blocks: _core.Blocks) -> None:
+        self._blocks = blocks
         self._waiting: deque[tuple[Future[int], PendingBlock]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 
-    def send(self, block: PendingBlock) -> list[BaseException]:
+    def send(self, block: PendingBlock, arrived: Arrived) -> list[BaseException]:
         """Store a block in the thread. Return the errors of earlier blocks that the memory refused."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "everlong blocks")
-        failed = self.arrive(_MOST - 1)
+        failed = self.arrive(arrived, _MOST - 1)
         self._waiting.append((self._thread.submit(block.store, self._blocks), block))
         return failed
 
-    def arrive(self, most: int = 0) -> list[BaseException]:
-        """Wait until at most so many blocks are on their way. Return the errors of the others."""
+    def arrive(self, arrived: Arrived, most: int = 0) -> list[BaseException]:
+        """Wait until at most so many blocks are on their way. Return the errors of the others.
+
+        `arrived` is called with each block that was stored.
+        """
         failed: list[BaseException] = []
         while len(self._waiting) > most:
             stored, block = self._waiting.popleft()
             try:
-                self._arrived(block, stored.result())
+                arrived(block, stored.result())
             except BaseException as error:
                 failed.append(error)
         return failed
