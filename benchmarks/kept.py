@@ -29,6 +29,7 @@ import torch
 
 import everlong
 from everlong.bench.grown_memory import book_ids
+from everlong.frame.read_request import Origin
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.machine import processor
 from everlong.parts.kv_writer import KvWriter
@@ -63,7 +64,7 @@ def configs(
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
-def timed(mm: everlong.MemoryModel, ids: torch.Tensor, origin: str, chunk: int, clock: Callable[[], float]) -> float:
+def timed(mm: everlong.MemoryModel, ids: torch.Tensor, origin: Origin, chunk: int, clock: Callable[[], float]) -> float:
     started = clock()
     for first in range(0, len(ids), chunk):
         mm.frame.extend(ids[first : first + chunk], origin)
