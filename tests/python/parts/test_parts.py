@@ -24,7 +24,8 @@ import torch
 
 import everlong
 import everlong._core as _core
-from everlong import part_list, settings
+from everlong import part_list
+from everlong.config import settings
 from everlong.frame.part import AnswerProgress, Finds, Hidden, Needs, Offer, Opening, PartSettings, Question, Rows, Span
 from everlong.frame.parts import Parts
 from everlong.parts.towers.at_work import query_vectors

@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicCache
 import everlong
 import everlong._core as _core
 from everlong.cli.memory import citation
-from everlong.config import BRACKET_TOKENS
+from everlong.config.memory import BRACKET_TOKENS
 from everlong.frame.offers import offers_of
 from everlong.frame.part import Offer, Opening
 from everlong.models.attach import attach
