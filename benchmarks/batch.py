@@ -24,12 +24,12 @@ from typing import Any
 import torch
 
 import everlong
+from everlong.frame.batching import run_batched
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.together import done_together
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.models.releases import cache_argument
 from everlong_lab.corpora.facts import make_facts
 from everlong_lab.corpora.haystack import build_haystack
@@ -75,8 +75,8 @@ def of_decoding(
         for fork in forks:
             undo.callback(fork.detach)
         workers = [functools.partial(work, fork, count) for fork in forks]
-        list(done_together([functools.partial(work, fork, 1) for fork in forks], firsts))  # warms up
-        together, made = timed(lambda: dict(done_together(workers, firsts)), clock)
+        list(run_batched([functools.partial(work, fork, 1) for fork in forks], firsts))  # warms up
+        together, made = timed(lambda: dict(run_batched(workers, firsts)), clock)
         alone, expected = timed(lambda: [work(forks[0], count, first) for first in firsts], clock)
     same = sum(made[row] == expected[row] for row in range(rows))
     return {"together": together, "alone": alone, "ratio": alone / together, "same": same}

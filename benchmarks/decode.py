@@ -22,7 +22,7 @@ import everlong
 from everlong.bench.decoding import measure
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import torch
 
 import everlong
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex, VectorIndex
 from everlong_lab.parts.router.train import RouterTraining, train_router
 
@@ -55,15 +55,15 @@ def random_ones(count: int) -> Ones:
 def real_ones(folder: pathlib.Path, most: int) -> Ones:
     """Return the same from a memory's vectors and from questions, token by token."""
     from everlong.models import load
+    from everlong.models.early_exit import early_exit_states
     from everlong.models.pack import pack_for
-    from everlong.models.shallow import shallow_states
-    from everlong.parts.towers.at_work import Meaning, query_vectors
+    from everlong.parts.towers.runtime import TowersRuntime, query_vectors
     from everlong_lab.corpora.pairs import load_pairs
 
     model, tokenizer = load("smollm2")
     pack = pack_for(model)
     assert pack is not None
-    meaning = Meaning(pack, 64)
+    meaning = TowersRuntime(pack, 64)
     with everlong.Memory.open(folder, read_only=True) as memory:
         name = f"meaning.{meaning.id}"
         blocks = [memory.core.blocks.tensors(block.id)[name] for block in memory.core.blocks.infos()]
@@ -74,7 +74,7 @@ def real_ones(folder: pathlib.Path, most: int) -> Ones:
         rows = []
         for at in questions:
             ids = torch.tensor(tokenizer(pairs.questions[at].words)["input_ids"], dtype=torch.int64)
-            rows.append(query_vectors(meaning.towers, shallow_states(model, ids, meaning.needs.question_layers)))
+            rows.append(query_vectors(meaning.towers, early_exit_states(model, ids, meaning.needs.question_layers)))
         return np.concatenate(rows)
 
     rng = np.random.default_rng(0)

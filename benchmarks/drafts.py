@@ -22,9 +22,9 @@ import torch
 
 import everlong
 from everlong.config.answer import AnswerConfig
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong_lab.corpora.facts import make_facts
 from everlong_lab.corpora.haystack import build_haystack
 from everlong_lab.data.books import all_books

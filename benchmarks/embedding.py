@@ -23,7 +23,7 @@ import torch
 import everlong
 from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 ENCODING = ("encoder", "embedding")
 

@@ -2,9 +2,9 @@
 
     python benchmarks/forks.py [--model smollm2] [--dtype float32] [--forks 8] [--context 1500] [--tokens 24] [--json]
 
-A memory reads so many tokens of a book. Forks of its frame share what none of them has written yet (frame/copies.py).
-The same is done with forks that are whole copies. Counted is RAM that belongs to no file on disk, of which shared pages
-count once. A question brings pages back, so that it writes the recalled zone of its fork.
+A memory reads so many tokens of a book. Forks of its frame share what none of them has written yet
+(frame/copy_on_write.py). The same is done with forks that are whole copies. Counted is RAM that belongs to no file on
+disk, of which shared pages count once. A question brings pages back, so that it writes the recalled zone of its fork.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import torch
 
 import everlong
 from everlong.frame.kv_frame import KvFrame
-from everlong.generation.answering import Answering
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.answer_generator import AnswerGenerator
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.memory.where import EVERYWHERE
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong_lab.data.books import all_books
 
 
@@ -54,7 +54,7 @@ def decode(fork: KvFrame, tokens: int) -> None:
 
 
 def ask(mm: everlong.MemoryModel, fork: KvFrame) -> None:
-    answering = Answering(fork, mm.searcher.over(fork), mm.tokenizer)
+    answering = AnswerGenerator(fork, mm.searcher.over(fork), mm.tokenizer)
     prompt = answering.prompt("Who is it that speaks first?", chat=True, variables=None)
     for _ in answering.answer(prompt, 8, True, EVERYWHERE, None, AS_MEASURED):
         pass
@@ -102,7 +102,7 @@ def main() -> None:
         measured(mm, 1, options.tokens)  # torch keeps what it needs for such forwards
         frame = mm.frame.zones.bytes.slots
         shared = measured(mm, options.forks, options.tokens)
-        with mock.patch("everlong.frame.buffers.lazy_copies", whole_copies):
+        with mock.patch("everlong.frame.buffers.copy_on_write", whole_copies):
             copied = measured(mm, options.forks, options.tokens)
     if options.json:
         found = {"cpu": processor(), "frame_bytes": frame, "shared": shared, "copied": copied}

@@ -48,7 +48,7 @@ import everlong
 import everlong._core as _core
 from everlong.data import shipped_books
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 PARTS = ("speed", "quality", "books", "reading", "memory")
 TURN = 1024  # tokens of a book read at once

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import everlong
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import load
 from everlong_lab.eval.statistics import mean_and_stderr
-from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure import QuestionMeasured, planted_facts, read_planted, read_stories, to_answer
 from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 _STORY_TOKENS = 24
@@ -34,7 +34,7 @@ Scores = dict[str, dict[str, tuple[float, str]]]  # by question and arm: the sco
 
 def read(folder: pathlib.Path, model: tuple[Any, Any], config: everlong.MemoryConfig, tokens: int, facts: int) -> None:
     """Read both texts, and keep the questions to them."""
-    found: list[Asked] = []
+    found: list[QuestionMeasured] = []
     planted = [fact for fact in planted_facts(development=False) if fact.kind != "association"][:facts]
     with everlong.MemoryModel(*model, folder / "memory.everlong", config) as mm:
         read_planted(mm, planted, [tokens], None, found.extend)
@@ -48,7 +48,9 @@ def questions_of(folder: pathlib.Path, count: int) -> list[ToAnswer]:
     """Return `count` questions of each kind at most, the kinds in turn."""
     said = json.loads((folder / "questions.json").read_text("utf-8"))
     asked = [
-        Asked(one["words"], one["kind"], tuple((int(a), int(b)) for a, b in one["spans"]), tuple(one["answers"]))
+        QuestionMeasured(
+            one["words"], one["kind"], tuple((int(a), int(b)) for a, b in one["spans"]), tuple(one["answers"])
+        )
         for one in said
     ]
     drawn = drawn_evenly(to_answer(asked, development=False), count)

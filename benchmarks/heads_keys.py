@@ -16,7 +16,7 @@ from typing import Any
 
 from two_levels import BEST, FIRST, NEVER, Asked, asked_memory, parse_options, rank
 
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 KEYS = ("bf16", "int8", "e4m3")
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 import everlong
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.retrieval.index import HnswIndex
 
 K, QUERIES, ROUNDS = 5, 200, 3

@@ -37,7 +37,7 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 KV_HEADS, DIM, PAGE, BLOCK = 2, 64, 64, 4096
 HEADS = [(0, 0, 0), (0, 1, 0), (0, 2, 0), (0, 3, 1), (0, 4, 1)]  # (layer, query head, KV head)

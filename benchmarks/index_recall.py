@@ -36,7 +36,7 @@ import torch
 import everlong
 from everlong.data import Book, shipped_books
 from everlong.models import load
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.retrieval.recall import head_queries, mean_query, tap_question
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.facts import PARAPHRASES, Kind, make_facts
@@ -139,7 +139,7 @@ def ask(mm: everlong.MemoryModel, questions: Sequence[Question], hidden: HiddenS
     else:
         mm.searcher.embedder.settle()
     core, frame, served = mm.memory.core, mm.frame, mm.frame.served
-    assert isinstance(served, ServedModel)
+    assert isinstance(served, AttachedModel)
     pages = core.blocks.pages()
     vectors = hidden.pages(pages) if hidden is not None else None
     layers = sorted({layer for layer, _, _ in mm.profile.heads} | {served.layers - 1})

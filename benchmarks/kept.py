@@ -31,7 +31,7 @@ import everlong
 from everlong.bench.grown_memory import book_ids
 from everlong.frame.read_request import Origin
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.trimmer import Choice, Trimmer
 

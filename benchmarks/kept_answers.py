@@ -28,14 +28,14 @@ import numpy as np
 import torch
 
 import everlong
-from everlong.generation.as_measured import AS_MEASURED
-from everlong.memory.kept import TOKENS
+from everlong.generation.eval_decoding import AS_MEASURED
+from everlong.memory.kept_tensors import TOKENS
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.parts.kv_writer import KvWriter
 from everlong.parts.trimmer import Trimmer
 from everlong_lab.eval.statistics import mean_and_stderr, mean_interval
-from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure import QuestionMeasured, planted_facts, read_planted, read_stories, to_answer
 from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 KEPT, WRITTEN, NEWEST, NO_ZONE = "Trimmer's tokens", "KV writer", "newest tokens", "no zone"
@@ -82,7 +82,7 @@ def read_once(
     config: everlong.MemoryConfig,
     tokens: int,
     names: Sequence[str] = ("planted", "stories"),
-) -> Iterator[tuple[pathlib.Path, list[Asked]]]:
+) -> Iterator[tuple[pathlib.Path, list[QuestionMeasured]]]:
     """Yield each memory and the questions to it.
 
     An existing memory is not read again, but gets the payloads that it lacks.
@@ -92,7 +92,7 @@ def read_once(
         if not asked.exists():
             shutil.rmtree(place, ignore_errors=True)  # half of it may be there
             place.parent.mkdir(parents=True, exist_ok=True)
-            found: list[Asked] = []
+            found: list[QuestionMeasured] = []
             with everlong.MemoryModel(*model, place, config) as mm:
                 if name == "planted":
                     read_planted(mm, planted_facts(development=False), [tokens], None, found.extend)
@@ -105,9 +105,9 @@ def read_once(
         yield place, [_asked(one) for one in json.loads(asked.read_text("utf-8"))]
 
 
-def _asked(said: Mapping[str, Any]) -> Asked:
+def _asked(said: Mapping[str, Any]) -> QuestionMeasured:
     spans = tuple((int(first), int(last)) for first, last in said["spans"])
-    return Asked(said["words"], said["kind"], spans, tuple(said["answers"]))
+    return QuestionMeasured(said["words"], said["kind"], spans, tuple(said["answers"]))
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def ask_zones(
     for text in range(texts):
         own = facts[text::texts][: 2 * count]
         for arm, config in arms.items():
-            found: list[Asked] = []
+            found: list[QuestionMeasured] = []
             with everlong.MemoryModel(*model, None, config, pack=pack) as mm:
                 read_planted(mm, own, [tokens], None, found.extend)
                 left = [one for one in found if one.spans[0][1] <= mm.frame.os.rolling[0]]

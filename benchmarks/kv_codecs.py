@@ -32,7 +32,7 @@ from everlong.codecs.transform import tables_for
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.attach import attach
 from everlong.models.fingerprint import fingerprint
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 RESTORED = 704
 
@@ -121,7 +121,7 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
         rows[codec] = dataclasses.asdict(cost(contexts, codec)) | speed(codec, contexts[0], inv_freq, options.rounds)
         tell(f"{codec} is measured")
     for quality in options.quality:
-        tables = tables_for(model, tokenizer, quality, told=tell)
+        tables = tables_for(model, tokenizer, quality, log=tell)
         name, weights = f"transform {quality:g}", fingerprint(served, tokenizer).weights
         rows[name] = dataclasses.asdict(cost(contexts, name, tables, weights=weights))
         rows[name] |= speed_of_transform(tables, weights, contexts[0], inv_freq, options.rounds)

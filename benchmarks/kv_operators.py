@@ -27,7 +27,7 @@ from rich.table import Table
 
 import everlong._core as _core
 from everlong import ops
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 PAGE = 64
 FP8 = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}

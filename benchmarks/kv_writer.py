@@ -20,10 +20,10 @@ import torch
 from everlong.frame.kept_tokens import kept_bytes, kept_rows
 from everlong.frame.part import Span
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.models.pack import pack_of_model
-from everlong.parts.kv_writer.at_work import Written
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet
+from everlong.parts.kv_writer.runtime import KvWriterRuntime
 from everlong.parts.trimmer.model import TRIMMER
 
 
@@ -51,7 +51,7 @@ def main() -> None:
     if not {KV_WRITER, TRIMMER} <= set(pack.parts):
         raise SystemExit(f"{options.model} has no pack with a Trimmer and a KV writer")
     config = KvWriterNet.of_part(pack.parts[KV_WRITER]).settings
-    writer = Written(pack, torch.device("cpu"), frozenset({"kept", "tombstone"}))
+    writer = KvWriterRuntime(pack, torch.device("cpu"), frozenset({"kept", "tombstone"}))
     tokens = options.block
     layers = writer.needs.hidden_layers
     hidden = {layer: torch.randn(tokens, config.reader.hidden_size, dtype=torch.bfloat16) for layer in layers}
@@ -63,7 +63,7 @@ def main() -> None:
     of_span = {layer: rows[left] for layer, rows in hidden.items()}
     span, rows_of_span = Span(0, ids[0, left], of_span, lambda: rows_of_span), (k[:, :, left], v[:, :, left])
 
-    def payload(by: Written | None) -> Callable[[], object]:
+    def payload(by: KvWriterRuntime | None) -> Callable[[], object]:
         return lambda: kept_bytes(kept_rows(by, block), page_tokens=64, codec="e4m3")
 
     rows: dict[str, Callable[[], object]] = {

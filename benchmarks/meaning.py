@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 DIM, GROUP, PAGE, BLOCK = 128, 4, 64, 512
 PACK = "benchmark"

@@ -24,7 +24,7 @@ import torch
 import everlong
 from everlong.bench.cold import drop_page_cache
 from everlong.models import load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.parts.walker import Walker
 from everlong.parts.walker.prefetch import Prefetch
 from everlong.text.prompt import build_prompt

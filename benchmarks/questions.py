@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import everlong
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import load
 from everlong.retrieval.recall import Recall
 from everlong_lab.eval.calibration import calibration

@@ -20,15 +20,15 @@ from rerank_recall import questions_of
 
 import everlong
 from everlong.models import DEFAULT_MODEL, load
-from everlong.retrieval.newest import MOST_COMPARED
 from everlong.retrieval.quotes import nearest_sentences
+from everlong.retrieval.recency import MOST_COMPARED
 from everlong.text.prompt import build_prompt
-from everlong_lab.parts.towers.measure import Asked
+from everlong_lab.parts.towers.measure import QuestionMeasured
 
 WEIGHTS = ((0.2, 0.0), (0.2, 0.3), (0.2, 0.5), (0.2, 1.0), (0.0, 0.5), (0.5, 0.5))
 
 
-def hits(mm: everlong.MemoryModel, question: Asked) -> dict[str, bool]:
+def hits(mm: everlong.MemoryModel, question: QuestionMeasured) -> dict[str, bool]:
     """Return whether the answer is among the groups, and for all weights in the first sentence and in the first two."""
     searcher, core = mm.searcher, mm.memory.core
     tapped = searcher.tap(prompt := build_prompt(mm.tokenizer, question.words))

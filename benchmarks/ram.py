@@ -22,7 +22,7 @@ from everlong.bench.grown_memory import SEED_TOKENS, grow, read_seed
 from everlong.bench.reading import Peak, anonymous_bytes
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN, gather_books
 
 

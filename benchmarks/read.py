@@ -21,8 +21,8 @@ import torch
 import everlong
 from everlong.bench.reading import (
     Peak,
-    anchor_seconds,
     anonymous_bytes,
+    baseline_seconds,
     chunk_tokens,
     measure,
     prefilled,
@@ -32,7 +32,7 @@ from everlong.bench.reading import (
 from everlong.data import shipped_books
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, dtype_name, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
         raise SystemExit(f"{needed} tokens are needed, the book has {len(ids)}: fewer --rounds or --tokens")
 
     cache = prefilled(model, ids[:span])
-    anchor_seconds(model, cache, ids[span:warm_up], chunk)
+    baseline_seconds(model, cache, ids[span:warm_up], chunk)
     before, peak = anonymous_bytes(), Peak()
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -23,7 +23,7 @@ import everlong
 from everlong.bench.asking import measure
 from everlong.bench.grown_memory import grow, read_seed
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 
 def main() -> None:

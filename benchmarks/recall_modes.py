@@ -27,14 +27,14 @@ from typing import Any, get_args
 
 import everlong
 from everlong.config.answer import RecallMode
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong_lab.corpora.facts import Fact, Kind, make_facts
 from everlong_lab.data.qa import qa_dialogues
 from everlong_lab.eval.answers import AnswerFile
 from everlong_lab.eval.statistics import mean_interval
-from everlong_lab.parts.towers.measure import Asked, planted_facts, read_planted, read_stories, to_answer
+from everlong_lab.parts.towers.measure import QuestionMeasured, planted_facts, read_planted, read_stories, to_answer
 from everlong_lab.parts.towers.measure_answers import ToAnswer, drawn_evenly
 
 _STORY_TOKENS = 24
@@ -49,7 +49,7 @@ def read_planted_books(mm: everlong.MemoryModel, tokens: int, count: int) -> lis
     for fact in planted_facts(development=False):
         kind = fact.kind if fact.kind in KINDS else "fact"
         by_kind.setdefault(kind, []).append(fact)
-    found: list[Asked] = []
+    found: list[QuestionMeasured] = []
     facts = [
         fact for row in itertools.zip_longest(*(some[:count] for some in by_kind.values())) for fact in row if fact
     ]

@@ -25,8 +25,8 @@ from everlong.bench.grown_memory import read_seed
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.windows import window_tokens
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
-from everlong.retrieval.rerank import Asked, Reranker, is_archived_whole
+from everlong.models.hardware import processor
+from everlong.retrieval.rerank import Reranker, RerankQuery, is_archived_whole
 from everlong.text.prompt import build_prompt, start_ids
 
 QUESTION = "Who was it that came to see them in the evening, and what did he ask of them?"
@@ -40,7 +40,7 @@ def measure(mm: everlong.MemoryModel, count: int, rounds: int) -> dict[str, Any]
     pages = [page for page in core.blocks.pages() if page.end <= frame.os.rolling[0]]
     middles = torch.linspace(1, len(pages) - 2, count).long().tolist()
     groups = [pages[middle - 1 : middle + 2] for middle in middles]
-    asked = Asked.of(build_prompt(mm.tokenizer, QUESTION))
+    asked = RerankQuery.of(build_prompt(mm.tokenizer, QUESTION))
     reranker = Reranker(frame, start_ids(mm.tokenizer))
     taken: dict[str, list[float]] = {"archive": [], "text": []}
     likelihoods: dict[str, torch.Tensor] = {}

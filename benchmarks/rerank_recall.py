@@ -24,20 +24,23 @@ import everlong
 from everlong.frame.kv_frame import KvFrame
 from everlong.models import DEFAULT_MODEL, load
 from everlong.parts.writer import Writer
-from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, added_by, candidates
+from everlong.retrieval.rerank import MOST_CANDIDATES, Reranker, candidates, score_bonus
 from everlong.text.prompt import build_prompt, start_ids
-from everlong_lab.parts.towers.measure import ELSEWHERE, Asked
+from everlong_lab.parts.towers.measure import ELSEWHERE, QuestionMeasured
 
 WEIGHTS = (0.0, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 NO_BUDGET = 1 << 40
 
 
-def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
+def questions_of(report: pathlib.Path, count: int) -> list[QuestionMeasured]:
     """Return at most `count` questions of each kind, drawn by a fixed seed."""
     kept = json.loads(report.read_text())
     rows = [row for row in (kept["questions"] if isinstance(kept, dict) else kept) if row["kind"] != ELSEWHERE]
-    asked = [Asked(row["words"], row["kind"], tuple((first, last) for first, last in row["spans"])) for row in rows]
-    chosen: list[Asked] = []
+    asked = [
+        QuestionMeasured(row["words"], row["kind"], tuple((first, last) for first, last in row["spans"]))
+        for row in rows
+    ]
+    chosen: list[QuestionMeasured] = []
     for kind in sorted({question.kind for question in asked}):
         of_kind = [question for question in asked if question.kind == kind]
         drawn = np.random.default_rng(0).choice(len(of_kind), min(count, len(of_kind)), replace=False)
@@ -45,7 +48,9 @@ def questions_of(report: pathlib.Path, count: int) -> list[Asked]:
     return chosen
 
 
-def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: bool) -> tuple[dict[float, int], float]:
+def ranks(
+    mm: everlong.MemoryModel, question: QuestionMeasured, most: int, *, by_details: bool
+) -> tuple[dict[float, int], float]:
     """Return the rank of the first right group by weight, 0 where none of four is right, and the
     seconds of re-ranking.
     """
@@ -63,7 +68,7 @@ def ranks(mm: everlong.MemoryModel, question: Asked, most: int, *, by_details: b
     gains: list[tuple[Any, float]]  # of pages, for a weight of 1
     if not by_details:
         places = candidates(wide, config.search.neighbours, config.archive.page_tokens)[:most]
-        gains = added_by(Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf")), 1.0)
+        gains = score_bonus(Reranker(frame, start_ids(mm.tokenizer)).lifts(prompt, places, seconds=float("inf")), 1.0)
     else:
         gains = frame.parts.get("writer").added_scores(prompt.ids[prompt.question], wide)
     seconds = time.perf_counter() - started

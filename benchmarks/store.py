@@ -30,7 +30,7 @@ import numpy as np
 from memcpy import memcpy
 
 import everlong._core as _core
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 LAYERS, KV_HEADS, HEAD_DIM, PAGE_TOKENS, BLOCK_TOKENS = 30, 3, 64, 64, 512
 QUEUE_DEPTH = 32

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import everlong._core as _core
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 TAGS, COMMONEST, A_BLOCK = 200_000, 100, 4
 DAY, YEARS, SESSIONS = 86_400.0, 5, 2_000

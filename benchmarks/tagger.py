@@ -28,9 +28,9 @@ import torch
 import everlong
 import everlong._core as _core
 from everlong.models import load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.retrieval.model_tags import FIRST_TOKENS, ModelTags
-from everlong.retrieval.narrowing import keyphrases_of
+from everlong.retrieval.query_filters import keyphrases_of
 from everlong.text.encoding import decode_text
 from everlong.text.keyphrases import phrases_of
 from everlong_lab.corpora.pairs import load_pairs
@@ -118,7 +118,7 @@ def main() -> None:
         for first in range(0, len(blocks), 8):
             some = [block.id for block in blocks[first : first + 8]]
             shortest = min(FIRST_TOKENS, *(len(ids[id]) for id in some))
-            said = tagger.said([torch.tensor(ids[id][:shortest]) for id in some])
+            said = tagger.generate_tags([torch.tensor(ids[id][:shortest]) for id in some])
             by_model |= {id: tagger.tags_in(words) for id, words in zip(some, said, strict=True)}
         of_model = time.process_time() - started
         both = {id: [*by_words[id], *(tag for tag in by_model[id] if tag not in by_words[id])] for id in texts}

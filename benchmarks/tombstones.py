@@ -25,9 +25,9 @@ from everlong.frame.part import Head, Hidden, Needs
 from everlong.frame.parts import Parts
 from everlong.frame.read_request import ReadRequest
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.parts.kv_writer import KvWriter
-from everlong.parts.tombstones.at_work import scored
+from everlong.parts.tombstones.runtime import tombstone_scores
 from everlong.text.encoding import encode
 
 
@@ -40,7 +40,7 @@ class Hears:
         self.needs = Needs(heads=heads)
 
     def score_tombstones(self, step: int, hidden: Hidden, attention: torch.Tensor) -> list[float]:
-        scores: list[float] = scored(attention, torch.ones(len(self.needs.heads)), 0.0).tolist()
+        scores: list[float] = tombstone_scores(attention, torch.ones(len(self.needs.heads)), 0.0).tolist()
         return scores
 
 

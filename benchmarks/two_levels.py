@@ -26,8 +26,8 @@ import numpy as np
 
 import everlong
 from everlong.models import DEFAULT_MODEL, load
-from everlong.models.attach import ServedModel
-from everlong.models.machine import processor
+from everlong.models.attach import AttachedModel
+from everlong.models.hardware import processor
 from everlong.retrieval.recall import head_queries, tap_question
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora import words
@@ -87,7 +87,7 @@ def asked_memory(folder: pathlib.Path, count: int) -> Iterator[Asked]:
             memory.fork(branch).close()
         with everlong.MemoryModel(model, tokenizer, branch) as mm:
             profile, served = mm.profile or mm.calibrate(), mm.frame.served
-            assert isinstance(served, ServedModel)
+            assert isinstance(served, AttachedModel)
             core = mm.memory.core
             layers = sorted({layer for layer, _, _ in profile.heads})
             asked = []

@@ -9,13 +9,15 @@ from typing import Any
 import everlong
 import everlong._core as _core
 from everlong import IndexProfile
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.fingerprint import fingerprint
-from everlong.retrieval.profile import FEWEST_PAGES, keep_profile
+from everlong.retrieval.profile import FEWEST_PAGES, store_profile
 
 
 @contextmanager
-def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.MemoryConfig) -> Iterator[everlong.Memory]:
+def calibrated_memory(
+    served: AttachedModel, tokenizer: Any, config: everlong.MemoryConfig
+) -> Iterator[everlong.Memory]:
     """Open an empty memory for this model, with `config.search.retrieval_heads` heads spread over the model."""
     prints = fingerprint(served, tokenizer)
     manifest = _core.Manifest(
@@ -35,5 +37,5 @@ def calibrated_memory(served: ServedModel, tokenizer: Any, config: everlong.Memo
         heads, config.search.query_distance, reciprocal_rank=1.0, pages=FEWEST_PAGES, quotes=64, seed=0
     )
     with everlong.Memory.open(None, create=manifest, host_bytes=config.archive.host_bytes) as memory:
-        keep_profile(memory.core, profile)
+        store_profile(memory.core, profile)
         yield memory

@@ -22,8 +22,8 @@ import everlong
 import everlong.ops as ops
 from everlong.bench import decoding, reading
 from everlong.bench.clock import now
-from everlong.frame.serve import serve
-from everlong.models.attach import ServedModel
+from everlong.frame.model_setup import attach_model
+from everlong.models.attach import AttachedModel
 from stages.calibrated import calibrated_memory
 from stages.check import Check
 from stages.random_words import Words, as_text, random_qwen3, word_tokenizer
@@ -88,7 +88,7 @@ def with_model(check: Check, model: Any, tokenizer: Any) -> None:
     config = everlong.MemoryConfig(
         frame=everlong.FrameConfig(bytes=FRAME_BYTES), search=everlong.SearchConfig(heads_device_bytes=HEADS_BYTES)
     )
-    served = serve(model, config).keyed
+    served = attach_model(model, config).keyed
     assert served is not None
     tokens = tokens_that_fit(check, served, config)
     host_bytes = tokens * (token_bytes(served, config) + INDEX_TOKEN_BYTES) + READ_BYTES
@@ -113,12 +113,12 @@ def with_model(check: Check, model: Any, tokenizer: Any) -> None:
             decode_rows(check, mm)
 
 
-def token_bytes(served: ServedModel, config: everlong.MemoryConfig) -> int:
+def token_bytes(served: AttachedModel, config: everlong.MemoryConfig) -> int:
     page = config.archive.page_tokens
     return ops.payload_bytes(page, page, served.layers, served.kv_heads, served.head_dim, config.archive.codec) // page
 
 
-def tokens_that_fit(check: Check, served: ServedModel, config: everlong.MemoryConfig) -> int:
+def tokens_that_fit(check: Check, served: AttachedModel, config: everlong.MemoryConfig) -> int:
     if check.small:
         return 4096
     room = available_bytes() - FREE_BYTES
@@ -150,7 +150,7 @@ def read_new_text(check: Check, mm: everlong.MemoryModel) -> None:
     timed = chunk * (1 if check.small else 12)
     ids = torch.from_numpy(words.ids(first + timed).astype(np.int64))
     cache = reading.prefilled(mm.model, ids[: reading.span_tokens(mm.config)])
-    reading.anchor_seconds(mm.model, cache, ids[reading.span_tokens(mm.config) : first], chunk)
+    reading.baseline_seconds(mm.model, cache, ids[reading.span_tokens(mm.config) : first], chunk)
     mm.frame.extend(ids[:first], "read")
     found = reading.measure(mm, cache, ids[first:], rounds)
     mm.frame.checkpoint()
@@ -208,7 +208,7 @@ def fill(check: Check, mm: everlong.MemoryModel, tokens: int) -> list[Planted]:
 
 def random_payload(
     # Return the payload of a block: keys and values as a model might have them.
-    served: ServedModel,
+    served: AttachedModel,
     config: everlong.MemoryConfig,
     device: torch.device,
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -9,7 +9,7 @@ import torch
 
 import everlong
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.serve import serve
+from everlong.frame.model_setup import attach_model
 from stages.calibrated import calibrated_memory
 from stages.check import Check
 from stages.random_words import Words, as_text, random_qwen3, word_tokenizer
@@ -39,7 +39,7 @@ def run(check: Check) -> None:
     words = 2000 if check.small else 32000
     model = random_qwen3(check.device, vocab_size=words, **heads, **(small if check.small else middle))
     tokenizer = word_tokenizer(words)
-    served = serve(model, config).keyed
+    served = attach_model(model, config).keyed
     assert served is not None
     with (
         calibrated_memory(served, tokenizer, config) as memory,

@@ -370,7 +370,7 @@ def measure_model(check: Check, model: Any, measured: Measured) -> None:
     ids = torch.randint(0, 256, (warm_up + measured.rounds * (measured.round_tokens // chunk * chunk),))
     with check.case(f"{measured.name}: reading and decoding"), tempfile.TemporaryDirectory() as folder:
         cache = reading.prefilled(model, ids[:span])
-        reading.anchor_seconds(model, cache, ids[span:warm_up], chunk)
+        reading.baseline_seconds(model, cache, ids[span:warm_up], chunk)
         with everlong.MemoryModel(model, byte_tokenizer(), Path(folder) / "m", config, pack=None) as mm:
             mm.frame.extend(ids[:warm_up], "read")
             mm.frame.checkpoint()

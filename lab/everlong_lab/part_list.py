@@ -50,4 +50,4 @@ def _spec_of(name: str, what: str) -> tuple[str, pathlib.Path] | None:
 
 
 def _own_package(name: str) -> tuple[str, ...]:
-    return (part_list.package_of(name),) if part_list.is_there(name) else ()
+    return (part_list.package_of(name),) if part_list.is_installed(name) else ()

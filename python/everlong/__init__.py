@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from everlong.generation import pipeline as pipeline
     from everlong.generation.answer import Answer
     from everlong.generation.memory_model import MemoryModel
+    from everlong.generation.multi_memory import generate_many
     from everlong.generation.perplexity import Perplexity
     from everlong.generation.reading import ReadReport
-    from everlong.generation.several import generate_many
     from everlong.generation.sync import SyncReport
     from everlong.memory import Block, Memory, MemoryStats
     from everlong.memory.where import Where

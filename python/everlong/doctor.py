@@ -17,12 +17,12 @@ import transformers
 from everlong.config import ArchiveConfig, FrameConfig, MemoryConfig, SearchConfig
 from everlong.data import shipped_books
 from everlong.frame.budget import frame_bytes
-from everlong.frame.serve import default_config, serve
+from everlong.frame.model_setup import attach_model, default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.models import dtype_name
-from everlong.models.attach import ServedModel, trained_window
-from everlong.models.provenance import made_with
+from everlong.models.attach import AttachedModel, trained_window
+from everlong.models.provenance import provenance
 from everlong.models.releases import cache_argument
 from everlong.models.rope import table_tokens
 from everlong.ops import CODECS
@@ -94,7 +94,7 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
     page = MemoryConfig().archive.page_tokens
     default = default_config(model)
     tokens = max(page, min(tokens, trained_window(model) // 4) // page * page)
-    served = serve(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
+    served = attach_model(model, _whole(tokens + _TAIL_TOKENS, "fp32")).keyed
     assert served is not None  # text alone was not asked for
     ids = _text_ids(tokenizer, tokens + _TAIL_TOKENS)
     # A longrope table changes with the length: a short text has that of the larger frames where theirs begins.
@@ -134,11 +134,11 @@ def examine(model: Any, tokenizer: Any, *, name: str = "", tokens: int = 512) ->
         checks=tuple(checks),
         frame_tokens=default.frame.tokens,
         frame_bytes=frame_bytes(served, default).total,
-        made_with=made_with(model),
+        made_with=provenance(model),
     )
 
 
-def _layers(kinds: Sequence[str], served: ServedModel) -> dict[str, int]:
+def _layers(kinds: Sequence[str], served: AttachedModel) -> dict[str, int]:
     """Return how many layers there are of each kind; "without RoPE" are archived ones that do not rotate (NoPE)."""
     counts = collections.Counter(kinds)
     bare = collections.Counter(kinds[layer] for layer in served.archived[served.rotated :])
@@ -167,8 +167,8 @@ def _text_ids(tokenizer: Any, count: int) -> torch.Tensor:
 
 @torch.no_grad()
 def _plain(model: Any, ids: torch.Tensor, first_position: int) -> torch.Tensor:
-    given = {"input_ids": ids[None].to(model.device), **_positions(model, first_position, len(ids))}
-    logits: torch.Tensor = model(**given, use_cache=False).logits[0]
+    arguments = {"input_ids": ids[None].to(model.device), **_positions(model, first_position, len(ids))}
+    logits: torch.Tensor = model(**arguments, use_cache=False).logits[0]
     return logits
 
 
@@ -183,8 +183,8 @@ def _plain_in_chunks(model: Any, ids: torch.Tensor, first_position: int) -> torc
     rows = []
     for number, chunk in enumerate(torch.split(ids, _CHUNK_TOKENS)):
         first = first_position + number * _CHUNK_TOKENS if first_position > 0 else 0
-        given = {"input_ids": chunk[None].to(model.device), **_positions(model, first, len(chunk))}
-        out = model(**given, **{cache_argument(model): cache}, use_cache=True)
+        arguments = {"input_ids": chunk[None].to(model.device), **_positions(model, first, len(chunk))}
+        out = model(**arguments, **{cache_argument(model): cache}, use_cache=True)
         rows.append(out.logits[0])
     return torch.cat(rows)
 

@@ -73,9 +73,9 @@ def _with_torchs_errors(operator: Callable[_Given, _Result]) -> Callable[_Given,
     """Wrap a call of the native library, which raises RuntimeError alone: lack of memory becomes torch's error."""
 
     @functools.wraps(operator)
-    def called(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+    def called(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         try:
-            return operator(*given, **named)
+            return operator(*args, **kwargs)
         except RuntimeError as error:
             if not str(error).startswith("out of memory"):
                 raise

@@ -34,7 +34,7 @@ _DEFAULT = ("encoder", "towers", "kv_writer", "adapter")
 
 def names() -> tuple[str, ...]:
     """Return the names of all installed parts, everlong's own first. Nothing of them is imported."""
-    return tuple(name for name in (*_OWN, *_points()) if is_there(name))
+    return tuple(name for name in (*_OWN, *_points()) if is_installed(name))
 
 
 def part(name: str) -> Any:
@@ -61,7 +61,7 @@ def _loaded(name: str) -> Any:
         return None
 
 
-def is_there(name: str) -> bool:
+def is_installed(name: str) -> bool:
     """Return whether a part is installed. Nothing of it is imported."""
     try:
         return importlib.util.find_spec(package_of(name)) is not None

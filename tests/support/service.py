@@ -16,7 +16,7 @@ import httpx
 from everlong import MemoryConfig
 from everlong.serve.keys import Keys
 from everlong.serve.limits import Limits
-from everlong.serve.loaded import Loaded
+from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.server import Server, configured
 from everlong.serve.service import Service
 from support.models import tiny_model
@@ -40,9 +40,9 @@ def chat_tokenizer() -> Any:
     return tokenizer
 
 
-def tiny_loaded(config: MemoryConfig = SETTINGS) -> Loaded:
+def tiny_loaded(config: MemoryConfig = SETTINGS) -> LoadedModel:
     """Return a tiny model as a service has it."""
-    return Loaded(MODEL, tiny_model(), chat_tokenizer(), config)
+    return LoadedModel(MODEL, tiny_model(), chat_tokenizer(), config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ def running(
     keys: Keys | None = None,
     limits: Limits | None = None,
     encoder: Any = None,
-    loaded: Loaded | None = None,
+    loaded: LoadedModel | None = None,
 ) -> Iterator[Running]:
     """Run a service in a thread of this process until the block ends."""
     root.mkdir(parents=True, exist_ok=True)

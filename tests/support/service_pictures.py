@@ -14,7 +14,7 @@ import httpx
 from everlong import MemoryConfig
 from everlong.data import shipped_books
 from everlong.models import load
-from everlong.serve.loaded import Loaded
+from everlong.serve.loaded_model import LoadedModel
 from support.browser import Browser, browser
 from support.service import Running, running
 
@@ -64,7 +64,7 @@ def main(out: Path) -> None:
     config = MemoryConfig.fitting(2048).changed(archive={"graph": True, "tagger": "keyphrases"})
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
         folder = Path(made)
-        with running(folder / "memories", loaded=Loaded("smollm2", model, tokenizer, config)) as service:
+        with running(folder / "memories", loaded=LoadedModel("smollm2", model, tokenizer, config)) as service:
             http = httpx.Client(base_url=service.api, timeout=600)
             http.post("/memories", json={"name": "library"}).raise_for_status()
             for number, book in enumerate(shipped_books()[:3]):

@@ -20,10 +20,10 @@ from everlong.cli.app import (
     on_device,
     parse_chat_template_kwargs,
     print_json,
-    starting,
+    startup_status,
 )
+from everlong.cli.interrupts import interruption_message
 from everlong.cli.options import Machine, grouped
-from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console, line_by_line
 from everlong_lab.cli.options import Corpus, Evaluated
 from everlong_lab.cli.parts import MeasuredParts
@@ -86,7 +86,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Let a real model read books that it cannot hold, and answer from them."""
-    starting(DEFAULT_MODEL, quiet=as_json)
+    startup_status(DEFAULT_MODEL, quiet=as_json)
     from everlong_lab.eval.demo import run_demo
 
     report = run_demo(
@@ -126,7 +126,7 @@ def eval_niah(
     as_json: Json = False,
 ) -> None:
     """Find needles in a haystack: facts planted in books, asked with memory, window alone and gold text alone."""
-    starting(on.model, quiet=as_json)
+    startup_status(on.model, quiet=as_json)
     from everlong.cli.settings import parse_lengths
     from everlong_lab.eval.niah import READ_AS, NiahConfig, run_niah
     from everlong_lab.eval.tables import print_report
@@ -144,7 +144,7 @@ def eval_niah(
     if kinds:
         config = dataclasses.replace(config, kinds=tuple(kinds.split(",")))  # type: ignore[arg-type]  # checked there
     if keep is not None:
-        when_stopped(lambda: f"What was read and answered is kept in {keep}")
+        interruption_message(lambda: f"What was read and answered is kept in {keep}")
     errors = escaping_console(stderr=True)
     network, memory_config = on.load_as_begun(keep, READ_AS)
     report = run_niah(
@@ -172,12 +172,12 @@ def eval_ppl(
     as_json: Json = False,
 ) -> None:
     """Measure the perplexity of what follows: window alone, recalled blocks, random pages, full attention."""
-    starting(on.model, quiet=as_json)
+    startup_status(on.model, quiet=as_json)
     from everlong_lab.eval.ppl import FILE, PplConfig, run_ppl, trimmers_for
     from everlong_lab.eval.tables import print_report
 
     if out is not None:
-        when_stopped(lambda: f"The results so far are kept in {out}")
+        interruption_message(lambda: f"The results so far are kept in {out}")
     network, memory_config = on.load_as_begun(out, FILE)
     report = run_ppl(
         network,
@@ -213,7 +213,7 @@ def run_and_report(
     as_json: Json = False,
 ) -> None:
     """Run a suite, keep its report as `report.json` and its tables as `report.md` in its folder, and show it."""
-    starting(on.model, quiet=as_json)
+    startup_status(on.model, quiet=as_json)
     from everlong.cli.settings import parse_lengths
     from everlong.pictures import require_matplotlib
     from everlong_lab.eval.baselines import baseline_of
@@ -233,7 +233,7 @@ def run_and_report(
     if plot:
         require_matplotlib()
     folder = out if out is not None else Path("runs/eval") / (f"{suite}-quick" if quick else suite)
-    when_stopped(lambda: f"What was read and answered is kept in {folder}")
+    interruption_message(lambda: f"What was read and answered is kept in {folder}")
     console = escaping_console(stderr=as_json)
     log = line_by_line(console)
     network, memory_config = on.load_as_begun(folder, FILE)

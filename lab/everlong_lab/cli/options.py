@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from everlong.cli.app import DEFAULT_MODEL, Model
-from everlong.cli.options import Configured
+from everlong.cli.options import ModelOptions
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -22,7 +22,7 @@ Corpus = Annotated[
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluated(Configured):
+class Evaluated(ModelOptions):
     """What is measured, and on what."""
 
     model: Model = DEFAULT_MODEL

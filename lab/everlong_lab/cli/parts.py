@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json, starting
-from everlong.cli.options import Configured, Machine, parameter, parameters_in, taken
-from everlong.cli.stopping import when_stopped
+from everlong.cli.app import DEFAULT_MODEL, Json, Model, print_json, startup_status
+from everlong.cli.interrupts import interruption_message
+from everlong.cli.options import Machine, ModelOptions, parameter, parameters_in, resolved
 from everlong.errors import EverlongError
 from everlong.text.terminal import escaping_console, line_by_line
 from everlong_lab import part_list
@@ -62,7 +62,9 @@ class PartCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if "--help" not in args:
-            starting(f"the part {self.name}", quiet="--json" in args)  # its options stand in a module that needs torch
+            startup_status(
+                f"the part {self.name}", quiet="--json" in args
+            )  # its options stand in a module that needs torch
         for word in args:
             _refuse_renamed(self._which, str(self.name), word.partition("=")[0])
         return super().parse_args(ctx, args)
@@ -110,22 +112,22 @@ def _refuse_renamed(which: Which, *typed: str) -> None:
         raise EverlongError(f"`everlong {_COMMANDS[which]} {' '.join(typed)}` has another name now: {renamed}")
 
 
-def told(console: Console) -> Callable[[str, int, int], None]:
+def echo_metrics(console: Console) -> Callable[[str, int, int], None]:
     """Return a log that prints every fiftieth step of a count, and the last one."""
 
-    def said(what: str, done: int, of: int) -> None:
+    def report(what: str, done: int, of: int) -> None:
         if done == of or done % 50 == 0:
             console.print(f"{what}: {done:,} of {of:,}", highlight=False)
 
-    return said
+    return report
 
 
-def checked(console: Console) -> Callable[[int, dict[str, float]], None]:
-    def said(step: int, found: dict[str, float]) -> None:
+def validate(console: Console) -> Callable[[int, dict[str, float]], None]:
+    def report(step: int, found: dict[str, float]) -> None:
         losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items() if name not in ("step", "minutes"))
         console.print(f"step {step:,} ({found['minutes']:.1f} minutes): {losses}", highlight=False)
 
-    return said
+    return report
 
 
 def print_figures(console: Console, head: str, made: Mapping[str, Any]) -> None:
@@ -159,25 +161,25 @@ def _training_of(part: str, says: str) -> Any:
         console = escaping_console(stderr=True)
         training = settings_of(module.Training, given)
         if of_memory:
-            made = module.train(Run(None, None, Path(), None, told(console), checked(console)), training)
-            _say(made, "the memory", console, as_json=as_json)
+            made = module.train(Run(None, None, Path(), None, echo_metrics(console), validate(console)), training)
+            _print_line(made, "the memory", console, as_json=as_json)
             return
         if given["report_to"]:
             require_tracker(given["report_to"])
-        when_stopped(lambda: f"What was trained so far is kept in {given['work']}")
-        network, tokenizer = (own_model(), None) if own_model else taken(Machine, given).load(given["model"])
+        interruption_message(lambda: f"What was trained so far is kept in {given['work']}")
+        network, tokenizer = (own_model(), None) if own_model else resolved(Machine, given).load(given["model"])
         found = None if own_model or given["pack"] == "none" else pack_for(network, given["pack"])
-        with reporting(given["report_to"], part, given["work"], training, checked(console)) as check:
-            run = Run(network, tokenizer, given["work"], found, told(console), check)
+        with reporting(given["report_to"], part, given["work"], training, validate(console)) as check:
+            run = Run(network, tokenizer, given["work"], found, echo_metrics(console), check)
             pack = pack_of(network, module.train(run, training))
         folder = given["out"] or pack_folder_of(pack.model)
         pack.save(folder)
-        _say(pack.parts, str(folder), console, as_json=as_json)
+        _print_line(pack.parts, str(folder), console, as_json=as_json)
 
     return command_of(train, [*parameters_of(module.Training), *common, parameter("as_json", Json, False)], says)
 
 
-def _say(parts: Mapping[str, Any], where: str, console: Console, *, as_json: bool) -> None:
+def _print_line(parts: Mapping[str, Any], where: str, console: Console, *, as_json: bool) -> None:
     """Show how the first of the parts was made; the others were made with it."""
     made = next(iter(parts.values())).made
     if as_json:
@@ -190,7 +192,7 @@ def _measuring_of(part: str, says: str) -> Any:
     """Make `everlong eval PART`; it has options for a pack and for a memory's settings where the part takes them."""
     module = part_list.module(part, "measure")
     asks = inspect.signature(module.measure).parameters
-    machine = Configured if "config" in asks else Machine
+    machine = ModelOptions if "config" in asks else Machine
     common = [parameter("model", Model, DEFAULT_MODEL), *parameters_in(machine)]
     if "pack" in asks:
         common.append(parameter("pack", Pack, "auto"))
@@ -202,8 +204,8 @@ def _measuring_of(part: str, says: str) -> Any:
         how: dict[str, Any] = {"log": line_by_line(escaping_console(stderr=True))}
         if "pack" in asks:
             how["pack"] = None if given["pack"] == "none" else given["pack"]
-        where = taken(machine, given)
-        if isinstance(where, Configured):
+        where = resolved(machine, given)
+        if isinstance(where, ModelOptions):
             loaded, how["config"] = where.load_configured(given["model"])
         else:
             loaded = where.load(given["model"])

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from everlong.cli.app import Json, print_json, starting
+from everlong.cli.app import Json, print_json, startup_status
+from everlong.cli.interrupts import interruption_message
 from everlong.cli.options import grouped
-from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console, line_by_line
 from everlong_lab.cli.evidence import eval_app
 from everlong_lab.cli.options import Evaluated
@@ -38,12 +38,12 @@ def eval_published(
     """Ask the questions of a published benchmark, from files that you have: with what comes back, and without."""
     if not data.exists():
         raise ValueError(f"--data: there is no {data}")
-    starting(on.model, quiet=as_json)
+    startup_status(on.model, quiet=as_json)
     from everlong.cli.settings import parse_lengths
     from everlong_lab.eval.published.run import FILE, print_published, run_published
 
     folder = out if out is not None else Path("runs/published") / data.stem
-    when_stopped(lambda: f"What was answered is kept in {folder}")
+    interruption_message(lambda: f"What was answered is kept in {folder}")
     network, memory_config = on.load_as_begun(folder, FILE)
     report = run_published(
         network,

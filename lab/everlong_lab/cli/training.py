@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, starting
+from everlong.cli.app import DEFAULT_MODEL, Application, Json, Model, app, print_json, startup_status
+from everlong.cli.interrupts import interruption_message
 from everlong.cli.options import Machine, grouped
-from everlong.cli.stopping import when_stopped
 from everlong.text.terminal import escaping_console
 from everlong_lab import part_list
-from everlong_lab.cli.parts import Out, ReportTo, TrainedParts, Work, print_figures, told
+from everlong_lab.cli.parts import Out, ReportTo, TrainedParts, Work, echo_metrics, print_figures
 
 if TYPE_CHECKING:
     from everlong_lab.training.whole_pack import ToTrain
@@ -59,8 +59,8 @@ def train_all(
     as_json: Json = False,
 ) -> None:
     """Train one part after the other. A run that was cut short goes on, and does not train a finished part again."""
-    starting(model, quiet=as_json)
-    when_stopped(lambda: f"What was trained so far is kept in {work}")
+    startup_status(model, quiet=as_json)
+    interruption_message(lambda: f"What was trained so far is kept in {work}")
     from everlong.models.fingerprint import weights_fingerprint
     from everlong.models.pack import load_pack, pack_folder_of, pack_for
     from everlong_lab.training.trackers import require_tracker
@@ -84,7 +84,7 @@ def train_all(
         out=folder,
         before=before,
         minutes=minutes,
-        progress=told(console),
+        progress=echo_metrics(console),
         say=lambda line: console.print(line, highlight=False),
     )
     made = {part: dict(load_pack(folder).parts[part].made) for part in trained}

@@ -23,12 +23,12 @@ def stretch(tokenizer: Any, book: Book, tokens: int, random: np.random.Generator
 
     They are `tokens` ids or more, where the book has room for them.
     """
-    low, high = room(book, tokens)
+    low, high = free_tokens(book, tokens)
     begin = book.text.find("\n\n", int(random.integers(low, max(low + 1, high)))) + 2
     return begin, encode(tokenizer, book.text[begin : begin + 8 * tokens])
 
 
-def room(book: Book, tokens: int) -> tuple[int, int]:
+def free_tokens(book: Book, tokens: int) -> tuple[int, int]:
     """Return the characters between which a stretch of `tokens` tokens may begin; no room where the second is not
     larger.
     """

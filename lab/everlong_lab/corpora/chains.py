@@ -92,16 +92,16 @@ def _chain(random: np.random.Generator, hops: int, split: ChainSplit, names: _Na
         relations = _way(random, hops)
         if relations is not None:
             break
-    said: str = names.take(relations[0].source, relations[0].source)
-    called, statements = said, []
+    values: str = names.take(relations[0].source, relations[0].source)
+    called, statements = values, []
     question = ""
     for relation in relations:
         target = names.take(relation.target, relation.source)
-        statement = one_of(random, relation.statements[split]).format(x=said, y=target)
+        statement = one_of(random, relation.statements[split]).format(x=values, y=target)
         statements.append(statement[0].upper() + statement[1:])
         question, called = relation.question.format(x=called), relation.noun.format(x=called)
-        said = target
-    return Chain(question, tuple(statements), said)
+        values = target
+    return Chain(question, tuple(statements), values)
 
 
 def _way(random: np.random.Generator, hops: int) -> list[_Relation] | None:

@@ -6,7 +6,7 @@ questions. It shares no fact and no answer with PARAPHRASES.
 
 from __future__ import annotations
 
-from everlong_lab.corpora.facts import Fact, paraphrased, planted_together
-from everlong_lab.corpora.paraphrases import told_in
+from everlong_lab.corpora.facts import Fact, paraphrased, plant_jointly
+from everlong_lab.corpora.paraphrases import facts_in
 
-DEVELOPMENT: tuple[Fact, ...] = planted_together(paraphrased(*told) for told in told_in("development"))
+DEVELOPMENT: tuple[Fact, ...] = plant_jointly(paraphrased(*told) for told in facts_in("development"))

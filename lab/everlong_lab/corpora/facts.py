@@ -62,7 +62,7 @@ class Fact:
         return (other for other in self.planted if place_of(other, own) < 0)
 
 
-def planted_together(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+def plant_jointly(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     """Return the same facts, each with the answers of all facts of its kind."""
     listed = tuple(facts)
     answers = {kind: tuple(fact.answer for fact in listed if fact.kind == kind) for kind in {f.kind for f in listed}}
@@ -79,8 +79,8 @@ def paraphrased(statement: str, question: str, answer: str, kind: Kind = "paraph
     return Fact(kind=kind, key=answer, statement=statement, question=question, answer=answer, max_new_tokens=32)
 
 
-PARAPHRASES: tuple[Fact, ...] = planted_together(paraphrased(*told) for told in PARAPHRASED)
-ASSOCIATIONS: tuple[Fact, ...] = planted_together(paraphrased(*told, kind="association") for told in ASSOCIATED)
+PARAPHRASES: tuple[Fact, ...] = plant_jointly(paraphrased(*told) for told in PARAPHRASED)
+ASSOCIATIONS: tuple[Fact, ...] = plant_jointly(paraphrased(*told, kind="association") for told in ASSOCIATED)
 
 
 def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact]:
@@ -100,7 +100,7 @@ def make_facts(kinds: Sequence[Kind], per_kind: int, seed: int = 0) -> list[Fact
                 facts.append(draw.fact(kind))
             except StopIteration:
                 raise ValueError(f"only {number} facts of kind {kind!r} have distinct keys") from None
-    return list(planted_together(facts))
+    return list(plant_jointly(facts))
 
 
 # For kinds with a drawn key and answer: what is stated, what is asked, and the tokens that an answer may take.
@@ -147,8 +147,8 @@ class _Draw:
             return paraphrased(*next(self._associated), kind=kind)
         key, answer = self._key_and_answer(kind)
         statement, question, room = _FORMS[kind]
-        said = {"key": key, "answer": answer, "sentence": f"{answer[0].upper()}{answer[1:]}."}
-        return Fact(kind, key, statement.format(**said), question.format(**said), answer, room)
+        values = {"key": key, "answer": answer, "sentence": f"{answer[0].upper()}{answer[1:]}."}
+        return Fact(kind, key, statement.format(**values), question.format(**values), answer, room)
 
     def _key_and_answer(self, kind: Kind) -> tuple[str, str]:
         if kind == "pass-key":

@@ -61,13 +61,16 @@ _Frame = tuple[str, str, torch.Tensor, Question, Question]
 def _of_stories(
     tokenizer: Any, pairs: Pairs, split: Split, tokens: Sequence[int], random: np.random.Generator
 ) -> Iterator[_Frame]:
-    asked: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+    questions: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
     for question in pairs.questions:
-        asked.setdefault(question.text, []).append((question.words, question.pieces))
+        questions.setdefault(question.text, []).append((question.words, question.pieces))
     there = [
         at
         for at, text in enumerate(pairs.texts)
-        if text.split == split and text.origin == "fairytale" and len(text.pieces) >= _LEAST_SECTIONS and at in asked
+        if text.split == split
+        and text.origin == "fairytale"
+        and len(text.pieces) >= _LEAST_SECTIONS
+        and at in questions
     ]
     if len(there) < 2:
         raise ValueError(f"there are {len(there)} stories of the split {split}, expected two or more")
@@ -77,14 +80,14 @@ def _of_stories(
             last = int(random.integers(_LEAST_SECTIONS // 2, len(spans)))
             end = spans[last][1]
             begin = max(SINK_TOKENS, end - int(random.choice(tokens)))
-            own = [(words, [spans[piece] for piece in pieces]) for words, pieces in asked[int(at)]]
+            own = [(words, [spans[piece] for piece in pieces]) for words, pieces in questions[int(at)]]
             resident = [(words, of) for words, of in own if all(begin <= one[0] and one[1] <= end for one in of)]
             if not resident:
                 continue
             evicted = [words for words, of in own if all(one[1] <= begin for one in of)]
             if not evicted or random.random() < 0.3:  # of another story
                 other = int(random.choice([one for one in there if one != at]))
-                evicted = [words for words, _ in asked[other]]
+                evicted = [words for words, _ in questions[other]]
             frame = torch.cat([ids[:SINK_TOKENS], ids[begin:end]])
             words, of = one_of(random, resident)
             there_is = Question(words, spans=moved(of, SINK_TOKENS - begin), kind="resident")

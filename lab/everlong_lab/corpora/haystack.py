@@ -30,18 +30,18 @@ _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?\s+")
 _LONG_PARAGRAPH = 2_000
 
 
-class Stated(Protocol):
+class Statement(Protocol):
     """Something that a sentence or two can be planted for."""
 
     @property
     def statement(self) -> str: ...  # a paragraph of its own
 
 
-F = TypeVar("F", bound=Stated, default=Fact)
+F = TypeVar("F", bound=Statement, default=Fact)
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class HaystackPiece:
     """A piece of one book, read in one go."""
 
     source: str
@@ -76,7 +76,7 @@ class Needle(Generic[F]):
 
 @dataclasses.dataclass(frozen=True)
 class Haystack(Generic[F]):
-    parts: tuple[Part, ...]
+    parts: tuple[HaystackPiece, ...]
     needles: tuple[Needle[F], ...]  # in the order in which they stand
     checkpoints: tuple[int, ...]  # for each wanted length, the number of parts that make it up
 
@@ -186,7 +186,7 @@ def _nearest(ascending: Sequence[int], value: int) -> int:
 def _assemble(
     books: Sequence[Book], tokenizer: Any, seams: Sequence[_Seam], planted: dict[int, list[F]], cuts: Sequence[int]
 ) -> Haystack[F]:
-    parts: list[Part] = []
+    parts: list[HaystackPiece] = []
     needles: list[Needle[F]] = []
     checkpoints: list[int] = []
     pieces: list[str] = []
@@ -208,7 +208,7 @@ def _assemble(
             for fact, first, last in stated:
                 inside = np.flatnonzero((offsets[:, 0] < last) & (offsets[:, 1] > first))
                 needles.append(Needle(fact, begin + int(inside[0]), begin + int(inside[-1]) + 1, len(parts)))
-            parts.append(Part(books[book].name, text, begin, begin + len(offsets), offsets))
+            parts.append(HaystackPiece(books[book].name, text, begin, begin + len(offsets), offsets))
         pieces.clear()
         stated.clear()
         length = 0

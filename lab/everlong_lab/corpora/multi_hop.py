@@ -25,7 +25,7 @@ def multi_hop_text(tokenizer: Any, questions: pathlib.Path, corpus: pathlib.Path
     """
     try:
         passages = [(line["title"], _words(line["text"])) for line in _lines(corpus)]
-        asked = [_asked(line) for line in _lines(questions)]
+        asked = [_question(line) for line in _lines(questions)]
     except (KeyError, TypeError, ValueError, lzma.LZMAError) as error:
         raise EverlongError(
             f"{questions} and {corpus} are no questions and passages of this form: {error!r}"
@@ -54,7 +54,7 @@ def _words(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def _asked(line: Any) -> tuple[str, list[tuple[str, str]], str]:
+def _question(line: Any) -> tuple[str, list[tuple[str, str]], str]:
     if "paragraphs" in line:  # MuSiQue
         of = [(one["title"], one["paragraph_text"]) for one in line["paragraphs"] if one["is_supporting"]]
     else:  # HotpotQA

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from everlong.text.encoding import encode
-from everlong_lab.corpora.planted import Planted, draw_planted
+from everlong_lab.corpora.planted import PlantedFact, draw_planted
 
 _DRAWS = 4  # rounds of drawing facts, so that their sentences begin differently
 _APART = 50  # rough distance in tokens between two facts
@@ -33,7 +33,7 @@ class NeedsText:
     behind: tuple[Cue, ...]  # the book as it goes on, piece after piece: it needs no fact
 
 
-def cue_of(fact: Planted) -> str | None:
+def cue_of(fact: PlantedFact) -> str | None:
     """Return its sentence up to its answer; None where the answer comes too early to say what is asked."""
     at = fact.statement.find(fact.answer)
     return fact.statement[:at].rstrip() if at >= 0.45 * len(fact.statement) else None
@@ -69,15 +69,15 @@ def needs_text(
     return NeedsText(torch.cat(parts), tuple(cues), tuple(Cue(ids, None) for ids in torch.split(rest, piece)))
 
 
-def _facts(random: np.random.Generator, count: int) -> list[tuple[Planted, str]]:
+def _facts(random: np.random.Generator, count: int) -> list[tuple[PlantedFact, str]]:
     """Return facts with their cues, all of which differ; fewer than `count` where there are not so many."""
-    by_cue: dict[str, Planted] = {}
+    by_cue: dict[str, PlantedFact] = {}
     for _ in range(_DRAWS):
         for fact in draw_planted(random, 20):
             cue = cue_of(fact)
             if cue is not None:
                 by_cue.setdefault(cue, fact)
-    found: Sequence[tuple[str, Planted]] = list(by_cue.items())
+    found: Sequence[tuple[str, PlantedFact]] = list(by_cue.items())
     return [(found[at][1], found[at][0]) for at in random.permutation(len(found))[:count]]
 
 

@@ -102,12 +102,12 @@ def with_stories(pairs: Pairs, count: int) -> Pairs:
     out = set(train[count:])
     kept = [at for at in range(len(pairs.texts)) if at not in out]
     number = {at: place for place, at in enumerate(kept)}
-    asked = [
+    questions = [
         dataclasses.replace(question, text=number[question.text])
         for question in pairs.questions
         if question.text in number
     ]
-    return Pairs(tuple(pairs.texts[at] for at in kept), tuple(asked))
+    return Pairs(tuple(pairs.texts[at] for at in kept), tuple(questions))
 
 
 def split_of(story: str) -> Split:

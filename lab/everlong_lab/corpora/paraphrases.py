@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import pathlib
 
-Told = tuple[str, str, str]  # statement, question, answer
+ParaphrasedFact = tuple[str, str, str]  # statement, question, answer
 
 
-def told_in(name: str) -> tuple[Told, ...]:
+def facts_in(name: str) -> tuple[ParaphrasedFact, ...]:
     """Return the statements, questions and answers of data/`name`.txt: a line each, and an empty line between facts."""
     text = pathlib.Path(__file__).with_name("data").joinpath(f"{name}.txt").read_text(encoding="utf-8")
-    return tuple(_told(block) for block in text.strip().split("\n\n"))
+    return tuple(_fact(block) for block in text.strip().split("\n\n"))
 
 
-def _told(block: str) -> Told:
+def _fact(block: str) -> ParaphrasedFact:
     statement, question, answer = block.splitlines()
     return statement, question, answer
 
 
-PARAPHRASED = told_in("paraphrases")
-ASSOCIATED = told_in("associations")
+PARAPHRASED = facts_in("paraphrases")
+ASSOCIATED = facts_in("associations")

@@ -19,7 +19,7 @@ from everlong_lab.corpora.words import listed_in
 
 
 @dataclasses.dataclass(frozen=True)
-class Planted:
+class PlantedFact:
     statement: str
     question: str
     answer: str
@@ -29,7 +29,7 @@ _LISTED = listed_in("planted")
 _FORMS: list[tuple[str, str, str]] = _LISTED["forms"]  # statement, question, answer
 
 
-def draw_planted(random: np.random.Generator, count: int) -> list[Planted]:
+def draw_planted(random: np.random.Generator, count: int) -> list[PlantedFact]:
     """Return `count` facts, at most 20, no two of which ask about the same person or thing."""
     if count > len(_FORMS):
         raise ValueError(f"{count} facts are wanted, there are {len(_FORMS)} forms of them")
@@ -40,7 +40,7 @@ def draw_planted(random: np.random.Generator, count: int) -> list[Planted]:
     facts = []
     for at, form in enumerate(random.permutation(len(_FORMS))[:count]):
         word = "".join(one_of(random, _LISTED["syllables"]) for _ in range(3))
-        said = {
+        values = {
             "person": _LISTED["people"][people[at % len(people)]],
             "other": _LISTED["people"][int(random.choice(others))],
             "thing": _LISTED["things"][things[at % len(things)]],
@@ -61,8 +61,8 @@ def draw_planted(random: np.random.Generator, count: int) -> list[Planted]:
             "code": f"{''.join(one_of(random, 'ABCDEFGHKLMNPRSTVWX') for _ in range(3))}-{random.integers(10, 1000)}",
             "count": one_of(random, ("three", "four", "five", "seven", "nine")),
         }
-        statement, question, answer = (part.format(**said) for part in _FORMS[form])
-        facts.append(Planted(statement[0].upper() + statement[1:], question, answer))
+        statement, question, answer = (part.format(**values) for part in _FORMS[form])
+        facts.append(PlantedFact(statement[0].upper() + statement[1:], question, answer))
     return facts
 
 

@@ -19,7 +19,7 @@ import torch
 from everlong.data import Book
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
-from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, room, sinks_of, stretch
+from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, free_tokens, sinks_of, stretch
 from everlong_lab.corpora.planted import draw_planted, with_statements
 from everlong_lab.corpora.record import Record
 from everlong_lab.corpora.seeds import draws, held_out_in_turn
@@ -79,8 +79,8 @@ def _redundancy(
         piece, _, used = with_statements(tokenizer, text, [fact.statement for fact in own], BLOCK_TOKENS, random)
         pieces.append(piece)
         text = text[used:]
-    asked = (facts[at] for at in random.permutation(len(facts))[:_QUESTIONS])
-    return torch.cat(pieces), [_answered(tokenizer, fact.question, fact.answer) for fact in asked]
+    questions = (facts[at] for at in random.permutation(len(facts))[:_QUESTIONS])
+    return torch.cat(pieces), [_answered(tokenizer, fact.question, fact.answer) for fact in questions]
 
 
 def _switch(tokenizer: Any, books: Sequence[Book], random: np.random.Generator) -> tuple[torch.Tensor, list[Target]]:
@@ -130,7 +130,7 @@ def _excerpt(tokenizer: Any, books: Sequence[Book], tokens: int, random: np.rand
     wanted = tokens + SINK_TOKENS
     for at in random.permutation(len(books)):
         book = books[int(at)]
-        low, high = room(book, wanted)
+        low, high = free_tokens(book, wanted)
         if high <= low:
             continue
         _, ids = stretch(tokenizer, book, wanted, random)

@@ -14,7 +14,7 @@ Standing = Literal["superseded", "two things", "alone"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class SupersededFact:
     """Statements in the order in which they are told, a question, and the values of the right and the wrong one."""
 
     standing: Standing
@@ -46,7 +46,7 @@ _FORMS = (
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 
-def superseded_facts(count: int, seed: int = 0) -> list[Told]:
+def superseded_facts(count: int, seed: int = 0) -> list[SupersededFact]:
     """Return `count` facts: half superseded, a quarter of like facts about two things, a quarter told once.
 
     All are about things of their own. Of like facts either one is asked for.
@@ -55,19 +55,21 @@ def superseded_facts(count: int, seed: int = 0) -> list[Told]:
     things = words.pairs(rng, words.ADJECTIVES, words.NOUNS)
     facts = []
     for number in range(count):
-        first, later, asked, kind = _FORMS[number % len(_FORMS)]
+        first, later, questions, kind = _FORMS[number % len(_FORMS)]
         thing = next(things)
         other = f"{thing.split()[0]} {next(things).split()[1]}"
         old, new = _values(rng, kind)
         if number % 2 == (number // len(_FORMS)) % 2:
             told = (first.format(thing=thing, n=old), later.format(thing=thing, n=new))
-            facts.append(Told("superseded", told, asked.format(thing=thing), new, old))
+            facts.append(SupersededFact("superseded", told, questions.format(thing=thing), new, old))
         elif number % 4 < 2:
             pair = [first.format(thing=thing, n=old), rng.choice((first, later)).format(thing=other, n=new)]
             rng.shuffle(pair)
-            facts.append(Told("two things", tuple(pair), asked.format(thing=thing), old, new))
+            facts.append(SupersededFact("two things", tuple(pair), questions.format(thing=thing), old, new))
         else:
-            facts.append(Told("alone", (first.format(thing=thing, n=old),), asked.format(thing=thing), old, ""))
+            facts.append(
+                SupersededFact("alone", (first.format(thing=thing, n=old),), questions.format(thing=thing), old, "")
+            )
     return facts
 
 

@@ -20,9 +20,9 @@ class AnswerFile:
     """A file of answers. `settings` are its first line. Raises ValueError for a file with other settings, as that is
     another run.
 
-    The attribute `settings` holds them as JSON gives them back. `made_with` is what this process adds rows with. It
+    The attribute `settings` holds them as JSON gives them back. `provenance` is what this process adds rows with. It
     gets a line of its own before the first row that is added with something else than the rows before. Another
-    `made_with` is still the same run.
+    `provenance` is still the same run.
     """
 
     def __init__(

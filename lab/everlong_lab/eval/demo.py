@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from everlong.data import Book
-from everlong.frame.room import check_room
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.frame.capacity import check_capacity
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.memory import Memory
 from everlong.models import DEFAULT_MODEL, dtype_name, load
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong.models.profiles import profiles_in
 from everlong.pictures import require_matplotlib
 from everlong.text.terminal import escaping_console
@@ -30,7 +30,7 @@ from everlong_lab.corpora.haystack import Haystack
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN, TooFewTokensError, all_books, make_of_enough
 from everlong_lab.eval.gold import answer_from_passage
 from everlong_lab.eval.log import Log
-from everlong_lab.eval.niah import Asked, NiahConfig, NiahReport, ask_haystack, plan_haystack
+from everlong_lab.eval.niah import NiahAnswer, NiahConfig, NiahReport, ask_haystack, plan_haystack
 from everlong_lab.pictures.heatmap import draw_heat_map
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def run_demo(
     haystack, readings = haystack_over(books, corpus, tokenizer, config)
     if readings > 1:
         say(f"the books are too few, and are read {readings} times over; --corpus names more")
-    check_room(network, None, haystack.tokens, folder, "fewer --tokens")
+    check_capacity(network, None, haystack.tokens, folder, "fewer --tokens")
     _clear(folder)
     out.mkdir(parents=True, exist_ok=True)
     with MemoryModel(network, tokenizer, folder) as mm:
@@ -169,11 +169,11 @@ def measure_pace(network: Any, tokenizer: Any, books: list[Book], config: NiahCo
         mm.read(tokenizer.decode(ids[:_TRIAL_TOKENS]))
         timed = mm.read(tokenizer.decode(ids[_TRIAL_TOKENS : _TRIAL_TOKENS + _TIMED_TOKENS]))
         passage = tokenizer.decode(ids[: config.gold_tokens]) + "\n\n" + fact.statement
-        three_ways, with_memory = _seconds_asked(mm, fact, passage)
+        three_ways, with_memory = _seconds_per_question(mm, fact, passage)
     return Pace(timed.tokens / max(timed.seconds, 1e-9), three_ways, with_memory)
 
 
-def _seconds_asked(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, float]:
+def _seconds_per_question(mm: MemoryModel, fact: Fact, passage: str) -> tuple[float, float]:
     """Return the seconds of all three ways, and of the one with the memory."""
     started = time.monotonic()
     answer_from_passage(mm.model, mm.tokenizer, passage, fact.question, fact.max_new_tokens)
@@ -216,35 +216,35 @@ def _clear(folder: pathlib.Path) -> None:
 
 def answer_table(report: NiahReport) -> Table:
     """Return right answers at the full length, kind by kind, with the three ways of asking side by side."""
-    asked = report.at_longest()
+    answers = report.at_longest()
     table = Table(title=f"facts answered right, {report.longest:,} tokens read")
     table.add_column("kind of fact")
     for heading in ("gold text alone", "window alone", "everlong", "group recalled"):
         table.add_column(heading, justify="right")
     for kind in report.by_kind:
-        table.add_row(kind, *_counts([one for one in asked if one.kind == kind]))
+        table.add_row(kind, *_counts([one for one in answers if one.kind == kind]))
     table.add_section()
-    table.add_row("all", *_counts(asked))
+    table.add_row("all", *_counts(answers))
     return table
 
 
-def _counts(asked: list[Asked] | tuple[Asked, ...]) -> list[str]:
-    n = len(asked)
+def _counts(answers: list[NiahAnswer] | tuple[NiahAnswer, ...]) -> list[str]:
+    n = len(answers)
     columns = (
-        [one.oracle_right for one in asked],
-        [bool(one.window_right) for one in asked],
-        [one.right for one in asked],
-        [one.recalled_rank is not None for one in asked],
+        [one.oracle_right for one in answers],
+        [bool(one.window_right) for one in answers],
+        [one.right for one in answers],
+        [one.recalled_rank is not None for one in answers],
     )
     return [f"{sum(column)} / {n}" for column in columns]
 
 
 def verdict(report: NiahReport) -> str:
     """Return one sentence: everlong against the model's own rate."""
-    asked = report.at_longest()
-    own, ours = sum(one.oracle_right for one in asked), sum(one.right for one in asked)
+    answers = report.at_longest()
+    own, ours = sum(one.oracle_right for one in answers), sum(one.right for one in answers)
     ratio = f"{ours / own:.0%} of the model's own rate on the gold text alone" if own else "the model knows none itself"
-    return f"everlong: {ours} of {len(asked)} right, {ratio}"
+    return f"everlong: {ours} of {len(answers)} right, {ratio}"
 
 
 def show_free_question(mm: MemoryModel, question: str, console: Console) -> None:

@@ -19,7 +19,7 @@ def fork_of(folder: pathlib.Path, length: int) -> pathlib.Path:
     return folder / f"{length}.everlong"
 
 
-def keep_fork(memory: Memory, folder: pathlib.Path) -> None:
+def store_fork(memory: Memory, folder: pathlib.Path) -> None:
     """Fork into `folder`; an earlier fork that was cut short is replaced."""
     half = folder.with_suffix(".begun")
     shutil.rmtree(half, ignore_errors=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models.packing import packed
 from everlong.models.releases import cache_argument
 from everlong.text.prompt import passage_ids

@@ -15,13 +15,13 @@ import numpy as np
 
 from everlong.data import Book
 from everlong.text.prompt import start_ids
-from everlong_lab.corpora.haystack import GOLD_TOKENS, Haystack, Needle, Part, build_haystack, token_offsets
+from everlong_lab.corpora.haystack import GOLD_TOKENS, Haystack, HaystackPiece, Needle, build_haystack, token_offsets
 from everlong_lab.corpora.tasks import Document, Draw, Question, Task
-from everlong_lab.corpora.tasks.room import Planted, planted_by, require_room
+from everlong_lab.corpora.tasks.capacity import PlantedTexts, planted_by, require_capacity
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class PlannedRun:
     """A question in its place."""
 
     id: str  # task/length/number
@@ -62,9 +62,9 @@ def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    texts: tuple[Part, ...]  # in reading order
+    texts: tuple[HaystackPiece, ...]  # in reading order
     read_at: dict[int, int]  # by length: how many of the texts make it up
-    questions: tuple[Asked, ...]
+    questions: tuple[PlannedRun, ...]
 
     @property
     def tokens(self) -> int:
@@ -106,7 +106,7 @@ def make_plan(
         return len(token_offsets(tokenizer, text))
 
     draw = Draw(seed, count_tokens)
-    planted: dict[int, Planted] = {}
+    planted: dict[int, PlantedTexts] = {}
     asked: list[tuple[str, str, int, Question]] = []
     events: list[_Event] = []
     for length in lengths:
@@ -122,7 +122,7 @@ def make_plan(
             events += _documents(documents, length, draw)
         events.append(_Event(length, length=length))
         planted[length] = planted_by(at_length, count_tokens)
-    require_room(tasks, count, planted, lambda: Draw(seed, count_tokens))
+    require_capacity(tasks, count, planted, lambda: Draw(seed, count_tokens))
     events.sort(key=lambda event: (event.position, event.length))
     haystack, order = _book_text(events, lengths, books, tokenizer, seed)
     return _assemble(asked, haystack, order, tokenizer, gold_tokens)
@@ -196,12 +196,12 @@ def _assemble(
     tokenizer: Any,
     gold_tokens: int,
 ) -> Plan:
-    texts: list[Part] = []
+    texts: list[HaystackPiece] = []
     place: dict[Document, int] = {}  # index into texts
     moved: list[int] = []  # of each part of the haystack: index into texts
     read_at: dict[int, int] = {}
 
-    def add(part: Part) -> None:
+    def add(part: HaystackPiece) -> None:
         begin = texts[-1].end if texts else len(start_ids(tokenizer))
         texts.append(dataclasses.replace(part, begin=begin, end=begin + len(part.offsets)))
 
@@ -213,7 +213,7 @@ def _assemble(
             if event.document is not None:
                 place[event.document] = len(texts)
                 offsets = token_offsets(tokenizer, event.document.text)
-                add(Part(event.document.source, event.document.text, 0, 0, offsets))
+                add(HaystackPiece(event.document.source, event.document.text, 0, 0, offsets))
             else:
                 read_at[event.length] = len(texts)
 
@@ -230,11 +230,11 @@ def _assemble(
         for document in question.documents:
             found += _evidence(texts, place[document], question.evidence)
         spans = tuple((begin, end) for _, begin, end in found)
-        questions.append(Asked(id, task, length, question, spans, _gold(texts, found, gold_tokens)))
+        questions.append(PlannedRun(id, task, length, question, spans, _gold(texts, found, gold_tokens)))
     return Plan(tuple(texts), read_at, tuple(questions))
 
 
-def _evidence(texts: Sequence[Part], number: int, evidence: Sequence[str]) -> list[tuple[int, int, int]]:
+def _evidence(texts: Sequence[HaystackPiece], number: int, evidence: Sequence[str]) -> list[tuple[int, int, int]]:
     part = texts[number]
     if not evidence:
         return [(number, part.begin, part.end)]
@@ -247,7 +247,7 @@ def _evidence(texts: Sequence[Part], number: int, evidence: Sequence[str]) -> li
     return found
 
 
-def _gold(texts: Sequence[Part], found: Sequence[tuple[int, int, int]], tokens: int) -> str:
+def _gold(texts: Sequence[HaystackPiece], found: Sequence[tuple[int, int, int]], tokens: int) -> str:
     """Return the texts around the spans: `tokens` tokens in all, or the spans alone where these are longer."""
     share = tokens // len(found)
     passages = [texts[text].around(begin, end, max(share, end - begin)).strip() for text, begin, end in found]

@@ -27,13 +27,13 @@ import torch
 
 from everlong.config import MemoryConfig, name_of
 from everlong.data import Book, shipped_books
-from everlong.frame.room import check_room
+from everlong.frame.capacity import check_capacity
 from everlong.generation.memory_model import MemoryModel
 from everlong.generation.perplexity import PerplexityPolicy
 from everlong.models.attach import trained_window
 from everlong.models.pack import pack_for
 from everlong.models.profiles import profiles_in
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 from everlong_lab.data.books import books_in
@@ -89,7 +89,7 @@ _Losses = dict[str, list[float]]  # by policy (and "full", "bf16"), for one plac
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _TextPart:
     """A book with places to score."""
 
     book: Book
@@ -171,7 +171,7 @@ def run_ppl(
     are known, and a run that was cut short goes on. Raises ValueError when no book is long enough or `out` holds
     another run, and CapacityError when RAM is too small for what one memory reads.
     """
-    from everlong.frame.serve import default_config
+    from everlong.frame.model_setup import default_config
     from everlong.models import dtype_name, resolve
 
     config = config if config is not None else PplConfig()
@@ -180,7 +180,7 @@ def run_ppl(
     if not config.full_tokens:
         trained_window(network)  # which full attention sees: a model that names none is refused before anything is read
     for settings in (memory_config, _in_bf16(memory_config)):
-        check_room(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
+        check_capacity(network, settings, config.tokens_per_book, None, "shorter prefixes or fewer places a book")
     chosen = _choose(shipped_books() if corpus is None else books_in(corpus), tokenizer, config)
     kept = None
     if out is not None:
@@ -191,7 +191,7 @@ def run_ppl(
             **dataclasses.asdict(config),
             "text": digest([[part.book.name, part.ids, part.firsts] for part in chosen]),
         }
-        kept = AnswerFile(out / FILE, which, made_with(network))
+        kept = AnswerFile(out / FILE, which, provenance(network))
     places: list[Place] = []
     losses_of: list[_Losses] = []
     for number, part in enumerate(chosen):
@@ -211,7 +211,7 @@ def run_ppl(
             named = {**means, **{_kept_key(kind): nll for kind, nll in kept_there.items()}}
             told = ", ".join(f"{key} {math.exp(nll):.2f}" for key, nll in named.items())
             log(f"{part.book.name} at {first:,}: {told}")
-    made = kept.made_with if kept is not None else [made_with(network)]
+    made = kept.made_with if kept is not None else [provenance(network)]
     return summarise(places, losses_of, config, name, memory_config.to_dict(), dtype_name(network.dtype), made)
 
 
@@ -235,7 +235,9 @@ def _kept_key(kind: str) -> str:
     return f"kept by {kind}"
 
 
-def _score(network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _Part) -> list[_Losses]:
+def _score(
+    network: Any, tokenizer: Any, memory_config: MemoryConfig, config: PplConfig, part: _TextPart
+) -> list[_Losses]:
     """Return the losses at every place of one book, which is read anew for each frame.
 
     The frames are the memory's own, one over an archive in bf16, and those with a zone "kept".
@@ -357,10 +359,10 @@ def recovered_fraction(gains: list[tuple[float, float]]) -> dict[str, float | No
     return {"mean": memory / full, "stderr": math.sqrt(variance)}
 
 
-def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_Part]:
+def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_TextPart]:
     """Return books and places in an order drawn from the seed."""
     rng = random.Random(f"places {config.seed}")
-    chosen: list[_Part] = []
+    chosen: list[_TextPart] = []
     left = config.places
     for book in rng.sample(books, len(books)):
         ids = encode(tokenizer, book.text).tolist()
@@ -370,7 +372,7 @@ def _choose(books: list[Book], tokenizer: Any, config: PplConfig) -> list[_Part]
             continue
         spare = len(ids) - config.scored_tokens - config.prefix_tokens - (count - 1) * config.between_tokens
         first = config.prefix_tokens + rng.randint(0, spare)
-        chosen.append(_Part(book, ids, [first + n * config.between_tokens for n in range(count)]))
+        chosen.append(_TextPart(book, ids, [first + n * config.between_tokens for n in range(count)]))
         left -= count
         if left == 0:
             return chosen

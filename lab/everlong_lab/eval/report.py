@@ -13,7 +13,7 @@ from rich.table import Table
 
 from everlong_lab.corpora.tasks import FAMILIES, Task
 from everlong_lab.eval.answers import AnswerFile
-from everlong_lab.eval.plan import Asked, Plan
+from everlong_lab.eval.plan import Plan, PlannedRun
 from everlong_lab.eval.statistics import mean_interval
 
 
@@ -37,18 +37,20 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
     rows: dict[str, dict[str, dict[str, Any]]] = {}  # baseline, question id
     for row in answers.find(kind="answer"):
         rows.setdefault(row["baseline"], {})[row["id"]] = row
-    ids = {asked.id for asked in plan.questions}
+    ids = {question.id for question in plan.questions}
     given = [baseline for baseline in baselines if ids <= rows.get(baseline, {}).keys()]
     scores = {
-        baseline: {asked.id: asked.question.score(rows[baseline][asked.id]["reply"]) for asked in plan.questions}
+        baseline: {
+            question.id: question.question.score(rows[baseline][question.id]["reply"]) for question in plan.questions
+        }
         for baseline in given
     }
     lengths = list(plan.read_at)
 
-    def score(baseline: str, questions: Sequence[Asked]) -> dict[str, Any]:
-        return dataclasses.asdict(Score.of([scores[baseline][asked.id] for asked in questions]))
+    def score(baseline: str, questions: Sequence[PlannedRun]) -> dict[str, Any]:
+        return dataclasses.asdict(Score.of([scores[baseline][question.id] for question in questions]))
 
-    def of(task: str = "", length: int = 0) -> list[Asked]:
+    def of(task: str = "", length: int = 0) -> list[PlannedRun]:
         return [a for a in plan.questions if task in ("", a.task) and length in (0, a.length)]
 
     read = answers.find(kind="read")
@@ -81,28 +83,28 @@ def summarise(answers: AnswerFile, plan: Plan, baselines: Sequence[str], tasks: 
                     task.name: {str(length): score(baseline, of(task.name, length)) for length in lengths}
                     for task in tasks
                 },
-                "cost": _cost(answers, baseline, [rows[baseline][asked.id] for asked in plan.questions]),
+                "cost": _cost(answers, baseline, [rows[baseline][question.id] for question in plan.questions]),
             }
             for baseline in given
         },
         "questions": [
             {
-                "id": asked.id,
-                "task": asked.task,
-                "length": asked.length,
-                "depth": round(asked.depth, 4),
-                "question": asked.question.text,
-                "answers": list(asked.question.answers),
+                "id": question.id,
+                "task": question.task,
+                "length": question.length,
+                "depth": round(question.depth, 4),
+                "question": question.question.text,
+                "answers": list(question.question.answers),
                 "replies": {
                     baseline: {
-                        "score": round(scores[baseline][asked.id], 4),
-                        "covered": round(rows[baseline][asked.id]["covered"], 4),
-                        "reply": rows[baseline][asked.id]["reply"],
+                        "score": round(scores[baseline][question.id], 4),
+                        "covered": round(rows[baseline][question.id]["covered"], 4),
+                        "reply": rows[baseline][question.id]["reply"],
                     }
                     for baseline in given
                 },
             }
-            for asked in plan.questions
+            for question in plan.questions
         ],
     }
 

@@ -17,24 +17,24 @@ from typing import Any
 from everlong.config import MemoryConfig
 from everlong.data import Book
 from everlong.errors import UnsupportedModelError
-from everlong.frame.room import check_room
-from everlong.frame.serve import default_config
+from everlong.frame.capacity import check_capacity
+from everlong.frame.model_setup import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.models.profiles import profiles_in
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.text.prompt import with_template_variables
-from everlong_lab.corpora.haystack import GOLD_TOKENS, Part
+from everlong_lab.corpora.haystack import GOLD_TOKENS, HaystackPiece
 from everlong_lab.corpora.tasks import tasks_of
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong_lab.eval.answers import AnswerFile, deciding, digest, dtype_of
-from everlong_lab.eval.baselines import Baseline, CannotAskError, Reading, baseline_of, spec_of
-from everlong_lab.eval.forks import PROFILES, READING, fork_of, keep_fork
-from everlong_lab.eval.holds import holds_text
+from everlong_lab.eval.baselines import Baseline, CannotAskError, ReadTexts, baseline_of, spec_of
+from everlong_lab.eval.forks import PROFILES, READING, fork_of, store_fork
 from everlong_lab.eval.log import Log, silent
 from everlong_lab.eval.meter import metered
-from everlong_lab.eval.plan import Asked, Plan, make_plan
+from everlong_lab.eval.plan import Plan, PlannedRun, make_plan
 from everlong_lab.eval.report import summarise
+from everlong_lab.eval.resume import holds_text
 
 DEFAULT_BASELINES = (
     "everlong",
@@ -133,8 +133,8 @@ def run_suite(
         "dtype": dtype_name(network.dtype),
         "questions": _digest(plan.questions),
     }
-    check_room(network, memory_config, plan.tokens, out / READING)
-    answers = AnswerFile(out / FILE, settings, made_with(network))
+    check_capacity(network, memory_config, plan.tokens, out / READING)
+    answers = AnswerFile(out / FILE, settings, provenance(network))
     run = _Run(network, tokenizer, memory_config, plan, out, answers, log)
     with profiles_in(out / PROFILES):
         run.read(progress=progress)
@@ -143,9 +143,11 @@ def run_suite(
     return summarise(answers, plan, [spec for spec, _ in suited], tasks)
 
 
-def _digest(questions: Sequence[Asked]) -> str:
+def _digest(questions: Sequence[PlannedRun]) -> str:
     """Return a digest of what decides a reply and its score: other questions under the same names are another run."""
-    return digest([[asked.id, *(getattr(asked.question, name) for name in _DECIDING_A_REPLY)] for asked in questions])
+    return digest(
+        [[question.id, *(getattr(question.question, name) for name in _DECIDING_A_REPLY)] for question in questions]
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +195,7 @@ class _Run:
                         )
                 done = texts
                 if length in missing:
-                    keep_fork(mm.memory, fork_of(out, length))
+                    store_fork(mm.memory, fork_of(out, length))
 
     def memory_in(self, folder: pathlib.Path) -> MemoryModel:
         mm = MemoryModel(self.network, self.tokenizer, folder, self.config)
@@ -204,15 +206,15 @@ class _Run:
     def ask(self, length: int, rivals: Sequence[tuple[str, Baseline]], *, named: bool) -> None:
         """Ask every baseline what it has not answered yet, at one length."""
         answers = self.answers
-        questions = [asked for asked in self.plan.questions if asked.length == length]
-        open_questions: dict[str, list[Asked]] = {}
+        questions = [question for question in self.plan.questions if question.length == length]
+        open_questions: dict[str, list[PlannedRun]] = {}
         for spec, _ in rivals:
             answered = {row["id"] for row in answers.find(kind="answer", baseline=spec)}
-            open_questions[spec] = [asked for asked in questions if asked.id not in answered]
+            open_questions[spec] = [question for question in questions if question.id not in answered]
         if not any(open_questions.values()):
             return
         with self.memory_in(fork_of(self.out, length)) as mm, metered(self.network) as meter:
-            reading = Reading(mm, self.plan.texts[: self.plan.read_at[length]])
+            reading = ReadTexts(mm, self.plan.texts[: self.plan.read_at[length]])
             for spec, baseline in rivals:
                 if not open_questions[spec]:
                     continue
@@ -234,23 +236,23 @@ class _Run:
                         prefilled=meter.prefilled - before,
                         bytes=baseline.held_bytes(),
                     )
-                for asked in open_questions[spec]:
+                for question in open_questions[spec]:
                     before, started = meter.prefilled, time.monotonic()
-                    reply = baseline.answer(asked)
+                    reply = baseline.answer(question)
                     answers.add(
                         kind="answer",
                         baseline=spec,
-                        id=asked.id,
+                        id=question.id,
                         reply=reply.text,
                         seconds=time.monotonic() - started,
                         prefilled=meter.prefilled - before,
                         context=sum(end - begin for begin, end in reply.recalled),
-                        covered=asked.covered(reply.recalled),
+                        covered=question.covered(reply.recalled),
                     )
                 baseline.release()
 
 
-def _require_same_text(folder: pathlib.Path, texts: Sequence[Part], tokenizer: Any) -> None:
+def _require_same_text(folder: pathlib.Path, texts: Sequence[HaystackPiece], tokenizer: Any) -> None:
     """Raise ValueError unless a memory holds these texts.
 
     Other books in the same folder, or an earlier release of everlong, plant the same questions elsewhere.

@@ -61,7 +61,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(drawn)
 
 
-def keep_report(said: Mapping[str, Any], file: pathlib.Path | None) -> None:
+def store_report(said: Mapping[str, Any], file: pathlib.Path | None) -> None:
     """Write it as JSON, where a file is named."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from everlong.models.soft import embedded
+from everlong.models.soft_tokens import embedded
 from everlong.parts.latents import LatentReader
-from everlong_lab.training.evicted import EvictedRead
+from everlong_lab.training.distillation import EvictedRead
 from everlong_lab.training.states import middle_and_spread
 
 _SAMPLED_READS = 8  # samples for center and scale

@@ -20,16 +20,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from everlong.models.draws import own_draws
+from everlong.models.rng import isolated_rng
 
-Told = Callable[[int, dict[str, float]], None]
+MetricsFn = Callable[[int, dict[str, float]], None]
 Progress = Callable[[str, int, int], None]  # what is being computed, how much of it is done, of how much
 
 
 class Losses(collections.defaultdict[str, list[float]]):
     """The losses of a step's lessons, by name."""
 
-    def told(self, name: str, loss: torch.Tensor) -> torch.Tensor:
+    def record(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         self[name].append(float(loss.detach()))
         return loss
 
@@ -58,7 +58,7 @@ class LoopSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned:
+class TrainingResult:
     steps: int
     minutes: float
     log: tuple[dict[str, float], ...]  # one entry a check; the first one is of the untrained module
@@ -69,14 +69,14 @@ class Learned:
         return [entry["held out"] for entry in self.log]
 
 
-class Kept(Protocol):
+class BestState(Protocol):
     """What a checkpoint keeps for a part beside weights and optimizer: plain values."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
-@own_draws()  # a checkpoint brings the states of all generators
+@isolated_rng()  # a checkpoint brings the states of all generators
 def learn(
     module: torch.nn.Module,
     lesson: Lesson,
@@ -88,10 +88,10 @@ def learn(
     better: Callable[[float, float], bool] = operator.lt,
     rates: Mapping[str, float] | None = None,
     moves: bool = True,
-    kept: Kept | None = None,
+    kept: BestState | None = None,
     checkpoints: pathlib.Path | None = None,
-    progress: Told | None = None,
-) -> Learned:
+    progress: MetricsFn | None = None,
+) -> TrainingResult:
     """Train the module, from the last checkpoint where there is one, and leave it as it was at the best check.
 
     One seed, machine and number of threads give the same bits.
@@ -163,7 +163,7 @@ def learn(
                 accelerator.save_state(str(checkpoints))
         over = late or (settings.patience is not None and state.late >= settings.patience)
     module.load_state_dict(state.best or {})
-    return Learned(state.step, state.seconds / 60, tuple(state.log))
+    return TrainingResult(state.step, state.seconds / 60, tuple(state.log))
 
 
 def unwrapped(module: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.models.shallow import shallow_states
+from everlong.models.early_exit import early_exit_states
 from everlong_lab.corpora.boundaries import CutText
 from everlong_lab.training.states import KeptRows, Rows, as_floats, digest_of, require_same_reading
 
@@ -68,7 +68,7 @@ def read_states(
         for done, text in enumerate(texts):
             ids, cuts = tokens_of(tokenizer, text)
             if done == len(kept.marks):
-                runs = [shallow_states(model, run, layers) for run in torch.split(ids, _RUN_TOKENS)]
+                runs = [early_exit_states(model, run, layers) for run in torch.split(ids, _RUN_TOKENS)]
                 kept.add(torch.cat([torch.cat([run[layer] for layer in layers], dim=-1) for run in runs]))
                 if progress is not None:
                     progress("texts", done + 1, len(texts))

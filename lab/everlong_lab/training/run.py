@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from everlong.models.pack import Pack
-from everlong.models.provenance import made_with
-from everlong_lab.training.loop import Learned, Progress, Told
+from everlong.models.provenance import provenance
+from everlong_lab.training.loop import MetricsFn, Progress, TrainingResult
 
 One = TypeVar("One")
 
@@ -24,7 +24,7 @@ class Run:
     work: pathlib.Path  # folder for states and checkpoints; a run that was cut short goes on there
     pack: Pack | None = None  # what was trained for the model before
     progress: Progress | None = None
-    check: Told | None = None  # called with what was found at each check
+    check: MetricsFn | None = None  # called with what was found at each check
 
     @property
     def hidden_size(self) -> int:
@@ -35,7 +35,7 @@ class Run:
         count = self.model.config.get_text_config(decoder=True).num_hidden_layers
         return named or tuple(sorted({min(max(1, round(depth * count)), max(1, count - 1)) for depth in depths}))
 
-    def made(self, training: Any, learned: Learned, figures: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    def made(self, training: Any, learned: TrainingResult, figures: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """Return how a part was made, as its pack says it.
 
         It has `data` and what else the part says of itself in `more`, and `figures` by what they were measured on.
@@ -47,7 +47,7 @@ class Run:
             "minutes": round(learned.minutes, 2),
             "figures": dict(figures),
             "log": list(learned.log),
-            "with": made_with(self.model),
+            "with": provenance(self.model),
         }
 
 
@@ -62,7 +62,7 @@ def two_splits(what: str, every: Sequence[One], split_of: Callable[[One], str]) 
     return train, fit
 
 
-def before_and_after(learned: Learned) -> dict[str, float]:
+def before_and_after(learned: TrainingResult) -> dict[str, float]:
     """Return the loss on held-out texts, at first and after training."""
     return {"at first": learned.held_out[0], "trained": min(learned.held_out)}
 

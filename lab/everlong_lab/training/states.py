@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from everlong.errors import EverlongError
-from everlong.models.shallow import shallow_states
+from everlong.models.early_exit import early_exit_states
 from everlong.text.encoding import encode
 from everlong.text.prompt import Prompt, build_prompt
 from everlong_lab.corpora.pairs import Pairs
@@ -122,7 +122,7 @@ def cached_states(
         for done, run in enumerate(runs):
             if done == len(kept.marks):
                 own_ids = [piece for text in run for piece in ids_of[text]]
-                states = shallow_states(model, torch.cat(own_ids), read_layers)
+                states = early_exit_states(model, torch.cat(own_ids), read_layers)
                 if details is None:
                     kept.add(_pooled(torch.cat([states[layer] for layer in layers], dim=-1)))
                 else:
@@ -220,7 +220,7 @@ def _beside_each_other(
     owner = torch.cat([torch.full((len(before),), -1), *owners])
     seen = (owner[:, None] == owner[None, :]) | (owner[None, :] == -1)
     seen &= torch.ones_like(seen).tril()
-    states = shallow_states(model, ids, layers, mask=seen, positions=positions)
+    states = early_exit_states(model, ids, layers, mask=seen, positions=positions)
     rows = torch.cat([states[layer] for layer in layers], dim=-1)
     return list(torch.split(rows, [len(before), *map(len, turns)]))[1:]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from everlong.errors import EverlongError
-from everlong_lab.training.loop import Told
+from everlong_lab.training.loop import MetricsFn
 from everlong_lab.training.run import plain
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
@@ -27,13 +27,13 @@ def require_tracker(name: str) -> None:
 
 
 @contextlib.contextmanager
-def reporting(name: str, part: str, work: Path, training: Any, told: Told | None) -> Iterator[Told | None]:
+def reporting(name: str, part: str, work: Path, training: Any, log: MetricsFn | None) -> Iterator[MetricsFn | None]:
     """Give what a training tells its checks to: `told`, and the tracker `name`, with what it trains with.
 
     TensorBoard's files lie in the folder `tensorboard` of `work`. With the name "" only `told` is told.
     """
     if not name:
-        yield told
+        yield log
         return
     require_tracker(name)
     tracking = importlib.import_module("accelerate.tracking")
@@ -45,8 +45,8 @@ def reporting(name: str, part: str, work: Path, training: Any, told: Told | None
     made.store_init_configuration(_flat(plain(training) if dataclasses.is_dataclass(training) else {}))
 
     def both(step: int, figures: dict[str, float]) -> None:
-        if told is not None:
-            told(step, figures)
+        if log is not None:
+            log(step, figures)
         made.log({what: value for what, value in figures.items() if what != "step"}, step=step)
 
     try:

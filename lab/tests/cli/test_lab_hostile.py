@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from everlong.bench import BenchReport, asking, decoding, reading
 from everlong.bench.archive_size import CodecSize, SizeReport
 from everlong.cli.app import app
-from everlong.cli.options import Configured, Machine
+from everlong.cli.options import Machine, ModelOptions
 from everlong.codecs.costs import CodecCost, CodecReport
 from everlong.doctor import Check, Difference, DoctorReport
 from everlong.models.geometry import Geometry
@@ -51,9 +51,9 @@ class Hostile(Report):
 def bench_report() -> BenchReport:
     speeds = (1.0, 1.0, 1.0)
     made = {"gpu": None, "processor": ESCAPES, "threads": 1, "torch": ESCAPES}
-    cost = asking.Cost(1, 1.0, 1.0, 1, 1, 1.0, 1.0, 1.0)
-    decoded = (decoding.Decoding(1, 1, *speeds),)
-    return BenchReport(ESCAPES, ESCAPES, reading.Reading(1, 1, 1, *speeds), decoded, (cost,), 1, 1, 1.0, made)
+    cost = asking.QuestionCost(1, 1.0, 1.0, 1, 1, 1.0, 1.0, 1.0)
+    decoded = (decoding.DecodingCost(1, 1, *speeds),)
+    return BenchReport(ESCAPES, ESCAPES, reading.ReadingCost(1, 1, 1, *speeds), decoded, (cost,), 1, 1, 1.0, made)
 
 
 def size_report() -> SizeReport:
@@ -88,7 +88,7 @@ def test_reports(
     command: list[str], made_by: str, report: object, options: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Machine, "load", lambda *_: (None, None))
-    monkeypatch.setattr(Configured, "load_configured", lambda *_, **__: ((None, None), None))
+    monkeypatch.setattr(ModelOptions, "load_configured", lambda *_, **__: ((None, None), None))
     monkeypatch.setattr("everlong.models.geometry.geometry_of", lambda *_: Geometry(1, 1, 1))
     importlib.import_module(made_by.rpartition(".")[0])
     monkeypatch.setattr(made_by, functools.wraps(pkgutil.resolve_name(made_by))(lambda *_, **__: report))
@@ -97,8 +97,8 @@ def test_reports(
 
 def test_what_training_and_the_demo_say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     console = escaping_console(stderr=True)
-    parts.told(console)(ESCAPES, 50, 50)
-    parts.checked(console)(1, {"minutes": 1.0, ESCAPES: 1.0})
+    parts.echo_metrics(console)(ESCAPES, 50, 50)
+    parts.validate(console)(1, {"minutes": 1.0, ESCAPES: 1.0})
     parts.print_figures(console, ESCAPES, {"figures": {ESCAPES: {ESCAPES: 1.0}}})
     require_harmless(capsys.readouterr().err)
     monkeypatch.setattr("everlong_lab.eval.demo.run_demo", lambda console, **_: console.print(ESCAPES))

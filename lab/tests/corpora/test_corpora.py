@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from everlong.data import Book, shipped_books
 from everlong_lab.corpora import words
-from everlong_lab.corpora.attended import trim_texts
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.chains import draw_chains
 from everlong_lab.corpora.development import DEVELOPMENT
 from everlong_lab.corpora.evicted import evicted_texts
+from everlong_lab.corpora.fact_blocks import fact_blocks, fact_stories
 from everlong_lab.corpora.facts import KINDS, make_facts
 from everlong_lab.corpora.frames import frame_texts
 from everlong_lab.corpora.pairs import Pairs, load_pairs
@@ -30,7 +30,7 @@ from everlong_lab.corpora.scenarios import draw_scenarios
 from everlong_lab.corpora.seeds import draws, picks
 from everlong_lab.corpora.tasks import TASKS, Draw
 from everlong_lab.corpora.tasks.babi import PLACES
-from everlong_lab.corpora.told import told_blocks, told_stories
+from everlong_lab.corpora.trimming import trim_texts
 from everlong_lab.corpora.walks import draw_walk_texts
 from support import byte_tokenizer
 from support.examples import examples
@@ -158,9 +158,9 @@ def records_of(kind: str, seed: int) -> list[Record]:
         case ["evicted"]:
             return evicted_texts(tokenizer, books, samples=9, seed=seed)
         case ["told"]:
-            return told_blocks(tokenizer, books, texts=9, seed=seed)
+            return fact_blocks(tokenizer, books, texts=9, seed=seed)
         case ["told", "stories"]:
-            return told_stories(tokenizer, stories, texts=4, seed=seed)
+            return fact_stories(tokenizer, stories, texts=4, seed=seed)
         case ["scenarios"]:
             return list(draw_scenarios(tokenizer, books, 16, seed=seed))
         case ["walks", ("train" | "test") as split]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from everlong_lab.corpora import words
-from everlong_lab.corpora.facts import KINDS, Fact, make_facts, planted_together
+from everlong_lab.corpora.facts import KINDS, Fact, make_facts, plant_jointly
 
 
 def one(kind: str) -> Fact:
@@ -87,7 +87,7 @@ def test_a_paraphrase_is_judged_by_the_first_planted_answer() -> None:
         ("The old fire station has an opera.", "Where do they sing?", "fire station"),
         ("He paid in honey.", "What did he pay with?", "honey"),
     ]
-    bees, singers, payer = planted_together(Fact("paraphrase", a, s, q, a, 32) for s, q, a in texts)
+    bees, singers, payer = plant_jointly(Fact("paraphrase", a, s, q, a, 32) for s, q, a in texts)
     assert singers.accept("At the opera there is a fire station."), "its own statement names the opera"
     assert not bees.accept("In the fire station or the opera.")
     assert bees.accept("In the opera, near the fire station.")

@@ -105,8 +105,8 @@ def test_evaluations_open_a_corpus_for_a_tokenizer_of_long_tokens(
     def planned(network: object, memory: object, tokens: int, *_: object) -> None:
         raise PlannedError(tokens)
 
-    monkeypatch.setattr("everlong_lab.eval.niah.run.check_room", planned)
-    monkeypatch.setattr(suite, "check_room", planned)
+    monkeypatch.setattr("everlong_lab.eval.niah.run.check_capacity", planned)
+    monkeypatch.setattr(suite, "check_capacity", planned)
     with pytest.raises(PlannedError) as tokens:
         niah.run_niah(model, niah.NiahConfig(tokens=3_000, facts_per_kind=1), corpus=tmp_path)
     assert tokens.value.args[0] == pytest.approx(3_000, rel=0.02)

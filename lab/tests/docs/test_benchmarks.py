@@ -22,7 +22,7 @@ import everlong
 from everlong import ops
 from everlong.data import Book
 from everlong.parts.writer import Writer
-from everlong_lab.parts.towers.measure import Asked, planted_facts, to_answer
+from everlong_lab.parts.towers.measure import QuestionMeasured, planted_facts, to_answer
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
 from support.parts.kv_writer import drawn_writer, pack_with
 
@@ -221,7 +221,9 @@ def test_chosen_tokens_answer_in_every_arm(tmp_path: Path, monkeypatch: pytest.M
     arms = bench.recalled_arms(base)
     with everlong.MemoryModel(*model, tmp_path / "m", arms[bench.WRITTEN], pack=pack) as mm:
         mm.read(NUMBERS[:2000])
-    (question,) = to_answer([Asked(planted_facts(development=False)[0].question, "fact", ())], development=False)
+    (question,) = to_answer(
+        [QuestionMeasured(planted_facts(development=False)[0].question, "fact", ())], development=False
+    )
     found: Any = {}
     back: dict[str, list[int]] = {}
     with bench.opened_arms(model, tmp_path / "m", arms, pack) as memories:

@@ -15,15 +15,15 @@ import torch
 
 from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, MemoryModel, SearchConfig
 from everlong.models.releases import cache_argument
-from everlong_lab.corpora.haystack import Part, token_offsets
+from everlong_lab.corpora.haystack import HaystackPiece, token_offsets
 from everlong_lab.corpora.tasks import Question
-from everlong_lab.eval.baselines import BASELINES, CannotAskError, Reading, baseline_of, spec_of
+from everlong_lab.eval.baselines import BASELINES, CannotAskError, ReadTexts, baseline_of, spec_of
 from everlong_lab.eval.baselines.full import FullAttention, Prefix
 from everlong_lab.eval.baselines.memory import configured
 from everlong_lab.eval.baselines.passages import TextWindow, cut_windows, passage_around
 from everlong_lab.eval.gold import answer_from_passage
 from everlong_lab.eval.meter import metered
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 from support import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 TOKENIZER = byte_tokenizer()
@@ -38,27 +38,27 @@ NEEDLE = "The colour of the zeppelin is vermilion."
 TEXTS = ["A fox ran over the hill and came to a wood. " * 40, "Nothing happens here. " * 60, "It rained. " * 90]
 
 
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[HaystackPiece, ...]:
     texts = [TEXTS[0], f"{TEXTS[1]}{NEEDLE} {TEXTS[1]}", TEXTS[2]]
-    made: list[Part] = []
+    made: list[HaystackPiece] = []
     for number, text in enumerate(texts):
         begin = made[-1].end if made else 0
-        made.append(Part(f"text-{number}", text, begin, begin + len(text), token_offsets(TOKENIZER, text)))
+        made.append(HaystackPiece(f"text-{number}", text, begin, begin + len(text), token_offsets(TOKENIZER, text)))
     return tuple(made)
 
 
-def asked(sources: tuple[str, ...] = ()) -> Asked:
+def asked(sources: tuple[str, ...] = ()) -> PlannedRun:
     begin = len(TEXTS[0]) + len(TEXTS[1])
     question = Question("What is the colour of the zeppelin?", ("vermilion",), "vermilion", 5, sources=sources)
-    return Asked("id/1", "task", 3_000, question, ((begin, begin + len(NEEDLE)),), f"It is said. {NEEDLE}")
+    return PlannedRun("id/1", "task", 3_000, question, ((begin, begin + len(NEEDLE)),), f"It is said. {NEEDLE}")
 
 
 @pytest.fixture(scope="module")
-def reading() -> Iterator[Reading]:
+def reading() -> Iterator[ReadTexts]:
     with MemoryModel(MODEL, TOKENIZER, None, CONFIG) as mm:
         for part in parts():
             mm.read(part.text, source=part.source)
-        yield Reading(mm, parts())
+        yield ReadTexts(mm, parts())
 
 
 def test_windows_leave_nothing_out_and_keep_to_one_text() -> None:
@@ -104,7 +104,7 @@ def okapi(windows: list[str], question: str) -> list[float]:
     ]
 
 
-def test_bm25_returns_what_a_plain_search_over_windows_finds(reading: Reading) -> None:
+def test_bm25_returns_what_a_plain_search_over_windows_finds(reading: ReadTexts) -> None:
     bm25 = baseline_of("bm25:passages=4")
     bm25.prepare(reading)
     whole = "".join(part.text for part in parts())
@@ -142,7 +142,7 @@ class Letters:
 
 
 def test_minilm_scores_windows_of_32_tokens_and_returns_whole_passages(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
+    reading: ReadTexts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = Letters()
     monkeypatch.setattr("everlong_lab.eval.baselines.minilm.load_encoder", lambda name: encoder)
@@ -159,7 +159,7 @@ def test_minilm_scores_windows_of_32_tokens_and_returns_whole_passages(
     assert zeppelin - 32 < middle < zeppelin + 32
 
 
-def test_bm25_finds_the_rare_word_and_keeps_to_sources(reading: Reading) -> None:
+def test_bm25_finds_the_rare_word_and_keeps_to_sources(reading: ReadTexts) -> None:
     bm25 = baseline_of("bm25:passages=1")
     bm25.prepare(reading)
     assert asked().covered(bm25.answer(asked()).recalled) == 1.0
@@ -168,7 +168,7 @@ def test_bm25_finds_the_rare_word_and_keeps_to_sources(reading: Reading) -> None
     assert bm25.held_bytes() > sum(len(part.text) for part in parts())
 
 
-def test_passages_are_read_anew_with_the_best_one_last(reading: Reading) -> None:
+def test_passages_are_read_anew_with_the_best_one_last(reading: ReadTexts) -> None:
     bm25 = baseline_of("bm25:passages=2")
     bm25.prepare(reading)
     with metered(MODEL) as meter:
@@ -180,7 +180,7 @@ def test_passages_are_read_anew_with_the_best_one_last(reading: Reading) -> None
     assert meter.prefilled == len(f"{context}\n\n{asked().question.text}")
 
 
-def test_full_attention_is_plain_transformers_where_all_fits(reading: Reading) -> None:
+def test_full_attention_is_plain_transformers_where_all_fits(reading: ReadTexts) -> None:
     short = dataclasses.replace(reading, texts=parts()[:1])
     full = FullAttention()
     full.prepare(short)
@@ -215,7 +215,7 @@ def test_what_is_said_behind_a_prefix_leaves_no_trace_in_it(kind: str, rope: str
                 assert torch.equal(logits(cache, chunk), logits(expected, chunk))
 
 
-def test_full_attention_cuts_the_middle_out_of_what_is_too_long(reading: Reading) -> None:
+def test_full_attention_cuts_the_middle_out_of_what_is_too_long(reading: ReadTexts) -> None:
     full = FullAttention(window=1_256)
     full.prepare(reading)
     end = parts()[-1].end
@@ -226,7 +226,7 @@ def test_full_attention_cuts_the_middle_out_of_what_is_too_long(reading: Reading
 
 
 @pytest.mark.parametrize("name", ["random", "recent"])
-def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
+def test_pages_that_no_question_chose(reading: ReadTexts, name: str) -> None:
     baseline = baseline_of(name)
     baseline.prepare(reading)
     spans = baseline.answer(asked()).recalled
@@ -240,7 +240,7 @@ def test_pages_that_no_question_chose(reading: Reading, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "recent"])
-def test_a_statement_on_two_pages_came_back_when_both_did(reading: Reading, name: str) -> None:
+def test_a_statement_on_two_pages_came_back_when_both_did(reading: ReadTexts, name: str) -> None:
     # A text so short that pages touch which are drawn of it.
     named = asked(("text-2",))
     baseline = baseline_of(name)
@@ -255,7 +255,7 @@ def test_a_statement_on_two_pages_came_back_when_both_did(reading: Reading, name
         assert dataclasses.replace(named, spans=(across,)).covered(spans) == expected
 
 
-def test_random_pages_keep_to_sources_and_come_again(reading: Reading) -> None:
+def test_random_pages_keep_to_sources_and_come_again(reading: ReadTexts) -> None:
     named = asked(("text-1",))
     drawn = {seed: baseline_of(f"random:seed={seed}") for seed in range(12)}
     spans = {}
@@ -272,7 +272,7 @@ def test_random_pages_keep_to_sources_and_come_again(reading: Reading) -> None:
     assert len(set(held)) > 20, "from all of it"
 
 
-def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
+def test_given_pages_are_what_the_model_sees(reading: ReadTexts) -> None:
     """Recalling by hand what a search found answers as the search's own recall does."""
     mm, question = reading.mm, asked().question.text
     with configured(mm, quotes=0):
@@ -285,7 +285,7 @@ def test_given_pages_are_what_the_model_sees(reading: Reading) -> None:
     assert nothing.text != own.text
 
 
-def test_parts_of_the_index_are_asked_alone_and_the_memory_keeps_its_own_settings(reading: Reading) -> None:
+def test_parts_of_the_index_are_asked_alone_and_the_memory_keeps_its_own_settings(reading: ReadTexts) -> None:
     before = reading.mm.config
     lexical = baseline_of("lexical:groups=1")
     lexical.prepare(reading)
@@ -298,7 +298,7 @@ def test_parts_of_the_index_are_asked_alone_and_the_memory_keeps_its_own_setting
 
 
 @pytest.mark.parametrize("name", ["everlong", "gold", "window", "full", "random"])
-def test_an_answer_ends_where_its_score_is_settled(reading: Reading, name: str) -> None:
+def test_an_answer_ends_where_its_score_is_settled(reading: ReadTexts, name: str) -> None:
     # Anything is a candidate here, so the first whole word of whatever a random model says settles the score.
     question = dataclasses.replace(asked().question, candidates=r"\S+", max_new_tokens=200)
     wanted = dataclasses.replace(asked(), question=question)
@@ -312,7 +312,7 @@ def test_an_answer_ends_where_its_score_is_settled(reading: Reading, name: str) 
 
 @pytest.mark.parametrize("name", ["everlong", "window", "random", "full", "bm25", "gold"])
 def test_a_models_own_penalties_on_repeating_punish_nobody(
-    reading: Reading, name: str, monkeypatch: pytest.MonkeyPatch
+    reading: ReadTexts, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     baseline = baseline_of(name)
     baseline.prepare(reading)
@@ -378,7 +378,7 @@ def test_text_has_no_larger_budget_than_pages() -> None:
     assert baseline_of("bm25").count(CONFIG.changed(search={"groups": 9})) == 640 // 192
 
 
-def test_several_parts_of_the_index_are_one_setting(reading: Reading) -> None:
+def test_several_parts_of_the_index_are_one_setting(reading: ReadTexts) -> None:
     both = baseline_of("everlong:index=lexical+mean_pool,groups=1")
     assert both.index == ("lexical", "mean_pool")
     assert spec_of(both) == "everlong:groups=1,index=lexical+mean_pool"
@@ -401,10 +401,10 @@ def test_a_part_alone_without_anything_to_search_says_so(tmp_path: Path) -> None
     with MemoryModel(tiny_model(seed=77), byte_tokenizer(), config=config) as mm:
         mm.read("a few words. " * 20)
         with pytest.raises(CannotAskError, match="no retrieval heads"):
-            baseline_of("heads").prepare(Reading(mm, ()))
-        baseline_of("everlong").prepare(Reading(mm, ()))
+            baseline_of("heads").prepare(ReadTexts(mm, ()))
+        baseline_of("everlong").prepare(ReadTexts(mm, ()))
     config = TINY_MEMORY.changed(search={"index": ("lexical",)}, answer={"recall_mode": "text"})
     with MemoryModel(tiny_text_model(), byte_tokenizer(), config=config) as mm:
         mm.read("a few words. " * 20)
         with pytest.raises(CannotAskError, match="text alone"):
-            baseline_of("mean_pool").prepare(Reading(mm, ()))
+            baseline_of("mean_pool").prepare(ReadTexts(mm, ()))

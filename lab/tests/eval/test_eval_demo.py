@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 from everlong import MemoryModel
 from everlong.cli.app import app
 from everlong.data import Book, shipped_books
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 from everlong_lab.data.books import TooFewTokensError
 from everlong_lab.eval import demo
-from everlong_lab.eval.niah import Asked, NiahConfig, NiahReport, summarise
+from everlong_lab.eval.niah import NiahAnswer, NiahConfig, NiahReport, summarise
 from support import byte_tokenizer, tiny_model
 
-ASKED = Asked(
+ASKED = NiahAnswer(
     kind="uuid",
     key="amber falcon",
     question="?",
@@ -223,7 +223,7 @@ def test_tokens_that_are_named_are_all_read(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(demo, "load", lambda name: (tiny_model(), byte_tokenizer()))
     monkeypatch.setattr(demo, "measure_pace", lambda *_: demo.Pace(1.0, 1.0, 1.0))
     monkeypatch.setattr(demo, "plan_haystack", plan)
-    monkeypatch.setattr(demo, "check_room", stop)
+    monkeypatch.setattr(demo, "check_capacity", stop)
     console = Console(file=io.StringIO(), record=True, width=120)
     with pytest.raises(PlannedError):
         demo.run_demo(tokens=1_000_000, out=tmp_path, console=console)

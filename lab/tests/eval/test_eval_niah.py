@@ -15,14 +15,14 @@ from rich.console import Console
 
 from everlong import Answer, MemoryConfig, MemoryModel, ReadReport, Recall, SearchConfig
 from everlong.memory import Memory
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong_lab.corpora.haystack import Haystack
 from everlong_lab.eval.answers import settings_of
 from everlong_lab.eval.niah import (
     NiahConfig,
     NiahReport,
     ask_haystack,
-    ask_kept,
+    ask_in_kept,
     plan_haystack,
     summarise,
 )
@@ -130,7 +130,7 @@ def test_a_reader_that_finds_all_scores_all() -> None:
     assert report.accuracy == report.oracle_accuracy == report.recall_at_k == 1.0
     assert all(asked.recalled_rank == 2 for asked in report.questions)
     assert report.model == "known-answers"
-    assert report.to_dict()["made_with"] == [made_with(reader.model)]
+    assert report.to_dict()["made_with"] == [provenance(reader.model)]
     assert not any(reader.remembered)
 
 
@@ -293,7 +293,7 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path, m
         return MemoryModel(model, TOKENIZER, folder, TINY_MEMORY)
 
     def ask(folder: pathlib.Path, of: Haystack = haystack) -> NiahReport:
-        return ask_kept(open_memory, of, config, folder)
+        return ask_in_kept(open_memory, of, config, folder)
 
     fresh = MemoryModel(model, TOKENIZER, None, TINY_MEMORY)
     at_once = ask_haystack(fresh, haystack, config)
@@ -307,12 +307,12 @@ def test_kept_memories_are_asked_again_without_reading(tmp_path: pathlib.Path, m
     kept = ask(tmp_path)
     # An interruption in the middle of the asking: the last answer is half written.
     (answers,) = tmp_path.glob("answers-*.jsonl")
-    assert kept.made_with == [made_with(model)]
+    assert kept.made_with == [provenance(model)]
     whole = answers.read_bytes()
     answers.write_bytes(whole[: whole[:-1].rfind(b"\n") + 20])
     with monkeypatch.context() as patch:
-        patch.setattr("everlong_lab.eval.niah.run.made_with", lambda _: {"everlong": "9.9.9"})
-        assert ask(tmp_path).made_with == [made_with(model), {"everlong": "9.9.9"}]
+        patch.setattr("everlong_lab.eval.niah.run.provenance", lambda _: {"everlong": "9.9.9"})
+        assert ask(tmp_path).made_with == [provenance(model), {"everlong": "9.9.9"}]
     answers.write_bytes(whole[: whole[:-1].rfind(b"\n") + 20])
     again = ask(tmp_path)
     assert again.made_with == kept.made_with
@@ -354,13 +354,13 @@ def test_a_reading_does_not_go_on_in_another_dtype(tmp_path: pathlib.Path, monke
     kept = tmp_path / "kept"
 
     def ask(model: Any) -> NiahReport:
-        return ask_kept(lambda folder: MemoryModel(model, TOKENIZER, folder, TINY_MEMORY), haystack, config, kept)
+        return ask_in_kept(lambda folder: MemoryModel(model, TOKENIZER, folder, TINY_MEMORY), haystack, config, kept)
 
     def no_fork(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("everlong_lab.eval.niah.run.keep_fork", no_fork)
+        patch.setattr("everlong_lab.eval.niah.run.store_fork", no_fork)
         with pytest.raises(KeyboardInterrupt):
             ask(in_bf16())
     with pytest.raises(ValueError, match=r"kept began in bfloat16, this model is in float32: name a new folder"):
@@ -393,8 +393,8 @@ def test_a_fork_that_was_cut_short_is_made_again(tmp_path: pathlib.Path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(Memory, "fork", half)
         with pytest.raises(KeyboardInterrupt):
-            ask_kept(open_memory, haystack, config, tmp_path)
-    report = ask_kept(open_memory, haystack, config, tmp_path)
+            ask_in_kept(open_memory, haystack, config, tmp_path)
+    report = ask_in_kept(open_memory, haystack, config, tmp_path)
     assert len(report.questions) == 1
     assert report.config["memory"]["frame"]["tokens"] == TINY_MEMORY.frame.tokens
     assert not list(tmp_path.glob("*.begun"))

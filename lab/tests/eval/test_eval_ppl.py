@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from everlong import UnsupportedModelError
 from everlong.cli.app import app
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong_lab.data.books import books_in
 from everlong_lab.eval import ppl
 from everlong_lab.eval.by_position import BIN_TOKENS, means_by_position
@@ -52,7 +52,7 @@ def test_a_whole_run(corpus: pathlib.Path) -> None:
     report = run_ppl((tiny_model(), byte_tokenizer()), config, corpus=corpus, memory_config=MEMORY, log=lines.append)
     read_back = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert {*POLICIES, "full", "recovered_fraction", "places", "config", "model"} <= set(read_back)
-    assert read_back["made_with"] == [made_with(tiny_model())]
+    assert read_back["made_with"] == [provenance(tiny_model())]
     assert (read_back["config"]["dtype"], read_back["config"]["memory"]["archive"]["codec"]) == ("float32", "fp32")
     assert set(read_back["recovered_fraction"]) == {"mean", "stderr"}
     assert len(report.places) == len(lines) == 3
@@ -205,7 +205,7 @@ def test_a_run_that_was_cut_short_goes_on(
     with (out / ppl.FILE).open("a") as file:
         file.write('{"number": 1, "los')
     with monkeypatch.context() as patch:
-        patch.setattr(ppl, "made_with", lambda _: {"everlong": "9.9.9"})
+        patch.setattr(ppl, "provenance", lambda _: {"everlong": "9.9.9"})
         on = run(out)
     assert on.made_with == [*at_once.made_with, {"everlong": "9.9.9"}]
     assert dataclasses.replace(on, made_with=at_once.made_with) == at_once

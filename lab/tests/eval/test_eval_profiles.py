@@ -52,7 +52,7 @@ def profiles_that_memories_begin_with(monkeypatch: pytest.MonkeyPatch) -> list[A
         used.append(profiles.load_model_profile(*how, **more))
         return used[-1]
 
-    monkeypatch.setattr("everlong.retrieval.heads.load_model_profile", load)
+    monkeypatch.setattr("everlong.retrieval.retrieval_heads.load_model_profile", load)
     return used
 
 

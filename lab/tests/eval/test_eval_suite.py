@@ -17,12 +17,12 @@ from rich.console import Console
 
 from everlong import AnswerConfig, ArchiveConfig, FrameConfig, MemoryConfig, MemoryModel, SearchConfig
 from everlong.errors import CapacityError
-from everlong.frame import room
+from everlong.frame import capacity
 from everlong.frame.frame import Frame
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong_lab.eval import suite as suites
-from everlong_lab.eval.baselines import Baseline, MissingPackageError, Reading, Reply, baseline_of
-from everlong_lab.eval.plan import Asked, Plan
+from everlong_lab.eval.baselines import Baseline, MissingPackageError, ReadTexts, Reply, baseline_of
+from everlong_lab.eval.plan import Plan, PlannedRun
 from everlong_lab.eval.report import markdown, print_suite
 from everlong_lab.eval.suite import SuiteConfig, run_suite
 from support import byte_tokenizer, tiny_model
@@ -42,10 +42,10 @@ CONFIG = SuiteConfig(suites=("passkey", "vt", "dialogue_session"), lengths=(6_00
 class Silent(Baseline):
     name: ClassVar[str] = "silent"
 
-    def prepare(self, reading: Reading) -> None:
+    def prepare(self, reading: ReadTexts) -> None:
         self.texts = len(reading.texts)
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         return Reply("")
 
     def held_bytes(self) -> int:
@@ -60,7 +60,7 @@ class Knowing(Silent):
     interrupted_at: int | None = dataclasses.field(default=None, compare=False)
     asked: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, compare=False)
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         if self.interrupted_at is not None and self.asked.total() == self.interrupted_at:
             raise KeyboardInterrupt
         self.asked[asked.id] += 1
@@ -148,16 +148,16 @@ def test_a_report_says_what_it_was_made_with(
     tmp_path: Path, finished: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever asks on: with another everlong, say, on another machine. It is the same run."""
-    here = made_with(MODEL[0])
+    here = provenance(MODEL[0])
     assert finished[1]["made_with"] == [here]
     there = {**here, "everlong": "0.0.1"}
     with monkeypatch.context() as patch:
-        patch.setattr(suites, "made_with", lambda _: there)
+        patch.setattr(suites, "provenance", lambda _: there)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, Knowing(interrupted_at=7))
     assert run(tmp_path, Knowing())["made_with"] == [there, here]
     with monkeypatch.context() as patch:
-        patch.setattr(suites, "made_with", lambda _: {**here, "everlong": "9.9.9"})
+        patch.setattr(suites, "provenance", lambda _: {**here, "everlong": "9.9.9"})
         assert run(tmp_path, Knowing())["made_with"] == [there, here], "who asked nothing has no part in it"
     file = tmp_path / "answers.jsonl"
     assert file.read_text().count('"made_with"') == 2, "where it is news"
@@ -233,7 +233,7 @@ class Loud(Silent):
     name: ClassVar[str] = "loud"
     times: int = 1
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         return Reply(" ".join(["word"] * self.times))
 
 
@@ -358,11 +358,11 @@ def test_too_little_disk_or_ram_is_told_before_anything_is_read(
 ) -> None:
     with monkeypatch.context() as patch:
         usage = shutil.disk_usage(tmp_path)
-        patch.setattr(room.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
+        patch.setattr(capacity.shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
         with pytest.raises(CapacityError, match=r"1\d,\d+ tokens of this model need \d+ MB of disk .* another folder"):
             run(tmp_path, Silent())
     with monkeypatch.context() as patch:
-        patch.setattr(room._core, "free_memory_bytes", lambda: 1_000)
+        patch.setattr(capacity._core, "free_memory_bytes", lambda: 1_000)
         with pytest.raises(CapacityError, match=r"need \d+ MB of RAM .* fewer tokens"):
             run(tmp_path, Silent())
     assert list(tmp_path.iterdir()) == []

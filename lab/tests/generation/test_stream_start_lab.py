@@ -12,7 +12,7 @@ import everlong
 from everlong.text.prompt import start_ids
 from everlong_lab.corpora.facts import make_facts
 from everlong_lab.corpora.haystack import build_haystack
-from everlong_lab.eval.baselines.base import Reading
+from everlong_lab.eval.baselines.base import ReadTexts
 from everlong_lab.eval.baselines.full import FullAttention
 from everlong_lab.eval.gold import answer_from_passage
 from everlong_lab.eval.ppl import full_attention_losses
@@ -76,7 +76,7 @@ def test_baselines_of_plain_transformers_begin_with_it_once(chat: bool, monkeypa
     haystack = build_haystack(paragraph_books(), tokenizer, [900], [], [])
     with everlong.MemoryModel(model, tokenizer, config=SMALL) as mm:
         full = FullAttention(window=700)
-        full.prepare(Reading(mm, haystack.parts))
+        full.prepare(ReadTexts(mm, haystack.parts))
         assert full._ids[0] == BEGIN
         assert full._ids.count(BEGIN) == 1
 

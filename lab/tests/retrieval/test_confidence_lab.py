@@ -16,8 +16,8 @@ from sklearn.metrics import roc_auc_score
 import everlong
 from everlong.pictures import draw_report
 from everlong_lab.eval.calibration import area_under_curve, calibration
-from everlong_lab.eval.tables import keep_report, print_report
-from everlong_lab.parts.towers.measure import ELSEWHERE, Asked, ask_all
+from everlong_lab.eval.tables import print_report, store_report
+from everlong_lab.parts.towers.measure import ELSEWHERE, QuestionMeasured, ask_all
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
 
 FILLER = "once upon a time there was a fox, and so on. "
@@ -43,8 +43,8 @@ def a_report(mm: everlong.MemoryModel) -> Any:
     for words in ("Zq7#Kx9", "Vw4%Jy8"):
         asked = byte_tokenizer()(words, add_special_tokens=False)["input_ids"]
         first = begin + next(at for at in range(len(ids)) if ids[at : at + len(asked)] == asked)
-        questions.append(Asked(words, "fact", ((first, first + len(asked)),)))
-    return ask_all(mm, [*questions, Asked("~~ ^^ ||", ELSEWHERE, ())], keep_rankings=True)
+        questions.append(QuestionMeasured(words, "fact", ((first, first + len(asked)),)))
+    return ask_all(mm, [*questions, QuestionMeasured("~~ ^^ ||", ELSEWHERE, ())], keep_rankings=True)
 
 
 def test_every_question_is_asked_with_and_without_its_answer(report: Any) -> None:
@@ -105,7 +105,7 @@ def test_a_kept_report_is_drawn_and_fitted(
     print_report(report, Console(width=200))
     assert "1.000" in capsys.readouterr().out
     file = tmp_path / "two.json"
-    keep_report(report.whole(), file)
+    store_report(report.whole(), file)
     drawn = draw_report(json.loads(file.read_text("utf-8")), tmp_path)
     assert {path.name for path in drawn} == {"reliability.png", "reliability.svg"}
     assert draw_report({"confidences": {}}, tmp_path) == []

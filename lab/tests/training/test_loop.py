@@ -23,7 +23,7 @@ class Number(torch.nn.Module):
 
 def towards(goal: float) -> Any:
     def lesson(number: Any, step: int, drawn: np.random.Generator, said: Losses) -> torch.Tensor:
-        return said.told("loss", (number.at - goal).square())
+        return said.record("loss", (number.at - goal).square())
 
     return lesson
 

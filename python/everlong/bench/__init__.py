@@ -12,12 +12,12 @@ from typing import Any, Final
 from everlong.bench import asking, cold, decoding, reading
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.errors import UnsupportedModelError
-from everlong.frame.room import check_room
-from everlong.frame.serve import TextAloneError
+from everlong.frame.capacity import check_capacity
+from everlong.frame.model_setup import TextAloneError
 from everlong.generation.memory_model import MemoryModel
 from everlong.models import dtype_name
 from everlong.models.profiles import profiles_in
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 
 MAY_IMPORT: Final = (
     "codecs",
@@ -44,9 +44,9 @@ class BenchReport:
 
     model: str
     dtype: str
-    reading: reading.Reading
-    decoding: tuple[decoding.Decoding, ...]  # by size, ascending
-    asking: tuple[asking.Cost, ...]  # the same sizes; a question of `question_tokens`
+    reading: reading.ReadingCost
+    decoding: tuple[decoding.DecodingCost, ...]  # by size, ascending
+    asking: tuple[asking.QuestionCost, ...]  # the same sizes; a question of `question_tokens`
     question_tokens: int
     frame_bytes: int  # most bytes of the frame on the device, also while reading
     disk_token_bytes: float  # bytes for a token of the largest memory, over all of its files
@@ -101,7 +101,7 @@ def run_cold(
                 grow(mm, size)
             with MemoryModel(model, tokenizer, place, config) as mm:
                 asked.append(cold.measure(mm, place, rounds))
-    return ColdReport(_name(model, name), dtype_name(model.dtype), tuple(asked), made_with(model))
+    return ColdReport(_name(model, name), dtype_name(model.dtype), tuple(asked), provenance(model))
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def _place(model: Any, tokens: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="everlong-") as folder, profiles_in(None):
         place = Path(folder) / "grown.everlong"
         try:
-            check_room(model, None, tokens, place, "smaller --sizes")
+            check_capacity(model, None, tokens, place, "smaller --sizes")
         except TextAloneError as error:
             raise UnsupportedModelError(
                 f"bench measures memories of keys and values: {error.reason}. `everlong read` and `everlong ask` serve "
@@ -132,7 +132,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         raise ValueError(f"{warm_up + timed:,} tokens are needed, the shipped books have {len(ids):,}: fewer --tokens")
 
     cache = reading.prefilled(mm.model, ids[:span])
-    reading.anchor_seconds(mm.model, cache, ids[span:warm_up], chunk)
+    reading.baseline_seconds(mm.model, cache, ids[span:warm_up], chunk)
     mm.frame.extend(ids[:warm_up], "read")
     mm.frame.checkpoint()
     mm.calibrate()  # before the timed rounds, which then index keys of these heads
@@ -155,7 +155,7 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
         question_tokens=asking.QUESTION_TOKENS,
         frame_bytes=mm.frame.zones.bytes.total,
         disk_token_bytes=stats.disk_bytes / stats.tokens,
-        made_with=made_with(mm.model),
+        made_with=provenance(mm.model),
     )
 
 

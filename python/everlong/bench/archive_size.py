@@ -15,11 +15,11 @@ import torch
 from everlong import ops
 from everlong.codecs.coded_context import through_memory
 from everlong.codecs.costs import CODECS
-from everlong.codecs.transform import Fitted, Told, fitted
+from everlong.codecs.transform import FittedTransform, LogFn, fit_bases
 from everlong.codecs.transform_tables import Basis, codes_of, spans_of, tables_file
 from everlong.config import ArchiveConfig
 from everlong.models.geometry import Geometry
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 
 _STEPS = (0.2, 0.17, 0.14, 0.1)  # of the transform
 _TOKENS = 256  # of the made-up memory
@@ -51,7 +51,7 @@ class SizeReport:
 
 
 def measure(
-    geometry: Geometry, like: tuple[Any, Any], *, name: str = "", like_name: str = "", told: Told = lambda _: None
+    geometry: Geometry, like: tuple[Any, Any], *, name: str = "", like_name: str = "", log: LogFn = lambda _: None
 ) -> SizeReport:
     """Tell how large a memory of this shape is. `like` is the model, with its tokenizer, that made-up numbers are like.
 
@@ -61,19 +61,19 @@ def measure(
     page = ArchiveConfig().page_tokens
     sizes = [CodecSize(codec, ops.payload_bytes(page, page, *shape, codec) / page) for codec in CODECS]
     spans = spans_of(geometry.layers, geometry.kv_heads * geometry.head_dim)
-    fit = fitted(*like, layers_of_group=max(count for _, count in spans), told=told)
+    fit = fit_bases(*like, layers_of_group=max(count for _, count in spans), log=log)
     bases, k, v = made_up(fit, geometry, torch.Generator().manual_seed(0))
     for step in _STEPS:
-        told(f"step {step:g} of the transform")
+        log(f"step {step:g} of the transform")
         tables = tables_file(bases, step, _WEIGHTS, shape)
         _, _, size = through_memory(k, v, "", tables, weights=_WEIGHTS)
         _, kl = fit.judge(fit.tables(step))
         sizes.append(CodecSize(f"transform, step {step:g}", size, len(tables), kl))
-    return SizeReport(name, geometry, page, like_name, _TOKENS, tuple(sizes), made_with(like[0]))
+    return SizeReport(name, geometry, page, like_name, _TOKENS, tuple(sizes), provenance(like[0]))
 
 
 def made_up(
-    fit: Fitted, geometry: Geometry, generator: torch.Generator
+    fit: FittedTransform, geometry: Geometry, generator: torch.Generator
 ) -> tuple[list[Basis], torch.Tensor, torch.Tensor]:
     """Return bases of a shape, and keys and values [layers, heads, tokens, head_dim] that they are the bases of.
 

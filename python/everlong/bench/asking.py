@@ -18,15 +18,15 @@ import torch
 
 from everlong.bench.clock import now
 from everlong.generation.memory_model import MemoryModel
-from everlong.retrieval.recall import Found, Tapped, search
+from everlong.retrieval.recall import SearchOutcome, TappedQuestion, search
 from everlong.text.prompt import Prompt
 
 QUESTION_TOKENS = 16
-_ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown
+_TOKENS_ASKED_OF = 4000  # token of the stream, in the middle of what is read before a memory is grown
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
+class QuestionCost:
     tokens: int  # held by the memory
     search_ms: float
     restore_ms: float
@@ -47,19 +47,19 @@ def median_ms(work: Callable[[], object], rounds: int, device: torch.device) -> 
     return 1e3 * statistics.median(seconds)
 
 
-def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
+def measure(mm: MemoryModel, tokens: int, rounds: int) -> QuestionCost:
     """Measure one question to a calibrated memory that holds `tokens`."""
     frame, profile, device = mm.frame, mm.profile, mm.model.device
     assert profile is not None
     # A question in the words of the middle of the book, so that pages share words with it.
     core = mm.memory.core
-    begin = min(_ASKED_OF, core.blocks.stream_end(0) // 2)
+    begin = min(_TOKENS_ASKED_OF, core.blocks.stream_end(0) // 2)
     ids = torch.from_numpy(core.blocks.token_ids(0, begin, begin + QUESTION_TOKENS).astype(np.int64))
     whole = slice(0, len(ids))
     question = median_ms(lambda: mm.searcher.states_of(ids, whole), rounds, device)
-    tapped = Tapped(ids.numpy().astype(np.int32), mm.searcher.states_of(ids, whole), profile)
+    tapped = TappedQuestion(ids.numpy().astype(np.int32), mm.searcher.states_of(ids, whole), profile)
 
-    def searched() -> Found:
+    def searched() -> SearchOutcome:
         return search(frame, Prompt(ids, whole), tapped, mm.config)
 
     found = searched()
@@ -75,7 +75,7 @@ def measure(mm: MemoryModel, tokens: int, rounds: int) -> Cost:
     number_bytes = 2 if mm.config.search.heads_keys == "bf16" else 1
     scanned = tokens * kept_heads * frame.served.head_dim * number_bytes
     plain = torch.ones(scanned // 8, dtype=torch.int64)
-    return Cost(
+    return QuestionCost(
         tokens=tokens,
         search_ms=median_ms(searched, rounds, device),
         restore_ms=restore,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from everlong.bench.clock import now
-from everlong.frame.arriving import Arrived
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.page_loading import LoadTiming
 from everlong.generation.memory_model import MemoryModel
 from everlong.text.prompt import build_prompt
 
@@ -48,7 +48,7 @@ class Cold:
     by_layer: FirstToken
     at_once: FirstToken
     warm: FirstToken  # by layer, with the system's cache as it is
-    arrived: tuple[Arrived, ...]  # of the last question, layer by layer
+    arrived: tuple[LoadTiming, ...]  # of the last question, layer by layer
 
 
 def drop_page_cache(memory: Path) -> None:
@@ -72,7 +72,7 @@ def measure(mm: MemoryModel, folder: Path, rounds: int) -> Cold:
     pages = mm.frame.zones.pages
     part_bytes, ends = pages.part_bytes, mm.frame.os.rolling[0]
     times: Mapping[str, list[FirstToken]] = {"by layer": [], "at once": [], "warm": []}
-    arrived: Sequence[Arrived] = ()
+    arrived: Sequence[LoadTiming] = ()
     for number in range(-1, rounds):  # the first one warms up
         begin = (number % rounds + 1) * ends // (rounds + 2)
         ids = mm.memory.core.blocks.token_ids(0, begin, begin + _QUESTION_TOKENS).astype(np.int64)

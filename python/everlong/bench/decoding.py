@@ -20,7 +20,7 @@ from everlong.models.releases import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoding:
+class DecodingCost:
     """Speeds as medians over tokens."""
 
     memory_tokens: int
@@ -48,21 +48,23 @@ def frame_seconds(mm: MemoryModel, ids: torch.Tensor) -> list[float]:
 
 
 @torch.no_grad()  # as transformers' generate
-def anchor_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
+def baseline_seconds(model: Any, ids: torch.Tensor, length: int) -> list[float]:
     """Return the same behind a DynamicCache that holds the first `length` of ids already."""
     ids = ids.to(model.device)
     cache = transformers.DynamicCache(config=model.config)
-    given = {cache_argument(model): cache}
-    model(input_ids=ids[None, :length], **given, use_cache=True, logits_to_keep=1)
+    arguments = {cache_argument(model): cache}
+    model(input_ids=ids[None, :length], **arguments, use_cache=True, logits_to_keep=1)
     seconds = []
     for token in ids[length:]:
         started = now(model.device)
-        model(input_ids=token[None, None], **given, use_cache=True, logits_to_keep=1)
+        model(input_ids=token[None, None], **arguments, use_cache=True, logits_to_keep=1)
         seconds.append(now(model.device) - started)
     return seconds
 
 
-def measure(memories: Sequence[tuple[int, MemoryModel]], ids: torch.Tensor, tokens: int, rounds: int) -> list[Decoding]:
+def measure(
+    memories: Sequence[tuple[int, MemoryModel]], ids: torch.Tensor, tokens: int, rounds: int
+) -> list[DecodingCost]:
     """Measure each memory of one model in rounds of `tokens` tokens; return a row for each.
 
     Each is given with how many tokens it holds. They take turns, upwards and downwards, so that a machine that gets
@@ -77,9 +79,9 @@ def measure(memories: Sequence[tuple[int, MemoryModel]], ids: torch.Tensor, toke
             mm = memories[number][1]
             length = resident_tokens(mm)
             ours[number] += frame_seconds(mm, ids[:tokens])
-            anchor[number] += anchor_seconds(mm.model, ids[: length + tokens], length)
+            anchor[number] += baseline_seconds(mm.model, ids[: length + tokens], length)
     return [
-        Decoding(held, resident_tokens(mm), 1 / mine, 1 / theirs, theirs / mine)
+        DecodingCost(held, resident_tokens(mm), 1 / mine, 1 / theirs, theirs / mine)
         for (held, mm), mine, theirs in zip(
             memories, map(statistics.median, ours), map(statistics.median, anchor), strict=True
         )

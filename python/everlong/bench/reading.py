@@ -24,7 +24,7 @@ from everlong.models.releases import cache_argument
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReadingCost:
     """Speeds as medians of rounds that took turns."""
 
     tokens: int  # timed tokens of all rounds
@@ -94,7 +94,7 @@ def prefilled(model: Any, ids: torch.Tensor) -> DynamicCache:
 
 
 @torch.inference_mode()
-def anchor_seconds(model: Any, cache: DynamicCache, ids: torch.Tensor, chunk: int) -> float:
+def baseline_seconds(model: Any, cache: DynamicCache, ids: torch.Tensor, chunk: int) -> float:
     """Return the seconds to prefill ids [n] in chunks, each over what the cache holds. The cache is the same
     afterwards.
     """
@@ -120,7 +120,7 @@ def measure(
     ids: torch.Tensor,
     rounds: int,
     watch: contextlib.AbstractContextManager[object] | None = None,
-) -> Reading:
+) -> ReadingCost:
     """Read ids [n * rounds], the next of the stream, in rounds of n tokens, a multiple of `frame.chunk_tokens`.
 
     `cache` holds the anchor's span; both have read `warm_up_tokens` before. `watch` is opened anew around everlong's
@@ -133,6 +133,6 @@ def measure(
         with contextlib.nullcontext() if watch is None else watch:
             mm.frame.extend(piece, "read")
         ours.append(len(piece) / (now(device) - started))
-        anchor.append(len(piece) / anchor_seconds(mm.model, cache, piece, chunk))
+        anchor.append(len(piece) / baseline_seconds(mm.model, cache, piece, chunk))
     mine, theirs = statistics.median(ours), statistics.median(anchor)
-    return Reading(len(ids), chunk, cache.get_seq_length(), mine, theirs, mine / theirs)
+    return ReadingCost(len(ids), chunk, cache.get_seq_length(), mine, theirs, mine / theirs)

@@ -9,11 +9,11 @@ from importlib import metadata
 from typing import Final
 
 from everlong.cli import (
-    cached,
-    compacting,
-    cost,
+    bench,
+    cache,
+    compact,
+    doctor,
     graph,
-    health,
     memory,
     plot,
     service,
@@ -41,11 +41,11 @@ MAY_IMPORT: Final = (
 )
 
 __all__ = [
-    "cached",
-    "compacting",
-    "cost",
+    "bench",
+    "cache",
+    "compact",
+    "doctor",
     "graph",
-    "health",
     "main",
     "memory",
     "plot",

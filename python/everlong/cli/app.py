@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from everlong import _native
-from everlong.cli.stopping import Commands
+from everlong.cli.interrupts import Commands
 from everlong.cli.version import print_version
 from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL as DEFAULT_MODEL  # for the commands, too
 from everlong.paths import from_home
-from everlong.text.terminal import say, shown
+from everlong.text.terminal import escape_controls, print_escaped
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -32,14 +32,14 @@ class Application(typer.Typer):
     """Commands whose paths may begin with ~, as in `--memory=~/library`, where a shell leaves it."""
 
     def command(  # type: ignore[override]  # it hands on whatever it is given
-        self, *args: Any, **named: Any
+        self, *args: Any, **kwargs: Any
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        register = super().command(*args, **named)
+        register = super().command(*args, **kwargs)
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(function)
-            def call(**given: Any) -> Any:
-                return function(**{name: _from_home(value) for name, value in given.items()})
+            def call(**args: Any) -> Any:
+                return function(**{name: _from_home(value) for name, value in args.items()})
 
             register(call)
             return function
@@ -53,7 +53,7 @@ def _from_home(value: Any) -> Any:
     return from_home(value) if isinstance(value, Path) else value
 
 
-def require_there(path: Path, *, folder: bool) -> None:
+def require_exists(path: Path, *, folder: bool) -> None:
     """Refuse a file or folder of the command line that is not there."""
     if not (path.is_dir() if folder else path.exists() and not path.is_dir()):
         raise typer.BadParameter(f"{'folder' if folder else 'file'} '{path}' does not exist")
@@ -76,7 +76,7 @@ def everlong(
 
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model to use, by name or path; smollm2 is embedded.")]
-KeptModel = Annotated[
+StoredModel = Annotated[
     str,
     typer.Option(
         "--model",
@@ -170,17 +170,17 @@ def model_of(memory: Path) -> str:
         return kept.core.manifest().attributes.get("model", "") or DEFAULT_MODEL
 
 
-def model_for(memory: Path, named: str) -> str:
+def model_for(memory: Path, kwargs: str) -> str:
     """Return the named model, or else the memory's model, or else the embedded one for a new memory."""
     from everlong.memory import Memory
 
-    return named or (model_of(memory) if Memory.exists(memory) else DEFAULT_MODEL)
+    return kwargs or (model_of(memory) if Memory.exists(memory) else DEFAULT_MODEL)
 
 
-def starting(model: str, *, quiet: bool) -> str:
+def startup_status(model: str, *, quiet: bool) -> str:
     """Say which model is being loaded, before the seconds that importing torch takes. Return it."""
     if not quiet:
-        say(f"loading {model}", stderr=True)
+        print_escaped(f"loading {model}", stderr=True)
     return model
 
 
@@ -197,7 +197,7 @@ def main() -> None:
             raise
         if isinstance(error, ImportError):
             error = _native.explained(error)
-        say(f"everlong: {error}", lines=True, stderr=True)
+        print_escaped(f"everlong: {error}", lines=True, stderr=True)
         raise SystemExit(1) from None
 
 
@@ -217,15 +217,17 @@ def _silence_dependencies() -> None:
 def _escape_messages() -> None:
     """Let warnings, messages of logs and tracebacks, which quote names and texts, drive no terminal either."""
     formatted = warnings.formatwarning
-    warnings.formatwarning = lambda *given, **named: shown(formatted(*given, **named), lines=True)
-    sys.excepthook = lambda *raised: say("".join(traceback.format_exception(*raised)), lines=True, stderr=True, end="")
+    warnings.formatwarning = lambda *args, **kwargs: escape_controls(formatted(*args, **kwargs), lines=True)
+    sys.excepthook = lambda *raised: print_escaped(
+        "".join(traceback.format_exception(*raised)), lines=True, stderr=True, end=""
+    )
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_EscapingFormatter())
 
 
 class _EscapingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return shown(super().format(record), lines=True)
+        return escape_controls(super().format(record), lines=True)
 
 
 def _is_expected(error: Exception) -> bool:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from everlong.cli.app import Json, app, print_json
-from everlong.text.terminal import escaping_console, say, shown
+from everlong.text.terminal import escape_controls, escaping_console, print_escaped
 
 _SHOWN_SOURCES = 2
 
@@ -41,7 +41,7 @@ def graph(
         return
     _print(memory, report)
     if graphml is not None:
-        say(f"written to {graphml}")
+        print_escaped(f"written to {graphml}")
 
 
 def _report(memory: Any, listed: int) -> dict[str, Any]:
@@ -97,16 +97,16 @@ def _topic_of(belongs: dict[int, list[int]], id: int) -> int | None:
 
 def _print(folder: Path, report: dict[str, Any]) -> None:
     if report["nodes"] == 0:
-        say(f"{folder}: no graph; a reading with --set archive.graph=true grows one")
+        print_escaped(f"{folder}: no graph; a reading with --set archive.graph=true grows one")
         return
     levels = ", ".join(f"{count:,} on level {level}" for level, count in enumerate(report["topics"])) or "none"
-    say(
+    print_escaped(
         f"{folder}: {report['blocks']:,} blocks, days: {len(report['days']):,}, topics: {levels}; "
         f"{report['edges']:,} edges"
     )
     if report["entities"]:
         names = ", ".join(f"{name} {count:,}" for name, count in report["entities"].items())
-        say(f"named most: {names}")
+        print_escaped(f"named most: {names}")
     if not report["largest"]:
         return
     table = Table()
@@ -117,6 +117,6 @@ def _print(folder: Path, report: dict[str, Any]) -> None:
     for topic in report["largest"]:
         named = [f"{name or 'conversation'} {count:,}" for name, count in topic["sources"].most_common(_SHOWN_SOURCES)]
         more = ["..."] if len(topic["sources"]) > _SHOWN_SOURCES else []
-        about, sources = shown(topic["about"]), shown(", ".join(named + more))
+        about, sources = escape_controls(topic["about"]), escape_controls(", ".join(named + more))
         table.add_row(str(topic["id"]), about, f"{topic['blocks']:,}", sources)
     escaping_console().print(table)

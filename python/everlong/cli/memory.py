@@ -16,10 +16,10 @@ from rich.table import Table
 from everlong.cli.app import (
     ChatTemplateKwargs,
     Json,
-    KeptModel,
     Length,
     MemoryFolder,
     OwnLength,
+    StoredModel,
     System,
     app,
     model_for,
@@ -28,17 +28,17 @@ from everlong.cli.app import (
     parse_chat_template_kwargs,
     print_json,
     print_json_line,
-    require_there,
+    require_exists,
     set_config,
-    starting,
+    startup_status,
 )
-from everlong.cli.options import Configured, Within, grouped
-from everlong.cli.questions import ask_all, questions_in
-from everlong.cli.stopping import when_stopped
-from everlong.cli.unfinished import kept_in, unfinished_notes, unfinished_of
-from everlong.text.notebook import CONVERSATION
-from everlong.text.progress import working
-from everlong.text.terminal import escaping_console, say, shown
+from everlong.cli.batch_questions import ask_all, questions_in
+from everlong.cli.interrupts import interruption_message
+from everlong.cli.options import FilterOptions, ModelOptions, grouped
+from everlong.cli.unfinished import stored_in, unfinished_notes, unfinished_of
+from everlong.text.notebook_html import CONVERSATION
+from everlong.text.progress import show_working
+from everlong.text.terminal import escape_controls, escaping_console, print_escaped
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
@@ -54,14 +54,14 @@ def read(
     *,
     files: Annotated[list[Path], typer.Argument(help="Files of text, or folders of them.")],
     memory: MemoryFolder,
-    model: KeptModel = "",
+    model: StoredModel = "",
     source: Annotated[str, typer.Option(help="Name in citations; by default the file's name.")] = "",
     tag: Annotated[list[str] | None, typer.Option(help="A tag to ask by later; may be given several times.")] = None,
     happened: Annotated[str, typer.Option(help="When the told events happened: 2024-05-03, or 7d, 12h, 30m ago.")] = "",
     again: Annotated[
         bool, typer.Option(help="Read a file again even if it was read before and has not changed.")
     ] = False,
-    loading: Configured,
+    loading: ModelOptions,
     as_json: Json = False,
 ) -> None:
     """Read files into a memory, which is made if it does not exist.
@@ -71,15 +71,15 @@ def read(
     rest is read. After an interruption, the same command goes on where the reading stopped. A file that the memory
     already holds is not read again.
     """
-    from everlong.cli.reading import Readable, files_in, read_files
+    from everlong.cli.reading import InputFile, files_in, read_files
     from everlong.memory.where import parse_time
 
     for file in files:
-        require_there(file, folder=file.is_dir())
+        require_exists(file, folder=file.is_dir())
     when = parse_time(happened) if happened else None
-    found = Readable(files_in(files, memory))  # files without text are reported before a memory is made
-    named = starting(model_for(memory, model), quiet=as_json)
-    when_stopped(lambda: kept_in(memory))
+    found = InputFile(files_in(files, memory))  # files without text are reported before a memory is made
+    named = startup_status(model_for(memory, model), quiet=as_json)
+    interruption_message(lambda: stored_in(memory))
     with attached(loading, named, memory) as mm:
         how = {"source": source, "tags": tag or (), "happened": when, "again": again}
         read_files(mm, found, as_json=as_json, **how)
@@ -91,11 +91,11 @@ def rebuild(
     *,
     old: Annotated[Path | None, typer.Argument(help="Folder of the old memory.")] = None,
     memory: MemoryFolder,
-    model: KeptModel = "",
+    model: StoredModel = "",
     index: Annotated[
         bool, typer.Option("--index", help="Only complete this memory's index. No old memory is named.")
     ] = False,
-    loading: Configured,
+    loading: ModelOptions,
     as_json: Json = False,
 ) -> None:
     """Rebuild a memory for another model with the same tokenizer, from the text of an old memory.
@@ -108,9 +108,9 @@ def rebuild(
     if old is None:
         _complete_index(memory, model, loading, as_json=as_json)
         return
-    require_there(old, folder=True)
-    named = starting(model_for(memory, model), quiet=as_json)
-    when_stopped(lambda: kept_in(memory))
+    require_exists(old, folder=True)
+    named = startup_status(model_for(memory, model), quiet=as_json)
+    interruption_message(lambda: stored_in(memory))
     with attached(loading, named, memory) as mm:
         report = mm.rebuild(old, progress=not as_json)
     if as_json:
@@ -118,17 +118,17 @@ def rebuild(
         return
     known = f" after {report.resumed_tokens:,} that were there" if report.resumed_tokens else ""
     rate = report.tokens / report.seconds if report.seconds > 0 else 0.0
-    say(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
+    print_escaped(f"{memory}: {report.tokens:,} tokens{known}, {report.blocks} blocks, {rate:,.0f} tokens/s")
 
 
-def _complete_index(memory: Path, model: str, loading: Configured, *, as_json: bool) -> None:
+def _complete_index(memory: Path, model: str, loading: ModelOptions, *, as_json: bool) -> None:
     from everlong.frame.parts import needs_of
 
-    require_there(memory, folder=True)
-    named = starting(model_for(memory, model), quiet=as_json)
-    when_stopped(lambda: "what was made so far is kept")
+    require_exists(memory, folder=True)
+    named = startup_status(model_for(memory, model), quiet=as_json)
+    interruption_message(lambda: "what was made so far is kept")
     with attached(loading, named, memory) as mm:
-        with working("vectors are made for blocks that lack them", enabled=not as_json):
+        with show_working("vectors are made for blocks that lack them", enabled=not as_json):
             mm.searcher.settle()
         blocks = len(mm.memory.blocks())
         there = [kind for one in mm.frame.parts.retrievers for kind in needs_of(one).kinds]
@@ -136,7 +136,9 @@ def _complete_index(memory: Path, model: str, loading: Configured, *, as_json: b
     if as_json:
         print_json({"blocks": blocks, "vectors": found})
         return
-    say(f"{memory}: {', '.join(f'{count} of {blocks} blocks have vectors of {kind}' for kind, count in found.items())}")
+    print_escaped(
+        f"{memory}: {', '.join(f'{count} of {blocks} blocks have vectors of {kind}' for kind, count in found.items())}"
+    )
 
 
 @app.command()
@@ -153,7 +155,7 @@ def ask(
             "in the text. Answers are greedy, by default of at most 64 tokens.",
         ),
     ] = None,
-    model: KeptModel = "",
+    model: StoredModel = "",
     max_new_tokens: OwnLength = None,
     system: System = None,
     remember: Annotated[
@@ -175,8 +177,8 @@ def ask(
             "all of which, the most frequent. Nothing is remembered.",
         ),
     ] = False,
-    within: Within,
-    loading: Configured,
+    within: FilterOptions,
+    loading: ModelOptions,
     chat_template_kwargs: ChatTemplateKwargs = "",
     as_json: Json = False,
 ) -> None:
@@ -193,48 +195,48 @@ def ask(
     if survey and (questions is not None or remember or no_recall):
         raise typer.BadParameter("--survey is for one question, without --remember and --no-recall")
     if questions is not None:
-        require_there(questions, folder=False)
+        require_exists(questions, folder=False)
     listed = questions_in(questions) if questions is not None else []
     where = within.where()
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     kept = model_of(memory)  # a question makes no memory, not even for a named model
-    named = starting(model or kept, quiet=as_json)
+    named = startup_status(model or kept, quiet=as_json)
     host_bytes = set_config(loading.settings).archive.host_bytes
-    when_stopped(lambda: f"{memory} keeps what it had")
+    interruption_message(lambda: f"{memory} keeps what it had")
     with (
         _open(memory, host_bytes, to_write=bool(remember)) as opened,
         attached(loading, named, opened) as mm,
     ):
         how: dict[str, Any] = {"chat_template_kwargs": variables, "system": system}
         if question is None:
-            with working(f"answering {len(listed)} questions", enabled=True):
+            with show_working(f"answering {len(listed)} questions", enabled=True):
                 ask_all(mm, listed, where, print_json_line, max_new_tokens, recall=not no_recall, **how)
             return
         if survey:
             answer = mm.survey(question, max_new_tokens, where=where, progress=not as_json, **how)
         else:
             how |= {"recall": not no_recall, "remember": remember is not False}
-            with working("searching and answering", enabled=not as_json):
+            with show_working("searching and answering", enabled=not as_json):
                 answer = mm.generate(question, max_new_tokens, where=where, **how)
         evicted = mm.frame.os.evicted
         unfinished, notes = unfinished_of(opened), unfinished_notes(opened, memory)
     if as_json:
         print_json({**dataclasses.asdict(answer), "unfinished": unfinished})
         return
-    say(answer.text.strip(), lines=True)
-    told = [citation(recall) for recall in answer.recalled]
+    print_escaped(answer.text.strip(), lines=True)
+    report = [citation(recall) for recall in answer.recalled]
     if answer.unsure:
-        told.append(doubt(answer.confidence))
+        report.append(doubt(answer.confidence))
     if not answer.recalled and survey:
-        told.append("[no line was noted: none has what the question names]")
+        report.append("[no line was noted: none has what the question names]")
     elif not answer.recalled and not no_recall:
         why = "nothing was read that may come back" if evicted else "all of the text is in the frame"
-        told.append(f"[nothing came back: {why}]")
-    for note in told + notes:
-        say("\n" + shown(note), lines=True)
+        report.append(f"[nothing came back: {why}]")
+    for note in report + notes:
+        print_escaped("\n" + escape_controls(note), lines=True)
 
 
-def attached(loading: Configured, model: str, memory: Path | Memory) -> MemoryModel:
+def attached(loading: ModelOptions, model: str, memory: Path | Memory) -> MemoryModel:
     from everlong.generation.memory_model import MemoryModel
 
     if not loading.settings:
@@ -276,8 +278,8 @@ def citation(recall: Recall) -> str:
     line = " ".join(recall.passage.split())[:_CITED_CHARACTERS]
     name = ", ".join(filter(None, (recall.source or CONVERSATION, recall.place)))
     how = ", as Detail Tokens" if recall.as_details else ""
-    told = recall.told and f", {recall.told[:16].replace('T', ' ')}"
-    return f"[{name}{told}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
+    report = recall.told and f", {recall.told[:16].replace('T', ' ')}"
+    return f"[{name}{report}, tokens {recall.span[0]:,}-{recall.span[1]:,}, block {recall.block_id}{how}] {line}"
 
 
 def doubt(confidence: float | None) -> str:
@@ -290,11 +292,11 @@ def doubt(confidence: float | None) -> str:
 def chat(
     *,
     memory: MemoryFolder,
-    model: KeptModel = "",
+    model: StoredModel = "",
     max_new_tokens: Length = 256,
     system: System = None,
-    within: Within,
-    loading: Configured,
+    within: FilterOptions,
+    loading: ModelOptions,
     chat_template_kwargs: ChatTemplateKwargs = "",
     timeline: Annotated[
         Path | None, typer.Option(help="File for a picture of what came back when: .png or .svg; or .json, for `plot`.")
@@ -319,26 +321,26 @@ def chat(
         from everlong.pictures import require_matplotlib
 
         require_matplotlib()
-    named = starting(model_for(memory, model), quiet=as_json)
-    when_stopped(lambda: kept_in(memory))
+    named = startup_status(model_for(memory, model), quiet=as_json)
+    interruption_message(lambda: stored_in(memory))
     with attached(loading, named, memory) as mm, contextlib.ExitStack() as last:
         if timeline is not None:
             last.callback(_draw_timeline, mm, timeline)
         for note in () if as_json else unfinished_notes(mm.memory, memory):
-            say(note, stderr=True)
+            print_escaped(note, stderr=True)
         while (line := _next_line(prompt="" if as_json else "> ")) is not None:
             if line.startswith("/"):
                 if line == "/quit":
                     break
                 said = _obey(mm, line)
-                say(json.dumps({"command": line, "text": said}) if as_json else said, lines=True)
+                print_escaped(json.dumps({"command": line, "text": said}) if as_json else said, lines=True)
             elif line:
                 given, system = system, None  # only the first line has it, as it is remembered like what was said
                 streamed = mm.stream(line, max_new_tokens, system=given, chat_template_kwargs=variables, where=where)
                 try:
                     _show(mm, line, streamed, as_json=as_json)
                 except ValueError as error:  # only this line is bad; the next one may be text
-                    say(error, stderr=True)
+                    print_escaped(error, stderr=True)
 
 
 def _draw_timeline(mm: MemoryModel, file: Path) -> None:
@@ -365,7 +367,7 @@ def _obey(mm: MemoryModel, line: str) -> str:
 
     command, _, name = line.partition(" ")
     if command == "/sources":
-        listed = [f"{shown(source.shown)}: {source.tokens:,} tokens" for source in sources(mm.memory)]
+        listed = [f"{escape_controls(source.shown)}: {source.tokens:,} tokens" for source in sources(mm.memory)]
         return "\n".join(listed) or "nothing yet"
     if command == "/forget" and name:
         name = source_meant(mm.memory, name.strip())
@@ -383,7 +385,7 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         for piece in answer:
             pieces.append(piece)
             if not as_json:
-                say(piece, lines=True, end="")
+                print_escaped(piece, lines=True, end="")
     except KeyboardInterrupt:
         pass  # the answer stops here; what was said stays said
     finally:
@@ -399,12 +401,12 @@ def _show(mm: MemoryModel, question: str, answer: Generator[str], *, as_json: bo
         }
         print_json_line(turn)
         return
-    say("")
+    print_escaped("")
     notes = [citation(recall) for recall in recalled]
     if is_unsure(mm.last_confidence):
         notes.append(doubt(mm.last_confidence))
     for note in notes:
-        escaping_console(stderr=True).print(shown(note), style="dim", highlight=False, soft_wrap=True)
+        escaping_console(stderr=True).print(escape_controls(note), style="dim", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -448,7 +450,7 @@ def inspect(
         return
     _print_inspection(memory, report)
     for note in notes:
-        say(note)
+        print_escaped(note)
 
 
 def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
@@ -462,14 +464,14 @@ def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
         kept += f", {stats['detail_bytes'] / 1e6:,.1f} MB of Detail Tokens"
     if stats["kept_bytes"] > 0:
         kept += f", {stats['kept_bytes'] / 1e6:,.1f} MB of chosen tokens"
-    say(
+    print_escaped(
         f"{folder}: {stats['tokens']:,} tokens in {stats['blocks']:,} blocks, {stats['pages']:,} pages; "
         f"{kept}, {disk} on disk"
     )
     heads = report["retrieval_heads"]
     named = "not calibrated yet" if heads is None else "retrieval heads " + ", ".join(f"{a}.{b}" for a, b in heads)
     shape = f"{geometry['layers']} layers, {geometry['kv_heads']} KV heads of {geometry['head_dim']}; {named}"
-    say(
+    print_escaped(
         f"model {report['model'] or 'without a name'}: "
         f"{'any of its tokenizer' if text_alone else shape}; pages of {geometry['page_tokens']} tokens"
     )
@@ -480,11 +482,13 @@ def _print_inspection(folder: Path, report: dict[str, Any]) -> None:
     for source in report["sources"]:
         megabytes = f"{source['payload_bytes'] / 1e6:,.1f}"
         first, last = (source[key][:16].replace("T", " ") for key in ("first", "last"))  # to the minute
-        table.add_row(shown(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last)
+        table.add_row(
+            escape_controls(source["shown"]), f"{source['tokens']:,}", str(source["blocks"]), megabytes, first, last
+        )
     escaping_console().print(table)
     for block in report.get("blocks", ()):
         first, last = block["span"]
-        say(
+        print_escaped(
             f"block {block['id']}: tokens {first:,}-{last:,}, {block['source'] or CONVERSATION}, "
             f"{block['payload_bytes']:,} bytes, {block['created_at'].isoformat(timespec='seconds')}"
             + "".join(f", cannot be read: {tag}" for tag in unreadable_in(block["tags"]))

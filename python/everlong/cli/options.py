@@ -28,9 +28,9 @@ def grouped(function: Callable[..., None], *first: Any) -> Callable[..., None]:
     own = list(inspect.signature(function, eval_str=True).parameters.values())[len(first) :]
     groups: dict[str, Any] = {one.name: one.annotation for one in own if dataclasses.is_dataclass(one.annotation)}
 
-    def call(**given: Any) -> None:
-        made = {name: taken(group, given) for name, group in groups.items()}
-        function(*first, **given, **made)
+    def call(**values: Any) -> None:
+        made = {name: resolved(group, values) for name, group in groups.items()}
+        function(*first, **values, **made)
 
     listed = [parameters_in(one.annotation) if one.name in groups else [one] for one in own]
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for some in listed for one in some]
@@ -44,9 +44,9 @@ def parameters_in(group: type) -> list[inspect.Parameter]:
     return [parameter(field.name, hints[field.name], field.default) for field in dataclasses.fields(group)]
 
 
-def taken(group: type[T], given: dict[str, Any]) -> T:
+def resolved(group: type[T], values: dict[str, Any]) -> T:
     """Return the group with its fields, which are taken out of `given`."""
-    return group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]
+    return group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})  # type: ignore[arg-type]
 
 
 def parameter(name: str, annotated: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
@@ -56,8 +56,8 @@ def parameter(name: str, annotated: Any, default: Any = inspect.Parameter.empty)
 def with_parameters(function: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
     """Return a function that has these parameters for typer."""
 
-    def command(**given: Any) -> None:
-        function(**given)
+    def command(**values: Any) -> None:
+        function(**values)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -87,7 +87,7 @@ class Machine:
 
 
 @dataclasses.dataclass(frozen=True)
-class Configured(Machine):
+class ModelOptions(Machine):
     """The same, with the settings of a memory."""
 
     settings: Settings = None
@@ -98,7 +98,7 @@ class Configured(Machine):
         """Load the model, and return the config that fits it, with what was set; `text_alone` for a memory of text
         alone.
         """
-        from everlong.frame.serve import configured
+        from everlong.frame.model_setup import configured
 
         set_config(self.settings)  # a wrong setting is reported before a model is loaded
         network, tokenizer = self.load(model, dtype)
@@ -107,7 +107,7 @@ class Configured(Machine):
 
 
 @dataclasses.dataclass(frozen=True)
-class Within:
+class FilterOptions:
     """What a question may see."""
 
     source: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from everlong.cli.app import app
-from everlong.text.terminal import say
+from everlong.text.terminal import print_escaped
 
 
 @app.command("plot")
@@ -23,4 +23,4 @@ def plot_report(
     require_matplotlib()
     report = json.loads(file.read_text(encoding="utf-8"))
     for picture in draw_report(report, out if out is not None else file.parent):
-        say(picture)
+        print_escaped(picture)

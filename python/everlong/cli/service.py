@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from everlong.cli.app import DEFAULT_MODEL, Model, app, require_there, starting
-from everlong.cli.options import Configured, grouped
-from everlong.text.terminal import say
+from everlong.cli.app import DEFAULT_MODEL, Model, app, require_exists, startup_status
+from everlong.cli.options import ModelOptions, grouped
+from everlong.text.terminal import print_escaped
 
 if TYPE_CHECKING:
-    from everlong.serve.loaded import Loaded
+    from everlong.serve.loaded_model import LoadedModel
 
 Memories = Annotated[Path, typer.Option("--memories", help="Folder of the memories, a folder each; made if missing.")]
 Bytes = Annotated[int | None, typer.Option(help="RAM of all open memories; by default half of what is free.")]
@@ -35,7 +35,7 @@ def serve(
     open_memories: Annotated[int, typer.Option(help="Most memories that are open at once.", min=1)] = 8,
     host_bytes: Bytes = None,
     upload_bytes: Annotated[int, typer.Option(help="Most bytes of a file that is sent.", min=1)] = 1 << 30,
-    loading: Configured,
+    loading: ModelOptions,
 ) -> None:
     """Serve memories to OpenAI's clients, to MCP clients and to a browser.
 
@@ -51,9 +51,9 @@ def serve(
     if keys is None and not is_loopback(host):
         raise ValueError(f"--host {host} is reached from other machines: give --keys FILE, which `everlong key` makes")
     if keys is not None:
-        require_there(keys, folder=False)
+        require_exists(keys, folder=False)
     known = None if keys is None else load_keys(keys)
-    starting(model, quiet=False)
+    startup_status(model, quiet=False)
     limits = Limits(open_memories=open_memories, host_bytes=host_bytes, upload_bytes=upload_bytes)
     service = Service(_loaded(model, loading), memories, known, limits, _encoder())
     log_as_json()
@@ -72,7 +72,7 @@ def mcp(
         str, typer.Option(help="Model of which the tokenizer is taken where none is loaded; it read the memories.")
     ] = DEFAULT_MODEL,
     read_only: Annotated[bool, typer.Option("--read-only", help="Neither remember nor forget.")] = False,
-    loading: Configured,
+    loading: ModelOptions,
 ) -> None:
     """Serve memories to one MCP client, by standard input and output.
 
@@ -106,16 +106,16 @@ def key(
         "max_bytes": max_bytes,
         "keep_seconds": None if keep_days is None else keep_days * 86400,
     }
-    say(add_key(keys, name, **may))
+    print_escaped(add_key(keys, name, **may))
 
 
-def _loaded(model: str, loading: Configured) -> Loaded:
-    from everlong.serve.loaded import Loaded
+def _loaded(model: str, loading: ModelOptions) -> LoadedModel:
+    from everlong.serve.loaded_model import LoadedModel
 
     if not loading.settings:
-        return Loaded(model_name(model), *loading.load(model))
+        return LoadedModel(model_name(model), *loading.load(model))
     (network, tokenizer), config = loading.load_configured(model)
-    return Loaded(model_name(model), network, tokenizer, config)
+    return LoadedModel(model_name(model), network, tokenizer, config)
 
 
 def model_name(model: str) -> str:

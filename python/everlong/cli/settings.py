@@ -11,13 +11,13 @@ from typing import Any
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
-def memory_settings(given: Iterable[str]) -> list[str]:
+def memory_settings(values: Iterable[str]) -> list[str]:
     """Return `group.name=value` settings for `MemoryConfig.with_settings`.
 
     They come from such texts, and from .json and .toml files nested by group.
     """
     settings: list[str] = []
-    for text in given:
+    for text in values:
         path = pathlib.Path(text)
         if "=" not in text and path.suffix in (".json", ".toml"):
             settings += _by_group(_load(path.expanduser()))
@@ -55,12 +55,12 @@ def _load(path: pathlib.Path) -> dict[str, Any]:
             import tomllib
 
             return tomllib.loads(text)
-        given = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise ValueError(f"{path}: expected an object of settings")
-    return given
+    return values
 
 
 def _typed(value: Any) -> str:

@@ -11,21 +11,21 @@ import typer
 
 from everlong.cli.app import (
     Json,
-    KeptModel,
     MemoryFolder,
+    StoredModel,
     app,
     model_for,
     print_json,
     print_json_line,
-    require_there,
-    starting,
+    require_exists,
+    startup_status,
 )
+from everlong.cli.interrupts import interruption_message
 from everlong.cli.memory import attached
-from everlong.cli.options import Configured, grouped
-from everlong.cli.stopping import when_stopped
-from everlong.cli.unfinished import kept_in
+from everlong.cli.options import ModelOptions, grouped
+from everlong.cli.unfinished import stored_in
 from everlong.errors import MostFilesGoneError
-from everlong.text.terminal import say
+from everlong.text.terminal import print_escaped
 
 if TYPE_CHECKING:
     from everlong.generation.memory_model import MemoryModel
@@ -40,7 +40,7 @@ def sync(
     *,
     folder: Annotated[Path, typer.Argument(help="Folder whose files are read, with all below it.")],
     memory: MemoryFolder,
-    model: KeptModel = "",
+    model: StoredModel = "",
     include: Annotated[
         list[str] | None,
         typer.Option(help="Only files of this pattern, as in a .gitignore: '*.md'. May be given several times."),
@@ -61,7 +61,7 @@ def sync(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on, and sync after each change, until Ctrl-C.")] = False,
-    loading: Configured,
+    loading: ModelOptions,
     as_json: Json = False,
 ) -> None:
     """Keep a memory in step with a folder: read new and changed files, forget those that are gone.
@@ -71,18 +71,20 @@ def sync(
     interruption, the same command goes on where it stopped.
     """
     if not forget_all or folder.exists():
-        require_there(folder, folder=True)
+        require_exists(folder, folder=True)
     chosen: dict[str, Any] = {"include": include or (), "exclude": exclude or (), "gitignore": gitignore}
     if dry_run:
-        _tell(_planned(memory, folder, chosen, forget_all=forget_all), done=False, as_json=as_json)
+        _print_report(_planned(memory, folder, chosen, forget_all=forget_all), done=False, as_json=as_json)
         return
-    named = starting(model_for(memory, model), quiet=as_json)
-    when_stopped(lambda: kept_in(memory))
+    named = startup_status(model_for(memory, model), quiet=as_json)
+    interruption_message(lambda: stored_in(memory))
     with attached(loading, named, memory) as mm:
-        told: dict[str, Any] = {} if as_json else {"on_file": lambda path: say(f"reading {path}", stderr=True)}
+        told: dict[str, Any] = (
+            {} if as_json else {"on_file": lambda path: print_escaped(f"reading {path}", stderr=True)}
+        )
         how = {"tags": tag or (), **chosen, **told}
         report = _synced(mm, folder, how, forget_all=forget_all, ask=not as_json and sys.stdin.isatty())
-        _tell(report, done=True, as_json=as_json, one_line=watch)
+        _print_report(report, done=True, as_json=as_json, one_line=watch)
         if watch:
             _watch(mm, folder, memory, how, as_json=as_json)
 
@@ -94,7 +96,7 @@ def _synced(mm: MemoryModel, folder: Path, how: dict[str, Any], *, forget_all: b
     except MostFilesGoneError as error:
         if not ask:
             raise
-        say(error, stderr=True)
+        print_escaped(error, stderr=True)
         typer.confirm("Forget them?", abort=True, err=True)
         return mm.sync(folder, forget_all=True, **how)
 
@@ -124,32 +126,32 @@ def _watch(mm: MemoryModel, folder: Path, memory: Path, how: dict[str, Any], *, 
         return not Path(path).is_relative_to(own)
 
     if not as_json:
-        say(f"watching {folder}; Ctrl-C ends it", stderr=True)
+        print_escaped(f"watching {folder}; Ctrl-C ends it", stderr=True)
     for _ in watchfiles.watch(folder.resolve(), watch_filter=counts, raise_interrupt=True):
         try:
             report = mm.sync(folder, **how)
         except MostFilesGoneError as error:
-            say(error, stderr=True)
+            print_escaped(error, stderr=True)
             continue
-        _tell(report, done=True, as_json=as_json, one_line=True)
+        _print_report(report, done=True, as_json=as_json, one_line=True)
 
 
-def _tell(report: SyncReport, *, done: bool, as_json: bool, one_line: bool = False) -> None:
+def _print_report(report: SyncReport, *, done: bool, as_json: bool, one_line: bool = False) -> None:
     if as_json:
         (print_json_line if one_line else print_json)(dataclasses.asdict(report))
         return
     moved = [f"{old} -> {new}" for old, new in report.moved]
     for what, paths in (("new", report.new), ("changed", report.changed), ("moved", moved), ("gone", report.gone)):
         for path in paths[:_LISTED]:
-            say(f"{what}: {path}")
+            print_escaped(f"{what}: {path}")
         if len(paths) > _LISTED:
-            say(f"{what}: {len(paths) - _LISTED:,} more")
+            print_escaped(f"{what}: {len(paths) - _LISTED:,} more")
     for path, why in (*report.unreadable.items(), *report.passed_over.items()):
-        say(f"passed over: {path} {why}", stderr=True)
+        print_escaped(f"passed over: {path} {why}", stderr=True)
     counts = (
         f"{len(report.new):,} new, {len(report.changed):,} changed, {len(moved):,} moved, {len(report.gone):,} gone"
     )
     read = f"; {report.tokens:,} tokens read, {report.forgotten:,} blocks forgotten" if done else ": nothing was done"
-    say(f"{counts}, {report.kept:,} kept, {len(report.unreadable):,} passed over{read}")
+    print_escaped(f"{counts}, {report.kept:,} kept, {len(report.unreadable):,} passed over{read}")
     if report.most_gone and not done:
-        say("most files are gone: without --forget-all, nothing would be done", stderr=True)
+        print_escaped("most files are gone: without --forget-all, nothing would be done", stderr=True)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everlong.memory import Memory
-    from everlong.memory.unfinished import Unfinished
+    from everlong.memory.unfinished import InterruptedReading
 
 
 def unfinished_of(memory: Memory) -> list[dict[str, Any]]:
     """Return the unfinished readings of a memory as plain values, for JSON."""
-    from everlong.memory.unfinished import Unfinished, unfinished_in
+    from everlong.memory.unfinished import InterruptedReading, unfinished_in
 
-    shown = [field.name for field in dataclasses.fields(Unfinished) if field.name != "synced"]
+    shown = [field.name for field in dataclasses.fields(InterruptedReading) if field.name != "synced"]
     return [{name: getattr(one, name) for name in shown} for one in unfinished_in(memory)]
 
 
@@ -30,7 +30,7 @@ def unfinished_notes(memory: Memory, folder: pathlib.Path) -> list[str]:
     ]
 
 
-def kept_in(folder: pathlib.Path) -> str:
+def stored_in(folder: pathlib.Path) -> str:
     """Return what a reading that was stopped says of the memory in `folder`; "" where that has nothing."""
     from everlong.errors import EverlongError
     from everlong.memory import Memory
@@ -45,7 +45,7 @@ def kept_in(folder: pathlib.Path) -> str:
     return f"{tokens:,} tokens are kept in {folder}" if tokens > 0 else ""
 
 
-def _to_go_on(one: Unfinished, folder: pathlib.Path) -> str:
+def _to_go_on(one: InterruptedReading, folder: pathlib.Path) -> str:
     if len(one.origins) < len(one.sources):  # a text that was given by hand
         return "to go on, read the same text under the same name"
     if one.synced:  # the source is the path from the folder on

@@ -8,26 +8,26 @@ import pathlib
 import typer
 
 from everlong import _native
-from everlong.text.terminal import say
+from everlong.text.terminal import print_escaped
 
 _GPUS = pathlib.Path("/proc/driver/nvidia/gpus")
 
 
-def print_version(asked: bool) -> None:
+def print_version(question: bool) -> None:
     """Print versions, the device and the compiler of the native core, and end, where --version was given."""
-    if not asked:
+    if not question:
         return
-    say(f"everlong {_native.VERSION}")
+    print_escaped(f"everlong {_native.VERSION}")
     for package in ("torch", "transformers"):
-        say(f"{package} {importlib.metadata.version(package)}")
-    say(f"device {device()}")
-    say(f"compiler {_native.build_in(_native.PACKAGE).get('compiler', 'unknown')}")
+        print_escaped(f"{package} {importlib.metadata.version(package)}")
+    print_escaped(f"device {device()}")
+    print_escaped(f"compiler {_native.build_in(_native.PACKAGE).get('compiler', 'unknown')}")
     raise typer.Exit
 
 
 def device(gpus: pathlib.Path = _GPUS) -> str:
     """Return the names of the GPUs that the driver lists, or else the processor's."""
-    from everlong.models.machine import processor
+    from everlong.models.hardware import processor
 
     named = [_model_of(card) for card in sorted(gpus.glob("*/information"))]
     return ", ".join(named) or processor()

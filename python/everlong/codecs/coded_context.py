@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache
 
 import everlong._core as _core
 from everlong import ops
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.releases import cache_argument
 
 PAGE = 64
@@ -22,7 +22,7 @@ SINKS, NEWEST = 16, 64  # tokens that stay exact
 
 
 @dataclasses.dataclass(frozen=True)
-class Nearness:
+class Divergence:
     """How near what a model says behind a coded context is to what it says behind the exact one."""
 
     kl: float  # mean over tokens, nats
@@ -34,7 +34,7 @@ class Nearness:
 class CodedContext:
     """A context that a model has read, and what follows it."""
 
-    served: ServedModel
+    served: AttachedModel
     cache: DynamicCache  # of the context; nobody changes it
     k: torch.Tensor  # [layers, heads, tokens, head_dim] of the archived layers, un-rotated, fp32, on the CPU
     v: torch.Tensor
@@ -43,7 +43,7 @@ class CodedContext:
 
     @classmethod
     @torch.no_grad()
-    def read(cls, served: ServedModel, ids: torch.Tensor, tokens: int) -> CodedContext:
+    def read(cls, served: AttachedModel, ids: torch.Tensor, tokens: int) -> CodedContext:
         """Read `tokens` of ids [n]; the others follow, if any do."""
         cache: Any = DynamicCache(config=served.model.config.get_text_config(decoder=True))
         _forward(served, cache, ids[:tokens], 0)
@@ -51,15 +51,15 @@ class CodedContext:
         positions = torch.arange(tokens, dtype=torch.float64) + served.first_position
         plain = [_unrotated(x, served, number, positions) for number, x in enumerate(keys)]
         context = cls(served, cache, torch.stack(plain), torch.stack(values), ids[tokens:], torch.empty(0))
-        return dataclasses.replace(context, exact=context._said(context.cache)) if len(context.after) else context
+        return dataclasses.replace(context, exact=context._log_probs(context.cache)) if len(context.after) else context
 
     @torch.no_grad()
-    def nearness(self, k: torch.Tensor, v: torch.Tensor) -> Nearness:
+    def nearness(self, k: torch.Tensor, v: torch.Tensor) -> Divergence:
         """Compare what follows where keys and values are these, but for sinks and newest."""
-        exact, got = self.exact, self._said(self._with(k, v))
-        said = self.after[1:, None]
-        lost = exact[:-1].gather(1, said) - got[:-1].gather(1, said)
-        return Nearness(
+        exact, got = self.exact, self._log_probs(self._with(k, v))
+        log_probs = self.after[1:, None]
+        lost = exact[:-1].gather(1, log_probs) - got[:-1].gather(1, log_probs)
+        return Divergence(
             kl=float((exact.exp() * (exact - got)).sum(-1).mean()),
             nats_lost=float(lost.mean()),
             same_token=float((exact.argmax(-1) == got.argmax(-1)).float().mean()),
@@ -82,7 +82,7 @@ class CodedContext:
                 held[0, :, inside] = x[:, inside].to(held)
         return cache
 
-    def _said(self, cache: Any) -> torch.Tensor:
+    def _log_probs(self, cache: Any) -> torch.Tensor:
         return _forward(self.served, copy.deepcopy(cache), self.after, self.k.shape[2])
 
 
@@ -136,7 +136,7 @@ def through_memory(
     return *coded, size
 
 
-def _forward(served: ServedModel, cache: Any, ids: torch.Tensor, before: int) -> torch.Tensor:
+def _forward(served: AttachedModel, cache: Any, ids: torch.Tensor, before: int) -> torch.Tensor:
     positions = torch.arange(before, before + len(ids), device=served.device)[None] + served.first_position
     out = served.model(
         input_ids=ids[None].to(served.device),
@@ -153,7 +153,7 @@ def _of(cache: Any, layer: int, name: str) -> torch.Tensor:
     return held[0].float().cpu()
 
 
-def _unrotated(keys: torch.Tensor, served: ServedModel, number: int, positions: torch.Tensor) -> torch.Tensor:
+def _unrotated(keys: torch.Tensor, served: AttachedModel, number: int, positions: torch.Tensor) -> torch.Tensor:
     """Return keys [heads, tokens, head_dim] without their rotation."""
     table = served.table(number)
     if table.rotary_dim == 0:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from everlong.codecs.coded_context import CodedContext, through_memory
-from everlong.codecs.transform import QUALITY, STEPS, Told, fitted
+from everlong.codecs.transform import QUALITY, STEPS, LogFn, fit_bases
 from everlong.data import shipped_books
-from everlong.models.attach import ServedModel, attach
-from everlong.models.provenance import made_with
+from everlong.models.attach import AttachedModel, attach
+from everlong.models.provenance import provenance
 
 CODECS = ("bf16", "e4m3", "e5m2", "int8", "int6", "k8v4", "k5v4", "int4")
 
@@ -49,7 +49,7 @@ class CodecReport:
 
 
 def contexts_of(
-    served: ServedModel, tokenizer: Any, count: int, tokens: int = 1024, after: int = 192
+    served: AttachedModel, tokenizer: Any, count: int, tokens: int = 1024, after: int = 192
 ) -> list[CodedContext]:
     """Read contexts by turns from the ends of the shipped books."""
     books, found = shipped_books(), []
@@ -78,20 +78,20 @@ def cost(contexts: Sequence[CodedContext], codec: str, tables: bytes | None = No
 
 
 def measure(
-    model: Any, tokenizer: Any, *, name: str = "", contexts: int = 4, tokens: int = 1024, told: Told = lambda _: None
+    model: Any, tokenizer: Any, *, name: str = "", contexts: int = 4, tokens: int = 1024, log: LogFn = lambda _: None
 ) -> CodecReport:
     """Measure each codec, then the transform at each step, from the coarsest on."""
     served = attach(model, tokens)
     judged = contexts_of(served, tokenizer, contexts, tokens)
     costs = []
     for codec in CODECS:
-        told(codec)
+        log(codec)
         costs.append(cost(judged, codec))
-    fit = fitted(model, tokenizer, told=told)
+    fit = fit_bases(model, tokenizer, log=log)
     for step in STEPS:
-        told(f"step {step:g} of the transform")
+        log(f"step {step:g} of the transform")
         costs.append(cost(judged, f"transform, step {step:g}", fit.tables(step), weights=fit.weights))
-    return CodecReport(name, tuple(costs), cheapest(costs), made_with(model))
+    return CodecReport(name, tuple(costs), cheapest(costs), provenance(model))
 
 
 def cheapest(costs: Sequence[CodecCost]) -> CodecCost | None:

@@ -34,9 +34,9 @@ def sensitivity(context: CodedContext, generator: torch.Generator) -> tuple[torc
             **{cache_argument(served.model): cache},
             use_cache=True,
         )
-        said = torch.log_softmax(out.logits[0].float(), -1)
-        drawn = torch.multinomial(said.detach().exp().cpu(), _DRAWS, replacement=True, generator=generator)
-        likelihoods = said.gather(1, drawn.to(said.device)).sum(0)
+        log_probs = torch.log_softmax(out.logits[0].float(), -1)
+        drawn = torch.multinomial(log_probs.detach().exp().cpu(), _DRAWS, replacement=True, generator=generator)
+        likelihoods = log_probs.gather(1, drawn.to(log_probs.device)).sum(0)
         squares = torch.zeros(2, *context.k.shape[:2])
         inside = slice(SINKS, tokens - NEWEST)
         for draw in range(_DRAWS):

@@ -30,18 +30,18 @@ _FITTED, _HELD_OUT, _SENSED = 12, 4, 2  # contexts; the last are the first of th
 _BEHIND = 30_000  # characters of each book that are passed over: front matter
 _LOGGER = logging.getLogger("everlong")
 
-Told = Callable[[str], None]
+LogFn = Callable[[str], None]
 
 
-def tables_for(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _LOGGER.info) -> bytes:
+def tables_for(model: Any, tokenizer: Any, quality: float = QUALITY, *, log: LogFn = _LOGGER.info) -> bytes:
     """Return the tables of a model for a quality: those that are kept in the cache, else they are fitted and kept."""
     weights = fingerprint(attach(model, _CONTEXT), tokenizer).weights
     folder, file = cache_folder() / "transforms" / weights[:16], f"{quality:g}.safetensors"
     try:
         return (folder / file).read_bytes()
     except OSError:
-        told(f"the transform is fitted to {_CONTEXT * (_FITTED + _HELD_OUT):,} tokens, once for this model and quality")
-    tables = fit(model, tokenizer, quality, told=told)
+        log(f"the transform is fitted to {_CONTEXT * (_FITTED + _HELD_OUT):,} tokens, once for this model and quality")
+    tables = fit(model, tokenizer, quality, log=log)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _core.replace_file(str(folder), file, tables)
@@ -51,7 +51,7 @@ def tables_for(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: To
 
 
 @dataclasses.dataclass(frozen=True)
-class Fitted:
+class FittedTransform:
     """What the transform of a model is before its step is chosen, and contexts that it was not fitted to."""
 
     bases: list[Basis]
@@ -73,15 +73,15 @@ class Fitted:
         return statistics.fmean(sizes), statistics.fmean(kls)
 
 
-def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _LOGGER.info) -> bytes:
+def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, log: LogFn = _LOGGER.info) -> bytes:
     """Return the file of tables with the coarsest step that keeps to `quality`."""
     if not quality > 0:
         raise ValueError(f"quality is {quality}; expected nats a token above 0, such as {QUALITY}")
-    found, tables = fitted(model, tokenizer, told=told), b""
+    found, tables = fit_bases(model, tokenizer, log=log), b""
     for step in STEPS:
         tables = found.tables(step)
         size, kl = found.judge(tables)
-        told(f"step {step}: {size:,.0f} bytes a token, KL {kl:.5f}")
+        log(f"step {step}: {size:,.0f} bytes a token, KL {kl:.5f}")
         if kl <= quality:
             return tables
     _LOGGER.warning("no step of the transform keeps to a KL of %g: the finest is taken", quality)
@@ -89,7 +89,7 @@ def fit(model: Any, tokenizer: Any, quality: float = QUALITY, *, told: Told = _L
 
 
 @torch.no_grad()
-def fitted(model: Any, tokenizer: Any, *, layers_of_group: int = 0, told: Told = _LOGGER.info) -> Fitted:
+def fit_bases(model: Any, tokenizer: Any, *, layers_of_group: int = 0, log: LogFn = _LOGGER.info) -> FittedTransform:
     """Fit the bases of a model. A group has about `layers_of_group` layers; 0: as many as serve the model."""
     served = attach(model, _CONTEXT)
     samples, held_out = [], []
@@ -98,15 +98,15 @@ def fitted(model: Any, tokenizer: Any, *, layers_of_group: int = 0, told: Told =
         context = CodedContext.read(served, ids[:_CONTEXT] if into_bases else ids, _CONTEXT)
         samples.append((context.k[:, :, SINKS:], context.v[:, :, SINKS:]))
         held_out += [] if into_bases else [context]
-        told(f"text {number + 1} of {_FITTED + _HELD_OUT} is read")
+        log(f"text {number + 1} of {_FITTED + _HELD_OUT} is read")
     layers, heads, _, dim = held_out[0].k.shape
     generator = torch.Generator().manual_seed(0)
     sensed = [sensitivity(context, generator) for context in held_out[:_SENSED]]
-    told("what the model says is asked for how it hangs on each head")
+    log("what the model says is asked for how it hangs on each head")
     means = torch.stack([one[0] for one in sensed]).mean(0), torch.stack([one[1] for one in sensed]).mean(0)
     spans = even_spans(layers, -(-layers // layers_of_group)) if layers_of_group > 0 else ()
     bases = bases_of(samples[:_FITTED], samples[_FITTED:], means, spans)
-    return Fitted(bases, (layers, heads, dim), fingerprint(served, tokenizer).weights, held_out)
+    return FittedTransform(bases, (layers, heads, dim), fingerprint(served, tokenizer).weights, held_out)
 
 
 def _texts(tokenizer: Any) -> Iterator[torch.Tensor]:

@@ -51,7 +51,7 @@ class SearchConfig(Settings, group="search", least=_LEAST):
     # One group comes alone when its page has this many times the mass of the next and all parts agree. None: never,
     # because text about similar things helps a small model to the form of the answer.
     decisive: float | None = None
-    # Of passages that tell the same thing with other values the newest comes first (retrieval/newest.py).
+    # Of passages that tell the same thing with other values the newest comes first (retrieval/recency.py).
     newest_first: bool = True
     # For at most so many seconds the model itself re-ranks what a search names first, up to 64 places, by how likely
     # the question is after each (retrieval/rerank.py). At least 8 are looked at, however long they take. 0: off; a

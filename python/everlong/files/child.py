@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from everlong.files.content import PassedOverError, documents_in
-from everlong.files.document import NoTextError, Thrift, UnreadableFileError
+from everlong.files.document import Budget, NoTextError, UnreadableFileError
 from everlong.files.records import Writer
 
 _REFUSED = (
@@ -27,17 +27,17 @@ _REFUSED = (
 def main(suffix: str, most: int, libraries: Sequence[str]) -> None:
     """Parse standard input, at most so many bytes of it. `libraries`: what may be opened beside Python's own."""
     mimetypes.knownfiles = []  # a library asks for types of files, and /etc is not to be read
-    told = os.fdopen(os.dup(1), "wb")
+    out = os.fdopen(os.dup(1), "wb")
     here = (*sys.path, sys.prefix, sys.base_prefix, *libraries)
     sys.addaudithook(guard(tuple(os.path.realpath(path) + os.sep for path in here)))
     with open(0, "rb", closefd=False) as file:
-        _tell(Writer(told), file, suffix, most)
-    told.flush()
+        _report(Writer(out), file, suffix, most)
+    out.flush()
     os._exit(0)  # nothing is left to do, and nothing of the file's may run
 
 
-def _tell(to: Writer, file: BinaryIO, suffix: str, most: int) -> None:
-    thrift = Thrift()
+def _report(to: Writer, file: BinaryIO, suffix: str, most: int) -> None:
+    thrift = Budget()
     try:
         size = os.fstat(file.fileno()).st_size
         data = file.read(min(size, most))  # what is written behind it meanwhile is not read

@@ -56,14 +56,14 @@ class Document:
             begin += section.text[: 500 - len(begin)]
             if len(begin) == 500:
                 break
-        said = [f"{what}: {told}" for what, told in (("Title", self.title), ("Author", self.author)) if told]
-        if not said or all(told in begin for told in (self.title, self.author)):
+        pieces = [f"{what}: {told}" for what, told in (("Title", self.title), ("Author", self.author)) if told]
+        if not pieces or all(told in begin for told in (self.title, self.author)):
             return self
-        return dataclasses.replace(self, sections=(Section("", "\n".join(said) + "\n\n"), *self.sections))
+        return dataclasses.replace(self, sections=(Section("", "\n".join(pieces) + "\n\n"), *self.sections))
 
 
 @dataclasses.dataclass(frozen=True)
-class Parsed:
+class ParseResult:
     """What came of a file."""
 
     documents: tuple[Document, ...]
@@ -71,7 +71,7 @@ class Parsed:
     plain: bool = False  # it is its own text, byte for byte but for the encoding
 
 
-class Thrift:
+class Budget:
     """Joins sections of a file where they are so many and so short that their places take more RAM than its text."""
 
     def __init__(self) -> None:

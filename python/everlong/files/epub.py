@@ -33,11 +33,13 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
             named = chapter.title or f"chapter {number}"
             sections += [Section(section.place or named, section.text) for section in chapter.sections]
 
-    def told(what: str) -> str:
+    def text_of(what: str) -> str:
         found = package.find(f".//{{*}}metadata/{{http://purl.org/dc/elements/1.1/}}{what}")
         return "" if found is None else line_of(found.text)
 
-    yield Document(filled(sections), title=told("title"), author=told("creator"), happened=seconds_of(told("date")))
+    yield Document(
+        filled(sections), title=text_of("title"), author=text_of("creator"), happened=seconds_of(text_of("date"))
+    )
 
 
 def _parsed(book: zipfile.ZipFile, name: str) -> Any:

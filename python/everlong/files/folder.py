@@ -62,7 +62,7 @@ class _Walk:
         for path in without:
             with contextlib.suppress(OSError):  # it is not there
                 self._without.add(_identity(os.stat(path)))
-        self._include, self._exclude = _given(choice.include), _given(choice.exclude)
+        self._include, self._exclude = _patterns_of(choice.include), _patterns_of(choice.exclude)
         self._gitignore = choice.gitignore
         self._ignored_bytes = 0
         self.unreadable: dict[str, str] = {}
@@ -158,7 +158,7 @@ def _identity(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-def _given(patterns: Sequence[str]) -> Patterns | None:
+def _patterns_of(patterns: Sequence[str]) -> Patterns | None:
     """Return the patterns that a user gives. UnreadableFileError where one cannot be read."""
     found = Patterns(patterns) if patterns else None
     if found is not None and found.refused:

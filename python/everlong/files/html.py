@@ -57,20 +57,20 @@ def of_page(page: str) -> Document:
 
 def _sections(root: Any) -> Iterator[Section]:
     place, heading = "", ""
-    said: list[str] = []
+    pieces: list[str] = []
     for node in [] if root is None else root.traverse(include_text=True):
         tag = node.tag
         if tag in _HEADINGS:
-            yield paragraph(place, _tidied("".join(said)))
-            place, said, heading = line_of(node.text()), ["\n"], tag
+            yield paragraph(place, _tidied("".join(pieces)))
+            place, pieces, heading = line_of(node.text()), ["\n"], tag
         elif tag == "-text":
-            said.append(node.text())
+            pieces.append(node.text())
         elif tag in _BLOCKS:
-            said.append("\n\n" if tag == "p" or heading else "\n")
+            pieces.append("\n\n" if tag == "p" or heading else "\n")
             heading = ""
         elif tag in _CELLS:
-            said.append(" | ")
-    yield paragraph(place, _tidied("".join(said)))
+            pieces.append(" | ")
+    yield paragraph(place, _tidied("".join(pieces)))
 
 
 def _tidied(text: str) -> str:

@@ -23,10 +23,10 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
 
 
 def _cell(number: int, cell: dict[str, Any]) -> Section:
-    said = [_joined(cell.get("source") or cell.get("input"))]
+    pieces = [_joined(cell.get("source") or cell.get("input"))]
     for output in cell.get("outputs") or ():
-        said.append(_joined(output.get("text") or (output.get("data") or {}).get("text/plain")))
-    return paragraph(f"cell {number}", "\n".join(one for one in said if one.strip()))
+        pieces.append(_joined(output.get("text") or (output.get("data") or {}).get("text/plain")))
+    return paragraph(f"cell {number}", "\n".join(one for one in pieces if one.strip()))
 
 
 def _joined(lines: Any) -> str:

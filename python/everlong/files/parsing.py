@@ -18,7 +18,7 @@ from typing import Final
 
 import everlong.files
 from everlong.files import records
-from everlong.files.document import NoTextError, Parsed, UnreadableFileError
+from everlong.files.document import NoTextError, ParseResult, UnreadableFileError
 from everlong.files.kind import HEAD, kind_of
 from everlong.files.plain import decoded, of_text
 from everlong.files.without_links import open_without_links
@@ -52,7 +52,7 @@ def parse(
     name: str | None = None,
     follow_links: bool = True,
     descriptor: int | None = None,
-) -> Parsed:
+) -> ParseResult:
     """Return the documents of a file. `name`: its name, where that is not the last part of its path. `descriptor`: of
     the file, where it is `opened` already.
 
@@ -70,7 +70,7 @@ def parse(
         if kind == "plain" and size <= SMALL:
             with contextlib.suppress(UnicodeDecodeError):  # it is for the child to find out the encoding
                 text = decoded(os.pread(found, SMALL, 0), guess=False)
-                return Parsed((of_text(text, suffix),), plain=True)
+                return ParseResult((of_text(text, suffix),), plain=True)
         os.lseek(found, 0, os.SEEK_SET)  # the child reads from where its standard input stands
         parsed = _in_child(found, suffix, limits)
     if kind == "plain":
@@ -120,7 +120,7 @@ def opened(path: str | os.PathLike[str], *, follow_links: bool = True) -> Iterat
         os.close(descriptor)
 
 
-def _in_child(file: int, suffix: str, limits: Limits) -> Parsed:
+def _in_child(file: int, suffix: str, limits: Limits) -> ParseResult:
     seconds = max(1, round(limits.seconds))
     words = (seconds, limits.ram, limits.file_bytes, suffix, _PACKAGE, *_libraries())
     late = threading.Event()

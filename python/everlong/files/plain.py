@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from everlong.files.dates import seconds_of
-from everlong.files.document import Document, NoTextError, Section, Thrift, line_of
+from everlong.files.document import Budget, Document, NoTextError, Section, line_of
 from everlong.files.kind import CONTAINERS
 
 _LINES = 20  # of code that one place names
@@ -42,12 +42,12 @@ def of_text(text: str, suffix: str) -> Document:
     if suffix in _MARKDOWN:
         front = _front_matter(text)
         return Document(
-            tuple(Thrift().joined(_by_headings(text))),
+            tuple(Budget().joined(_by_headings(text))),
             title=front.get("title", ""),
             author=front.get("author", ""),
             happened=seconds_of(front.get("date")),
         )
-    return Document((Section("", text),) if suffix in _PROSE else tuple(Thrift().joined(_by_lines(text))))
+    return Document((Section("", text),) if suffix in _PROSE else tuple(Budget().joined(_by_lines(text))))
 
 
 def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> str:

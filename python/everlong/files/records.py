@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import IO, Any
 
-from everlong.files.document import Document, NoTextError, Parsed, Section, UnreadableFileError
+from everlong.files.document import Document, NoTextError, ParseResult, Section, UnreadableFileError
 
 _LONGEST_LINE = 1 << 14  # bytes
 _LONGEST_WORDS = 1000  # characters of a name, or of what is wrong
@@ -57,7 +57,7 @@ class Writer:
         self._to.write(json.dumps(short).encode() + b"\n")
 
 
-def read(told: IO[bytes], text_bytes: int) -> Parsed:
+def read(told: IO[bytes], text_bytes: int) -> ParseResult:
     """Return what a child tells.
 
     Raises UnreadableFileError for its error, for more than it may tell, and for what makes no sense; NoTextError where
@@ -74,7 +74,7 @@ def read(told: IO[bytes], text_bytes: int) -> Parsed:
     raise UnreadableFileError("takes more time or RAM than a file may, or ends the process that reads it")
 
 
-def _read(told: IO[bytes], text_bytes: int) -> Parsed:
+def _read(told: IO[bytes], text_bytes: int) -> ParseResult:
     documents: list[Document] = []
     passed_over: list[tuple[str, str]] = []
     about: Document | None = None
@@ -118,7 +118,7 @@ def _read(told: IO[bytes], text_bytes: int) -> Parsed:
         elif "error" in found:
             raise (NoTextError if found.get("no text") is True else UnreadableFileError)(word(found["error"]))
         elif found["end"]:
-            return Parsed(tuple(documents), tuple(passed_over))
+            return ParseResult(tuple(documents), tuple(passed_over))
 
 
 def _time(told: Any) -> float | None:

@@ -29,16 +29,16 @@ def read(data: bytes, suffix: str) -> Iterator[Document]:
 
 
 def _text(slide: Any) -> str:
-    said = list(_said(slide.shapes))
+    pieces = list(_texts_of(slide.shapes))
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        said.append(slide.notes_slide.notes_text_frame.text)
-    return "\n".join(said)
+        pieces.append(slide.notes_slide.notes_text_frame.text)
+    return "\n".join(pieces)
 
 
-def _said(shapes: Iterable[Any]) -> Iterator[str]:
+def _texts_of(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if hasattr(shape, "shapes"):  # a group
-            yield from _said(shape.shapes)
+            yield from _texts_of(shape.shapes)
         elif getattr(shape, "has_table", False):
             yield from (" | ".join(cell.text for cell in row.cells) for row in shape.table.rows)
         elif shape.has_text_frame:

@@ -51,7 +51,7 @@ class FrameArchive:
         tensors = self._stream.parts.tensors(block.span, block.ids, block.hidden)
         if chosen:
             tensors |= self._zones.chosen_tensors(block.action, chosen, rolling_begin)
-        tags = (*self.tags, *self.placed(*block.span), *self._told_tags(block.ids))
+        tags = (*self.tags, *self.placed(*block.span), *self._tags_of(block.ids))
         block = dataclasses.replace(block, tensors=tensors).labelled(self.source, tags, self.created_at)
         if beside:
             return self._pending.send(block, self._arrived)
@@ -60,9 +60,9 @@ class FrameArchive:
 
     def _arrived(self, block: PendingBlock, number: int) -> None:
         self.blocks += 1
-        self.observers.tell(number, block.span, block.ids, block.hidden)
+        self.observers.notify(number, block.span, block.ids, block.hidden)
 
-    def let_arrive(self) -> Sequence[BaseException]:
+    def flush(self) -> Sequence[BaseException]:
         """Wait until all blocks on their way are in the memory. Return the errors of those that were refused."""
         refusals = self._pending.arrive(self._arrived)
         for error in refusals:
@@ -74,6 +74,6 @@ class FrameArchive:
         self._pending.close()
         self.observers.close()
 
-    def _told_tags(self, ids: torch.Tensor) -> tuple[str, ...]:
+    def _tags_of(self, ids: torch.Tensor) -> tuple[str, ...]:
         """Return the tagger's tags. A block that is read again for another model has its tags already."""
         return () if self.tagger is None or self.created_at is not None else self.tagger(ids)

@@ -6,7 +6,7 @@ import dataclasses
 
 from everlong.config import MemoryConfig
 from everlong.errors import CapacityError
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FrameBytes:
         return self.slots + self.long_lived + self.own_layers
 
 
-def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
+def frame_bytes(served: AttachedModel, config: MemoryConfig) -> FrameBytes:
     """Return what a frame of this config needs for this model, also while reading."""
     slot = served.kv_token_bytes + 4 * served.rope.rotary_dim  # K and V, cos and sin
     numbers = served.kv_token_bytes // served.dtype.itemsize  # of K and V
@@ -39,7 +39,7 @@ def frame_bytes(served: ServedModel, config: MemoryConfig) -> FrameBytes:
     )
 
 
-def require_budget(served: ServedModel, config: MemoryConfig) -> None:
+def require_budget(served: AttachedModel, config: MemoryConfig) -> None:
     """Raise CapacityError, saying what is needed and what would fit, where the frame exceeds `frame.bytes`."""
     if config.frame.bytes is None:
         return

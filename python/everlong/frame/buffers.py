@@ -14,9 +14,9 @@ import torch
 
 import everlong.ops as ops
 from everlong.errors import NotFiniteError
-from everlong.frame.copies import lazy_copies
+from everlong.frame.copy_on_write import copy_on_write
 from everlong.frame.kept import KeptMasters
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.rope import NO_ROPE, RopeTable
 
 
@@ -32,7 +32,7 @@ class SlotSnapshot:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _LayerGroup:
     """A run of layers that share a table: views of the buffers."""
 
     k: torch.Tensor  # [layers, Hkv, F, D]
@@ -45,7 +45,7 @@ class _Part:
 class Buffers:
     """k, v [L, Hkv, F, D] of F slots. They are preallocated and written in place."""
 
-    def __init__(self, served: ServedModel, slots: int) -> None:
+    def __init__(self, served: AttachedModel, slots: int) -> None:
         shape = (served.layers, served.kv_heads, slots, served.head_dim)
         self.k = torch.zeros(shape, dtype=served.dtype, device=served.device)  # rotated keys [L, Hkv, F, D]
         self.v = torch.zeros(shape, dtype=served.dtype, device=served.device)
@@ -58,7 +58,7 @@ class Buffers:
 
     def copies(self, used: slice, count: int) -> list[Buffers]:
         """Return copies of these slots, which share what none of them has written yet. The others are empty."""
-        whole = {name: lazy_copies(getattr(self, name), used, count) for name in ("k", "v")}
+        whole = {name: copy_on_write(getattr(self, name), used, count) for name in ("k", "v")}
         made = []
         for k, v in zip(whole["k"], whole["v"], strict=True):
             other = copy.copy(self)
@@ -239,13 +239,13 @@ class Buffers:
             of = slice(None) if layers is None else slice(layers.start, layers.stop)
             self.k[of, :, first_slot : first_slot + tokens] /= temperature
 
-    def _parts(self, of: Buffers | KeptMasters | None = None) -> list[_Part]:
+    def _parts(self, of: Buffers | KeptMasters | None = None) -> list[_LayerGroup]:
         """Return the layers that rotate their keys and those that do not, where there are any."""
         x, split = self if of is None else of, self._rotated
         no_phase = x.cos[:, :0].contiguous()
         parts = (
-            _Part(x.k[:split], x.v[:split], x.cos, x.sin, self._rope),
-            _Part(x.k[split:], x.v[split:], no_phase, no_phase, NO_ROPE),
+            _LayerGroup(x.k[:split], x.v[:split], x.cos, x.sin, self._rope),
+            _LayerGroup(x.k[split:], x.v[split:], no_phase, no_phase, NO_ROPE),
         )
         return [part for part in parts if part.k.shape[0] > 0]
 
@@ -284,9 +284,9 @@ class Buffers:
 
 
 def _gather(
-    source: _Part,
+    source: _LayerGroup,
     slots: torch.Tensor,
-    target: _Part,
+    target: _LayerGroup,
     to: torch.Tensor,
     positions: torch.Tensor,
     inv_freq: torch.Tensor,

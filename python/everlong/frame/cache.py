@@ -23,14 +23,14 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong.errors import EverlongError
 from everlong.frame.anchors import AnchorMasters
-from everlong.frame.arriving import Arriving
 from everlong.frame.buffers import Buffers, SlotSnapshot
 from everlong.frame.kept import KeptMasters
 from everlong.frame.own_layers import OwnLayers
-from everlong.frame.shown import Shows
-from everlong.models.attach import ServedModel
-from everlong.models.attending import marked
-from everlong.models.joint import Seen
+from everlong.frame.page_loading import PageLoad
+from everlong.frame.visible_spans import VisibleMask
+from everlong.models.attach import AttachedModel
+from everlong.models.batched_forward import Seen
+from everlong.models.custom_attention import with_attention
 from everlong.models.rotations import own_rotations
 from everlong.models.slot_attention import attend_to_slots
 
@@ -65,7 +65,7 @@ class ResidentLayer(CacheLayerMixin):
         if cache.slot is not None:
             self._k.index_copy_(1, cache.slot, key_states[0])
             self._v.index_copy_(1, cache.slot, value_states[0])
-            return marked(self._k[None], attend_to_slots), self._v[None]
+            return with_attention(self._k[None], attend_to_slots), self._v[None]
         first, last = cache.end, cache.end + key_states.shape[-2]
         self._k[:, first:last] = key_states[0]
         self._v[:, first:last] = value_states[0]
@@ -92,8 +92,8 @@ class Layout:
     anchors: AnchorMasters
     anchor_slots: SlotSnapshot
     kept: KeptMasters
-    kept_shown: tuple[int, ...]
-    hidden: Shows | None
+    kept_visible: tuple[int, ...]
+    hidden: VisibleMask | None
 
 
 _OF_A_FRAME = "this cache is a memory's frame: model.generate(..., custom_generate=mm.decode) decodes over it; "
@@ -108,7 +108,7 @@ class ResidentCache(Cache):
 
     def __init__(
         self,
-        served: ServedModel,
+        served: AttachedModel,
         *,
         frame_tokens: int,
         sink_tokens: int,
@@ -130,7 +130,7 @@ class ResidentCache(Cache):
         self.end = self.begin
         self.recalled = 0  # slots before rolling
         self._in_forward = False
-        self.arriving: Arriving | None = None  # what is on its way into slots that forwards attend to
+        self.arriving: PageLoad | None = None  # what is on its way into slots that forwards attend to
         self.slot: torch.Tensor | None = None  # within a forward that names one: int64 [1]
         self.anchors = AnchorMasters.empty(served.layers, served.kv_heads, served.head_dim, served.device)
         # Sinks never turn. One copy of them, as first written, serves whenever the front is laid anew. The anchor
@@ -140,9 +140,11 @@ class ResidentCache(Cache):
         # The kept zone's slots are written from their masters whenever the front is laid.
         masters = (served.layers, served.kv_heads, kept_tokens, served.head_dim)
         self.kept = KeptMasters(masters, served.rope.rotary_dim, served.dtype, served.device)
-        self.kept_shown: tuple[int, ...] = ()  # tokens of the stream, in order of time
+        self.kept_visible: tuple[int, ...] = ()  # tokens of the stream, in order of time
         self._kept_position = 0  # of the first of them, as the model counts
-        self.hidden: Shows | None = None  # bool [slots]: slots that the model does not attend to; None: to all it does
+        self.hidden: VisibleMask | None = (
+            None  # bool [slots]: slots that the model does not attend to; None: to all it does
+        )
         self._attended = torch.zeros(0, dtype=torch.int64, device=served.device)
         resident = {index: ResidentLayer(self, layer) for layer, index in enumerate(served.archived)}
         by_index = {**self.own.layers, **resident}
@@ -162,7 +164,7 @@ class ResidentCache(Cache):
             self._in_forward, self.slot = False, None
 
     @contextlib.contextmanager
-    def awaiting(self, arriving: Arriving) -> Iterator[None]:
+    def awaiting(self, arriving: PageLoad) -> Iterator[None]:
         """Context manager: within it each layer of a forward waits for what is on its way into the layer's slots."""
         self.arriving = arriving
         try:
@@ -231,12 +233,12 @@ class ResidentCache(Cache):
         hidden = 0 if self.hidden is None else int(self.hidden[self.begin : self.end].sum())
         return self.end - self.begin - hidden
 
-    def hide(self, hidden: Shows | None) -> None:
+    def hide(self, hidden: VisibleMask | None) -> None:
         """Hide these slots from the next forward, which writes behind them."""
         self.hidden = hidden
         if hidden is not None:
-            shown = torch.from_numpy((~hidden[self.begin : self.end]).nonzero()[0] + self.begin)
-            self._attended = shown.to(self._attended.device)
+            visible = torch.from_numpy((~hidden[self.begin : self.end]).nonzero()[0] + self.begin)
+            self._attended = visible.to(self._attended.device)
 
     def attended(self, x: torch.Tensor, last: int) -> torch.Tensor:
         """Return what attention sees of x [Hkv, F, D], up to slot `last`, while a forward writes: [1, Hkv, n, D]."""
@@ -251,7 +253,7 @@ class ResidentCache(Cache):
     @property
     def tombstone_slots(self) -> slice:
         """The tombstones' slots, oldest first."""
-        first = self.rolling_slot - self.recalled - len(self.kept_shown) - len(self.anchors)
+        first = self.rolling_slot - self.recalled - len(self.kept_visible) - len(self.anchors)
         return slice(first, first + self.anchors.tombstone_k.shape[2])
 
     def commit(self, cos: torch.Tensor, sin: torch.Tensor) -> None:
@@ -287,7 +289,7 @@ class ResidentCache(Cache):
         self.anchors = AnchorMasters.empty(anchors.k.shape[0], anchors.k.shape[1], anchors.k.shape[3], anchors.k.device)
         self._anchor_slots = self.buffers.snapshot(0, 0)
         self.kept.empty()
-        self.kept_shown, self._kept_position = (), 0
+        self.kept_visible, self._kept_position = (), 0
         self.own.empty()
         self.buffers.empty(0, self.slots)
 
@@ -296,21 +298,21 @@ class ResidentCache(Cache):
         self.anchors = anchors
         self._anchor_slots = self.buffers.rotated(anchors.k, anchors.v, positions)
 
-    def show_kept(self, shown: Sequence[int], first_position: int) -> None:
+    def set_kept_visible(self, visible: Sequence[int], first_position: int) -> None:
         """Show these held tokens, once the front is laid, from `first_position` on as the model counts."""
-        self.kept_shown, self._kept_position = tuple(shown), first_position
+        self.kept_visible, self._kept_position = tuple(visible), first_position
 
     def lay_front(self) -> int:
         """Lay sinks, anchor zone and kept tokens right before what is recalled. Return the first recalled slot."""
         if self._sinks is None:  # then nothing else stands before rolling yet
             self._sinks = self.buffers.snapshot(self.begin, self.rolling_slot - self.begin)
         first_recalled = self.rolling_slot - self.recalled
-        first_kept = first_recalled - len(self.kept_shown)
+        first_kept = first_recalled - len(self.kept_visible)
         first_anchor = first_kept - len(self.anchors)
         self.begin = first_anchor - self._sinks.cos.shape[0]
         self.buffers.restore(dataclasses.replace(self._sinks, first=self.begin))
         self.buffers.restore(dataclasses.replace(self._anchor_slots, first=first_anchor))
-        self.buffers.lay(self.kept, self.kept_shown, first_kept, self._kept_position)
+        self.buffers.lay(self.kept, self.kept_visible, first_kept, self._kept_position)
         return first_recalled
 
     def layout(self) -> Layout:
@@ -323,7 +325,7 @@ class ResidentCache(Cache):
             self.anchors,
             self._anchor_slots,
             self.kept,
-            self.kept_shown,
+            self.kept_visible,
             self.hidden,
         )
 
@@ -331,7 +333,7 @@ class ResidentCache(Cache):
         """Put a layout back. The caller puts back what was written to the buffers since."""
         self.begin, self.end, self.recalled = layout.begin, layout.end, layout.recalled
         self._sinks, self.anchors, self._anchor_slots = layout.sinks, layout.anchors, layout.anchor_slots
-        self.kept, self.kept_shown, self.hidden = layout.kept, layout.kept_shown, layout.hidden
+        self.kept, self.kept_visible, self.hidden = layout.kept, layout.kept_visible, layout.hidden
 
     def take_over(self, other: ResidentCache) -> None:
         """Hold what another cache holds. The buffers are a copy of its own."""

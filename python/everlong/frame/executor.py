@@ -53,7 +53,7 @@ class Executor:
         # Actions refer to the rolling zone as it lay before the evictions among them.
         rolling_begin = os.rolling[0] - sum(a.tokens for a in actions if isinstance(a, _core.Evict))
         recalls: list[_core.Recall] = []
-        refusals = list(self._archive.let_arrive())
+        refusals = list(self._archive.flush())
 
         chosen: list[int] | None = None  # of the block that was just archived; stored with it
         for action, follows in itertools.zip_longest(actions, actions[1:]):

@@ -20,23 +20,23 @@ from everlong.config import MemoryConfig
 from everlong.errors import CapacityError, EverlongError, MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint, load_checkpoint
+from everlong.frame.checkpointing import Checkpointer
+from everlong.frame.chunk_observer import ChunkObserver
 from everlong.frame.executor import Actions, Executor, Recalls
-from everlong.frame.letting_go import holds_what_is_there
-from everlong.frame.listening import Listening
-from everlong.frame.notes import Notes
+from everlong.frame.forgotten import is_still_stored
 from everlong.frame.observers import Observation, OnBlock
 from everlong.frame.offers import Offers, offers_of
 from everlong.frame.part import Offer
 from everlong.frame.parts import Parts, needs_of
 from everlong.frame.read_request import Computed, Forward, Origin, ReadRequest
-from everlong.frame.shown import Shown
-from everlong.frame.steps import plain_tensors, to_its_end
+from everlong.frame.steps import plain_tensors, run_to_end
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
-from everlong.frame.zones import Prepared, Zones
+from everlong.frame.visible_spans import VisibleSpans
+from everlong.frame.zones import PreparedRecall, Zones
 from everlong.memory.where import Where
-from everlong.models.served import Served
-from everlong.models.tokenizer_at_work import embedding_rows, require_known
+from everlong.models.model_interface import ModelInterface
+from everlong.models.tokenizer_check import embedding_rows, require_known
 from everlong.models.tokens import Tokens
 from everlong.text.control import RETRIEVE, control_ids
 from everlong.text.prompt import soft_id, start_ids
@@ -54,7 +54,7 @@ class Frame:
     same breaks the frame: every later call raises BrokenFrameError, and nothing of the frame is saved.
     """
 
-    served: Served
+    served: ModelInterface
 
     def __init__(self, stream: Stream, zones: Zones, tokenizer: Any, *, resume: bool = True) -> None:
         """Go on where the memory's stream ends: sinks and the newest tokens come back into the zones.
@@ -65,8 +65,8 @@ class Frame:
         self.memory = stream.memory
         self.archive = FrameArchive(stream, zones)
         self.executor = Executor(stream, zones, self.archive)
-        self._notes = Notes(stream, zones, self.archive)
-        self._listening = Listening(self.served, stream, zones, self.archive.observers, tokenizer)
+        self._notes = Checkpointer(stream, zones, self.archive)
+        self._observer = ChunkObserver(self.served, stream, zones, self.archive.observers, tokenizer)
         self._start = torch.tensor(start_ids(tokenizer), dtype=torch.int64, device="cpu")
         self._retrieve_id = control_ids(tokenizer).get(RETRIEVE)
         self._soft_id = soft_id(tokenizer)
@@ -110,20 +110,20 @@ class Frame:
             if not self.steps.of_this_process:
                 return
             if self.steps.broken:
-                self.archive.let_arrive()
+                self.archive.flush()
                 _LOGGER.warning("the frame was broken by an error: what it had not archived is not in the memory")
             elif not self.memory.core.read_only and not self.memory.is_gone:
                 self.end_of_text()
                 # Where nothing was added the old note stays: this config may have brought back less of what it names.
                 if not self._notes.up_to_date:
-                    self._notes.note()
+                    self._notes.checkpoint()
                 else:  # parts learn from questions, too
-                    self.parts.keep_state(self.memory.core)
+                    self.parts.store_state(self.memory.core)
         finally:
             self.detach()
 
     @property
-    def can_note(self) -> bool:
+    def can_checkpoint(self) -> bool:
         """Whether the memory takes what is not archived yet, and where the frame stands."""
         mine = self.steps.of_this_process and not self.steps.broken
         return mine and self.os.archiving and not self.memory.core.read_only
@@ -136,9 +136,9 @@ class Frame:
     def checkpoint(self) -> None:
         """Archive what is not archived yet, and note where the frame stands. A later process goes on from there."""
         self.end_of_text()
-        self._notes.note()
+        self._notes.checkpoint()
 
-    def let_go(self) -> bool:
+    def drop_forgotten(self) -> bool:
         """Let go of what was forgotten since the frame last looked. Return whether anything was.
 
         Where it held any of that, it goes on as one that is opened now: with what is there. Call it between two texts
@@ -149,10 +149,10 @@ class Frame:
             return False
         core.upkeep.hear_forgettings()
         forgettings = core.forgettings()
-        if holds_what_is_there(self.stream, self.zones.own_from):
+        if is_still_stored(self.stream, self.zones.own_from):
             self.stream.forgettings = forgettings
             return True
-        if self.can_note:
+        if self.can_checkpoint:
             self.checkpoint()
         try:
             with plain_tensors():
@@ -167,7 +167,7 @@ class Frame:
     def _resume(self) -> None:
         """Go on where the archived stream ends: bring sinks and the newest tokens back into the frame."""
         core, stream = self.memory.core, self.os.stream
-        self._listening.require_readable()  # layers that cannot be read are refused now
+        self._observer.require_readable()  # layers that cannot be read are refused now
         self.parts.load_state(core)
         self.stream.forgettings = core.forgettings()
         end = core.blocks.stream_end(stream)
@@ -187,20 +187,20 @@ class Frame:
             self.zones.come_back(stood, last.still_true(stood), archived_until)
         else:
             self.stream.resume(0, last, archived_until)
-        self._notes.resumed(stood, noted=False)
+        self._notes.resume(stood, noted=False)
         if len(behind) > 0:
             started = time.monotonic()
             _LOGGER.warning(
                 "reading %d tokens again: their process died, and the frame's state after them is lost", len(behind)
             )
             self.extend(behind if stood > 0 else behind[len(self._start) :], "read")
-            self._listening.end_text()
+            self._observer.end_text()
             self._decide(lambda: self.os.end_of_text())
             _LOGGER.info("read them again in %.1f s", time.monotonic() - started)
         if outdated:
-            self._notes.note()
+            self._notes.checkpoint()
         elif last.stream_end == end:
-            self._notes.resumed(stood, noted=True)
+            self._notes.resume(stood, noted=True)
         with contextlib.suppress(MemoryNotFoundError):  # it may have been forgotten
             self.stream.last_id = int(core.blocks.token_ids(stream, end - 1, end)[0])
 
@@ -261,7 +261,7 @@ class Frame:
         logits = torch.cat(rows)[len(start) :] if keep_all else rows[-1]
         return Forward(logits, kept.span(len(given), len(given)), recalls)
 
-    forward = to_its_end(forward_in_steps)
+    forward = run_to_end(forward_in_steps)
 
     def _chunks(self, runs: Sequence[Tokens], limit: int) -> Iterator[Tokens]:
         """Yield the runs in chunks that fit. Each must be in the frame when the next is asked for."""
@@ -289,16 +289,16 @@ class Frame:
             asks = self.parts.tombstone_scorer if heeded else None
             heard = (*request.hidden_layers, *needs_of(topics_by).hidden_layers, *needs_of(asks).hidden_layers)
             with self._adapted(origin), self.zones.heeding_tombstones(heeded) as attended:
-                computed = self._listening.compute(
+                computed = self._observer.compute(
                     chunk, heard, keep_all=request.keep_all, needed=needed, precomputed=request.precomputed
                 )
             hidden = computed.hidden
-            self.stream.added(chunk.ids, hidden, self._listening.layers)
-            boundaries = self._listening.boundaries(chunk.ids, turn=origin == "prompt" and begins)
-            topics = self._listening.topics(topics_by, chunk.ids, hidden)
+            self.stream.added(chunk.ids, hidden, self._observer.layers)
+            boundaries = self._observer.boundaries(chunk.ids, turn=origin == "prompt" and begins)
+            topics = self._observer.topic_ends(topics_by, chunk.ids, hidden)
             actions = self.os.observe(len(chunk), origin, boundaries, topics, attended(hidden))
-            asked = self.executor.do(actions, beside=beside and not ends)
-        recalls = asked.recalls()
+            pending = self.executor.do(actions, beside=beside and not ends)
+        recalls = pending.recalls()
         if not request.recall:
             recalls = ()
             self.finish_token(origin)
@@ -309,7 +309,7 @@ class Frame:
 
         `forward` does it by itself where nothing is to be recalled.
         """
-        self._notes.note_on_the_way()
+        self._notes.checkpoint_while_reading()
         asks = origin == "generated" and self.stream.last_id == self._retrieve_id
         return self.raise_signal("retrieve") if asks else ()
 
@@ -327,7 +327,7 @@ class Frame:
             if len(ids) < 2:
                 return None
             with self._adapted("generated"):
-                return self._listening.compute_ahead(Tokens(ids))
+                return self._observer.compute_ahead(Tokens(ids))
 
     def _adapted(self, origin: Origin) -> contextlib.AbstractContextManager[None]:
         """Return what parts attach to the model for what came back, where something did."""
@@ -336,7 +336,7 @@ class Frame:
 
     def end_of_text(self) -> None:
         """Archive what is not archived yet, as a last block. Then all that was archived is durable."""
-        self._listening.end_text()
+        self._observer.end_text()
         self._decide(lambda: self.os.end_of_text())
         if not self.memory.core.read_only:
             self.memory.core.upkeep.flush()
@@ -347,7 +347,7 @@ class Frame:
         It gets hidden states of `hidden_layers` (counted as `HiddenTap` does), which the frame keeps until a block is
         archived. Tokens that were in the frame before have none. See `Observers` for order, threads and errors.
         """
-        self._listening.require_readable(hidden_layers)  # layers that cannot be read are refused now
+        self._observer.require_readable(hidden_layers)  # layers that cannot be read are refused now
         return self.archive.observers.add(on_block, hidden_layers, background=background)
 
     # --- asking
@@ -369,12 +369,12 @@ class Frame:
             raise EverlongError("narrow: only inside `with frame.branch():`, which shows everything again at its end")
         end = self.os.stream_end
         passing = [one for one in where.blocks(self.memory.core) if one.stream == self.os.stream]
-        shown = Shown.of([(one.begin, one.end) for one in passing if self.stream.stands_on(one.id)], end)
+        visible = VisibleSpans.of([(one.begin, one.end) for one in passing if self.stream.is_at(one.id)], end)
         with self.steps.step():
             if self.os.recalled_tokens > 0:
                 self._empty_recalled()
-            if not shown.whole(0, end):
-                self.stream.shown = shown
+            if not visible.whole(0, end):
+                self.stream.visible = visible
                 self.zones.narrow()
 
     def raise_signal(self, signal: str) -> Recalls:
@@ -387,8 +387,8 @@ class Frame:
         What the memory refuses to archive is lost to it. The rest is done, then that error is raised.
         """
         with self.steps.step():
-            asked = self.executor.do(decision())
-        return asked.recalls()
+            pending = self.executor.do(decision())
+        return pending.recalls()
 
     def recall(
         self,
@@ -458,7 +458,7 @@ class Frame:
                     self._empty_recalled()
             raise
 
-    bring_back = to_its_end(bring_back_in_steps)
+    bring_back = run_to_end(bring_back_in_steps)
 
     def clear_recalled(self) -> None:
         """Empty the recalled zone. Errors as `Steps.require_whole` raises them."""
@@ -468,7 +468,7 @@ class Frame:
     def _empty_recalled(self) -> None:
         self.os.clear_recalled()
         if self.os.evicted:
-            self.zones.place([], Prepared())
+            self.zones.place([], PreparedRecall())
 
     @contextlib.contextmanager
     def branch(self, *, traced: bool = True) -> Iterator[None]:

@@ -22,7 +22,7 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.kept import KeptRows
 from everlong.frame.part import EvictionWriter, Rows, Span, TokenScorer
 from everlong.frame.parts import needs_of
-from everlong.memory.kept import TOKENS, payload_name
+from everlong.memory.kept_tensors import TOKENS, payload_name
 from everlong.models.rope import NO_ROPE
 
 _MOST_BYTES = 48 << 20  # the most that a block may carry

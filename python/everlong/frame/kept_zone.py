@@ -82,7 +82,7 @@ class KeptZone:
     def show(self) -> None:
         """Show what the Memory OS shows, once the front is laid."""
         os = self._stream.os
-        self._cache.show_kept(os.kept_shown, os.kept_position + self._first_position)
+        self._cache.set_kept_visible(os.kept_shown, os.kept_position + self._first_position)
 
     def come_back(self, rows: KeptRows | None, last: Checkpoint) -> None:
         """Hold what a checkpoint held."""

@@ -15,7 +15,7 @@ from everlong.frame.kv_zones import KvZones
 from everlong.frame.parts import Parts
 from everlong.frame.stream import Stream
 from everlong.memory import Memory
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.text.prompt import opening_ids, soft_id
 
 # The most turns of a 16-bit key before it leaves. Each turn rounds alike; so many add up to some 0.02 to 0.03 % of the
@@ -26,13 +26,13 @@ _MOST_TURNS = 16
 class KvFrame(Frame):
     """A frame whose zones hold keys and values."""
 
-    served: ServedModel
+    served: AttachedModel
     zones: KvZones
 
     @torch.inference_mode(False)  # buffers made in inference mode could be written in that mode alone
     def __init__(
         self,
-        served: ServedModel,
+        served: AttachedModel,
         memory: Memory,
         config: MemoryConfig,
         tokenizer: Any,

@@ -18,8 +18,8 @@ from everlong.frame.budget import FrameBytes, frame_bytes
 from everlong.frame.buffers import Buffers
 from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
-from everlong.frame.computing import Computing
-from everlong.frame.hiding import hidden_slots
+from everlong.frame.forward import FrameForward
+from everlong.frame.hidden_slots import hidden_slots
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers
 from everlong.frame.pages import ArchivedPages
@@ -30,8 +30,8 @@ from everlong.frame.stream import Stream
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.frame.transfer import Archived
 from everlong.frame.undo import Undo
-from everlong.frame.zones import Prepared, Zones
-from everlong.models.attach import ServedModel
+from everlong.frame.zones import PreparedRecall, Zones
+from everlong.models.attach import AttachedModel
 from everlong.models.tokens import Tokens
 
 
@@ -40,7 +40,7 @@ class KvZones(Zones):
 
     def __init__(
         self,
-        served: ServedModel,
+        served: AttachedModel,
         stream: Stream,
         soft_id: int,
         opening: Sequence[int],
@@ -61,7 +61,7 @@ class KvZones(Zones):
         self.keeps_state = bool(self.cache.own) or config.frame.anchor_zone_tokens > 0 or config.frame.kept_tokens > 0
         self.pages = ArchivedPages(served, stream.memory.core, config)
         self.stores_beside = self.pages.transfer.copies
-        self.computing = Computing(served, self.cache, functools.partial(hidden_slots, stream, self.cache))
+        self.computing = FrameForward(served, self.cache, functools.partial(hidden_slots, stream, self.cache))
         self._undo = Undo(self.cache)
         self._own_since = 0  # the first token that layers with own state have seen
         self.anchors = AnchorZone(stream, self.cache, served.first_position)
@@ -219,16 +219,16 @@ class KvZones(Zones):
 
     # --- recalling
 
-    def prepare(self, offers: Offers) -> Prepared:
+    def prepare(self, offers: Offers) -> PreparedRecall:
         return self._recalled.prepare(offers)
 
-    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> Generator[None]:
         self._ahead = None
         self._undo.before_change("front")
         self._kept.show()
         yield from self._recalled.place_in_steps(placements, prepared)
 
-    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+    def place(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> None:
         for _ in self.place_in_steps(placements, prepared):
             pass
 
@@ -243,11 +243,11 @@ class KvZones(Zones):
         """
         self._ahead = None
         stream, cache, os = self._stream, self.cache, self._stream.os
-        shown, again = stream.shown, bool(cache.own) or stream.config.answer.recall_mode == "text"
-        assert shown is not None
+        visible, again = stream.visible, bool(cache.own) or stream.config.answer.recall_mode == "text"
+        assert visible is not None
         self._undo.before_change("front")
         runs: list[tuple[torch.Tensor, int, int]] = []
-        if not shown.whole(0, os.sinks):
+        if not visible.whole(0, os.sinks):
             opening = list(itertools.islice(itertools.cycle(self._opening), os.sinks))
             runs.append((torch.tensor(opening, dtype=torch.int64, device="cpu"), 0, cache.begin))
         elif again and os.sinks > 0:
@@ -258,7 +258,7 @@ class KvZones(Zones):
             first_position, begin = os.next_position() - os.stream_end, os.rolling[0]
             runs += [
                 (stream.read(first, last), first_position + first, cache.slot_of(first, begin))
-                for first, last in shown.runs(*os.rolling)
+                for first, last in visible.runs(*os.rolling)
             ]
         for ids, position, slot in runs:
             self.computing.write(Tokens(ids), position, slot, stream.config.frame.chunk_tokens)

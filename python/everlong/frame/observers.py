@@ -71,7 +71,7 @@ class Observers:
         """The layers that any observer wants."""
         return tuple(sorted({layer for one in self._registered for layer in one.hidden_layers}))
 
-    def tell(self, block: int, span: tuple[int, int], ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> None:
+    def notify(self, block: int, span: tuple[int, int], ids: torch.Tensor, hidden: Mapping[int, torch.Tensor]) -> None:
         """Tell the observers that a block was archived."""
         for one in tuple(self._registered):
             wanted = {layer: hidden[layer] for layer in one.hidden_layers if layer in hidden}

@@ -10,12 +10,12 @@ from everlong.frame.kv_frame import KvFrame
 from everlong.frame.parts import Parts
 from everlong.frame.text_frame import TextFrame
 from everlong.memory import Memory
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.text_model import TextModel
 
 
 def open_frame(
-    served: ServedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any, parts: Parts
+    served: AttachedModel | TextModel, memory: Memory, config: MemoryConfig, tokenizer: Any, parts: Parts
 ) -> Frame:
     """Open a frame over the memory's stream, where it ended. `Frame.detach` takes its hooks off the model again."""
     if isinstance(served, TextModel):

@@ -10,13 +10,13 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.frame.arriving import Arrived, Arriving, Part, Reading, Run
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kept import KeptRows
 from everlong.frame.kept_tokens import KeptPayload, plain_rows
 from everlong.frame.offers import Page, identity
+from everlong.frame.page_loading import LayerGroup, LayerRead, LoadTiming, PageLoad, Run
 from everlong.frame.transfer import PayloadTransfer
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 
 # Where a forward waits for pages layer by layer, some layers of all of them arrive at once: about so many bytes, and in
 # so many parts at most. Each part costs a look into the catalog.
@@ -28,13 +28,13 @@ _NOTHING: Mapping[Page, float] = MappingProxyType({})
 class ArchivedPages:
     """The pages of one memory, for one model."""
 
-    def __init__(self, served: ServedModel, core: _core.Memory, config: MemoryConfig) -> None:
+    def __init__(self, served: AttachedModel, core: _core.Memory, config: MemoryConfig) -> None:
         self._served, self._core = served, core
         self._page_tokens, self._codec = config.archive.page_tokens, config.archive.codec
         largest_page = core.page_bytes(self._page_tokens, "fp32")  # of any codec
         self.transfer = PayloadTransfer(served.device, largest_page, self.block_bytes(config.archive.block_tokens))
         self.part_bytes = _PART_BYTES
-        self.arrived: Sequence[Arrived] = ()  # how the newest recall arrived, part by part
+        self.arrived: Sequence[LoadTiming] = ()  # how the newest recall arrived, part by part
 
     def restore(self, placements: Sequence[_core.Placement], first_slot: int, cache: ResidentCache) -> None:
         """Restore what is placed to consecutive slots."""
@@ -55,7 +55,7 @@ class ArchivedPages:
         temperature: Mapping[Page, float] = _NOTHING,
         *,
         by_layer: bool = False,
-    ) -> Arriving:
+    ) -> PageLoad:
         """Start to restore what is placed, each to consecutive slots from the first one that stands beside it.
 
         Chosen tokens of a block in `kept` are that payload, which is there at once, all else its pages. Keys of a page
@@ -86,14 +86,14 @@ class ArchivedPages:
         self.arrived = arriving.arrived
         return arriving
 
-    def _start(self, runs: Sequence[Run], cache: ResidentCache, *, by_layer: bool) -> Arriving:
-        def plan(first_layer: int) -> Iterator[Part]:
+    def _start(self, runs: Sequence[Run], cache: ResidentCache, *, by_layer: bool) -> PageLoad:
+        def plan(first_layer: int) -> Iterator[LayerGroup]:
             return self._parts(runs, first_layer, by_layer=by_layer)
 
-        def write(reading: Reading) -> None:
+        def write(reading: LayerRead) -> None:
             self._write(reading, cache)
 
-        return Arriving(plan, self._read, write, 2 * self.transfer.batch_bytes)
+        return PageLoad(plan, self._read, write, 2 * self.transfer.batch_bytes)
 
     def plain_rows(self, written: KeptPayload) -> KeptRows:
         """Return keys and values of a payload's tokens, un-rotated, on the CPU."""
@@ -133,7 +133,7 @@ class ArchivedPages:
         cache.buffers.write_pages(payload, table, page_tokens=page_tokens, codec=self._codec)
         self._cool(runs, None, cache)
 
-    def _parts(self, runs: Sequence[Run], first_layer: int, *, by_layer: bool) -> Iterator[Part]:
+    def _parts(self, runs: Sequence[Run], first_layer: int, *, by_layer: bool) -> Iterator[LayerGroup]:
         """Yield what is to be read, in order of layers."""
         blocks = self._core.blocks
         codecs = {block: blocks.read_codec(block) for block in {run.page.block for run in runs}}
@@ -147,20 +147,20 @@ class ArchivedPages:
             for codec in sorted(set(codecs.values())):
                 yield from self._batches([run for run in runs if codecs[run.page.block] == codec], layers, codec)
 
-    def _batches(self, runs: Sequence[Run], layers: range, codec: str) -> Iterator[Part]:
+    def _batches(self, runs: Sequence[Run], layers: range, codec: str) -> Iterator[LayerGroup]:
         batch: list[Run] = []
         size = 0
         for run in runs:
             run_bytes = len(layers) * self._layer_bytes(run, codec)
             if batch and size + run_bytes > self.transfer.batch_bytes:
-                yield Part(layers, codec, batch, size)
+                yield LayerGroup(layers, codec, batch, size)
                 batch, size = [], 0
             batch.append(run)
             size += run_bytes
         if batch:
-            yield Part(layers, codec, batch, size)
+            yield LayerGroup(layers, codec, batch, size)
 
-    def _read(self, part: Part) -> Reading:
+    def _read(self, part: LayerGroup) -> LayerRead:
         started = time.perf_counter()
         rows = []
         offset = 0
@@ -172,9 +172,9 @@ class ArchivedPages:
         staged = self.transfer.stage(offset)
         pages, layers = [run.page for run in part.runs], part.layers
         reads = self._core.blocks.start_read_pages(pages, layers.start, len(layers), staged.array, part.codec)
-        return Reading(part, staged, torch.tensor(rows, dtype=torch.int64, device="cpu"), reads, started)
+        return LayerRead(part, staged, torch.tensor(rows, dtype=torch.int64, device="cpu"), reads, started)
 
-    def _write(self, reading: Reading, cache: ResidentCache) -> None:
+    def _write(self, reading: LayerRead, cache: ResidentCache) -> None:
         part = reading.part
         with self.transfer.on_device(reading.staged) as payload:
             cache.buffers.write_pages(

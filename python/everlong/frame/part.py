@@ -23,12 +23,12 @@ import torch
 
 import everlong._core as _core
 from everlong.config.settings import Settings
+from everlong.models.model_interface import ModelInterface
 from everlong.models.pack import Pack
-from everlong.models.served import Served
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
-    from everlong.frame.details import DetailTokens
+    from everlong.frame.detail_tokens import DetailTokens
     from everlong.memory.where import Where
     from everlong.text.prompt import Prompt
 
@@ -118,7 +118,7 @@ class Vectors:
 
 
 @dataclasses.dataclass(frozen=True)
-class Finds:
+class PartFindings:
     """What a part does for a question."""
 
     query: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # further arguments of `core.search.find`
@@ -284,7 +284,7 @@ class RecallGate(Protocol):
 class Retriever(Protocol):
     """Takes part in the search for a question."""
 
-    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> PartFindings:
         """A question is searched for. Return what this part finds, and what it adds to the search.
 
         `hidden` [T, hidden size]: the question's tokens, on the CPU. Cost: the answer's first token waits for it.
@@ -375,12 +375,12 @@ PROTOCOLS: Final = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Opening:
+class LoadContext:
     """What a part is loaded with."""
 
     model: Any
     tokenizer: Any
-    served: Served
+    served: ModelInterface
     pack: Pack | None  # what was trained for the model
     core: _core.Memory
     path: Any  # the memory's folder; None: the memory is in RAM
@@ -417,6 +417,6 @@ class PartSettings(Settings):
             return None
         return f"{self.name}: nothing was trained for this model; `everlong train {self.name}` makes it"
 
-    def load(self, opening: Opening) -> Any:
+    def load(self, opening: LoadContext) -> Any:
         """Return the object that implements some of the protocols; None: there is nothing to do."""
         return None

@@ -16,7 +16,7 @@ import torch
 
 import everlong._core as _core
 from everlong.config import name_of
-from everlong.frame.details import DetailTokens
+from everlong.frame.detail_tokens import DetailTokens
 from everlong.frame.part import (
     PROTOCOLS,
     AnswerProgress,
@@ -29,10 +29,10 @@ from everlong.frame.part import (
     HasNeeds,
     Hidden,
     Lifecycle,
+    LoadContext,
     ModelAdapter,
     Needs,
     Offer,
-    Opening,
     PartSettings,
     RecallGate,
     RecallObserver,
@@ -80,7 +80,7 @@ class Parts:
         self.details: DetailTokens | None = None if source is None else source.details
 
     @classmethod
-    def loaded(cls, parts: Sequence[Any], opening: Opening) -> Parts:
+    def loaded(cls, parts: Sequence[Any], opening: LoadContext) -> Parts:
         """Load parts from their settings. A part without settings of its own is the object itself.
 
         TypeError for an object with a public method that is in no protocol.
@@ -108,11 +108,11 @@ class Parts:
         of_blocks = [*self.block_writers, *self._token_scorers, self.kept_writer]
         return {layer for one in of_blocks for layer in needs_of(one).hidden_layers}
 
-    def layers_until_they_leave(self) -> set[int]:
+    def layers_until_evicted(self) -> set[int]:
         """Return the layers whose states are kept of all tokens in the frame, archived or not."""
         return set(needs_of(self.tombstone_writer).hidden_layers)
 
-    def layers_of_what_is_heard(self) -> set[int]:
+    def layers_per_chunk(self) -> set[int]:
         """Return the layers whose states are read at every chunk or generated token, and not kept."""
         return {layer for one in (self.segmenter, self.tombstone_scorer) for layer in needs_of(one).hidden_layers}
 
@@ -146,7 +146,7 @@ class Parts:
 
     # --- their life
 
-    def keep_state(self, core: _core.Memory) -> None:
+    def store_state(self, core: _core.Memory) -> None:
         """Write the parts' state into the memory's own files where it changed."""
         for name, one in self._runtime.items():
             state = one.state() if isinstance(one, Stateful) else None
@@ -166,7 +166,7 @@ class Parts:
             else:
                 _LOGGER.warning("what the part %s knew is damaged in the memory's folder: it begins anew", name)
 
-    def told(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def merge_events(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return a trace of the Memory OS with the parts' events in it, each after what was decided up to there."""
         traced = (one for one in self._runtime.values() if isinstance(one, Traced))
         own = sorted((event for one in traced for event in one.events()), key=_place)
@@ -199,7 +199,7 @@ class Parts:
                 one.close()
 
 
-def parts_there(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
+def available_parts(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
     """Return the parts that a pack has something for. ValueError says what to train for one that is not optional."""
     found = []
     for one in parts:

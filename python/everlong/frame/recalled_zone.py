@@ -7,14 +7,14 @@ from collections.abc import Generator, Mapping, Sequence
 
 import everlong._core as _core
 from everlong.frame.cache import ResidentCache
-from everlong.frame.computing import Computing
-from everlong.frame.details import SoftBlock, soft_tokens
+from everlong.frame.detail_tokens import SoftBlock, soft_tokens
+from everlong.frame.forward import FrameForward
 from everlong.frame.kept_tokens import KeptPayload
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.stream import Stream
-from everlong.frame.zones import Prepared
+from everlong.frame.zones import PreparedRecall
 from everlong.models.tokens import Tokens
 
 
@@ -27,21 +27,21 @@ class RecalledZone:
         cache: ResidentCache,
         pages: ArchivedPages,
         kept: KeptZone,
-        computing: Computing,
+        computing: FrameForward,
         soft_id: int,
     ) -> None:
         self._stream, self._cache, self._pages, self._kept = stream, cache, pages, kept
         self._computing, self._soft_id = computing, soft_id
 
-    def prepare(self, offers: Offers) -> Prepared:
+    def prepare(self, offers: Offers) -> PreparedRecall:
         """Return the forms in which they come back."""
-        plain = Prepared.as_pages(offers)
+        plain = PreparedRecall.as_pages(offers)
         pages, soft = self._as_details(plain.pages, [offer.page.block for offer in offers if offer.as_details])
         kept = self._kept.payloads(pages)
         pages, temperature = self._of_whole_blocks(pages, plain.temperature, kept)
-        return Prepared(pages, temperature, plain.best, kept, soft)
+        return PreparedRecall(pages, temperature, plain.best, kept, soft)
 
-    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> Generator[None]:
         """Fill the zone. Without placements, empty it. It yields between two chunks of what is read again."""
         first_slot = self._cache.open_recalled(sum(p.tokens for p in placements))
         if not placements:

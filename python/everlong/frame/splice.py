@@ -15,7 +15,7 @@ import everlong.ops as ops
 from everlong.errors import UnsupportedModelError
 from everlong.frame.cache import ResidentCache
 from everlong.frame.phase import PhaseTap
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.releases import cache_argument
 from everlong.models.rotations import own_rotations
 from everlong.models.trial import spread, trial_ids
@@ -31,7 +31,7 @@ _Way = tuple[str, torch.dtype, str, int]  # how it computes: attention, number f
 _passed: weakref.WeakKeyDictionary[Any, set[_Way]] = weakref.WeakKeyDictionary()
 
 
-def require_splice(served: ServedModel) -> None:
+def require_splice(served: AttachedModel) -> None:
     """Raise UnsupportedModelError where logits over archived, restored and moved keys differ from a plain forward's.
 
     A model is asked once for each way that it computes. Its weights and hooks are left as they were.
@@ -53,7 +53,7 @@ def require_splice(served: ServedModel) -> None:
 
 @torch.no_grad()
 @own_rotations()
-def splice_error(served: ServedModel) -> float:
+def splice_error(served: AttachedModel) -> float:
     """Return how far the logits are off: 0 not at all, about 1 as far as without any text before them.
 
     It is the norm of the difference, divided by the norm of what the text does to them plus what rounding may do.
@@ -66,7 +66,7 @@ def splice_error(served: ServedModel) -> float:
     return float((spliced - plain).norm() / ((alone - plain).norm() + rounding))
 
 
-def _plain(served: ServedModel, ids: torch.Tensor, first: int) -> torch.Tensor:
+def _plain(served: AttachedModel, ids: torch.Tensor, first: int) -> torch.Tensor:
     """Return logits [tail, V] of the last tokens, without a cache."""
     out = served.model(
         input_ids=ids[None],
@@ -78,7 +78,7 @@ def _plain(served: ServedModel, ids: torch.Tensor, first: int) -> torch.Tensor:
     return logits.double()
 
 
-def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.Tensor:
+def _behind_what_was_archived(served: AttachedModel, ids: torch.Tensor) -> torch.Tensor:
     """Return logits [tail, V] of the tail, over earlier tokens that come out of the archive and stand further on."""
     text, tail = ids[:_ARCHIVED_TOKENS], ids[_ARCHIVED_TOKENS:]
     writer = ResidentCache(served, frame_tokens=len(text), sink_tokens=0, front_tokens=0)
@@ -99,7 +99,7 @@ def _behind_what_was_archived(served: ServedModel, ids: torch.Tensor) -> torch.T
     return _forward(served, reader, tail, _MOVED + len(text)).double()
 
 
-def _forward(served: ServedModel, cache: ResidentCache, ids: torch.Tensor, first: int) -> torch.Tensor:
+def _forward(served: AttachedModel, cache: ResidentCache, ids: torch.Tensor, first: int) -> torch.Tensor:
     with cache.forward():
         out = served.model(
             input_ids=ids[None],
@@ -112,5 +112,5 @@ def _forward(served: ServedModel, cache: ResidentCache, ids: torch.Tensor, first
     return logits
 
 
-def _positions(served: ServedModel, first: int, count: int) -> torch.Tensor:
+def _positions(served: AttachedModel, first: int, count: int) -> torch.Tensor:
     return torch.arange(first, first + count, device=served.device)[None] + served.first_position

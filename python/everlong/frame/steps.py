@@ -18,12 +18,12 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 
-def to_its_end(steps: Callable[_Given, Generator[Any, None, _Made]]) -> Callable[_Given, _Made]:
+def run_to_end(steps: Callable[_Given, Generator[Any, None, _Made]]) -> Callable[_Given, _Made]:
     """Wrap a function that does something step by step, so that it does all of it."""
 
     @functools.wraps(steps)
-    def done(*given: _Given.args, **named: _Given.kwargs) -> _Made:
-        under_way = steps(*given, **named)
+    def done(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
+        under_way = steps(*args, **kwargs)
         while True:
             try:
                 next(under_way)

@@ -15,9 +15,9 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.part import Hidden
 from everlong.frame.parts import Parts
-from everlong.frame.shown import Shown
 from everlong.frame.steps import Steps
 from everlong.frame.taps import HiddenRows
+from everlong.frame.visible_spans import VisibleSpans
 from everlong.memory import Memory
 
 # The most blocks of a conversation, questions and answers, that are looked up.
@@ -41,7 +41,7 @@ class Stream:
         # Of a reader: the newest block when it took up what it stands on. Later ones may have the places of blocks that
         # it holds and another process forgot. None: this process archives.
         self.newest_block: int | None = None
-        self.shown: Shown | None = None  # inside a branch: what a question may attend to; None: everything
+        self.visible: VisibleSpans | None = None  # inside a branch: what a question may attend to; None: everything
         # Id of the newest token; None where there is none, or where it was forgotten before this frame began.
         self.last_id: int | None = None
         self._ids: list[int] = []  # of tokens that no block has: [os.open_from, os.stream_end)
@@ -80,12 +80,12 @@ class Stream:
 
     def branch(self) -> Callable[[], _core.MemoryOs]:
         """Go on with a branch of the Memory OS. Return a call that goes back, and returns that branch."""
-        saved = self.os, self.branched_at, self.shown, list(self._ids), self._hidden, self.last_id
+        saved = self.os, self.branched_at, self.visible, list(self._ids), self._hidden, self.last_id
         self.os, self.branched_at = saved[0].branch(), saved[0].stream_end if saved[1] is None else saved[1]
         branched = self.os
 
         def go_back() -> _core.MemoryOs:
-            self.os, self.branched_at, self.shown, self._ids, self._hidden, self.last_id = saved
+            self.os, self.branched_at, self.visible, self._ids, self._hidden, self.last_id = saved
             return branched
 
         return go_back
@@ -100,7 +100,7 @@ class Stream:
 
     # --- its archive
 
-    def stands_on(self, block: int) -> bool:
+    def is_at(self, block: int) -> bool:
         """Return whether what this stream holds at the block's places may be of that block.
 
         Text that a writer adds may come where a reader holds text that was forgotten, or its own turns.
@@ -133,21 +133,21 @@ class Stream:
             return []
         newest = self.memory.core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))
         pages = [page for page in newest if page.begin >= begin]
-        pages = [page for page in pages if self.stands_on(page.block)]
-        return [page for page in pages if self.shown is None or self.shown.whole(page.begin, page.end)]
+        pages = [page for page in pages if self.is_at(page.block)]
+        return [page for page in pages if self.visible is None or self.visible.whole(page.begin, page.end)]
 
     def newest_turn(self) -> torch.Tensor:
         """Return ids [n] int64 of the question and answer that the stream ends with; none where text was read since."""
-        end, asked = self.os.stream_end, False
+        end, is_question = self.os.stream_end, False
         core, begin = self.memory.core, end
         for page in reversed(core.search.recent_pages(self.os.stream, end, _MOST_TURNS, roles=("asked", "said"))):
             try:
                 role = core.blocks.info(page.block).role
             except MemoryNotFoundError:  # another thread forgot it meanwhile
                 break
-            if page.end != begin or (asked and role == "said") or not self.stands_on(page.block):
+            if page.end != begin or (is_question and role == "said") or not self.is_at(page.block):
                 break
-            asked, begin = role == "asked", page.begin
+            is_question, begin = role == "asked", page.begin
         try:
             return self.read(begin, end)
         except MemoryNotFoundError:

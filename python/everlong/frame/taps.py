@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 import everlong.ops as ops
-from everlong.models.attach import ServedModel, decoder_layers
-from everlong.models.hooks import put_on
-from everlong.models.joint import heard_by
+from everlong.models.attach import AttachedModel, decoder_layers
+from everlong.models.batched_forward import rows_of_thread
+from everlong.models.hooks import register_hook
 from everlong.models.rope import RopeTable
 
 
@@ -25,7 +25,7 @@ class QueryTap:
     attention multiplies with.
     """
 
-    def __init__(self, served: ServedModel, layers: Iterable[int]) -> None:
+    def __init__(self, served: AttachedModel, layers: Iterable[int]) -> None:
         self._served = served
         self._layers = sorted(set(layers))
         self._kept: dict[int, list[torch.Tensor]] = {layer: [] for layer in self._layers}
@@ -35,7 +35,7 @@ class QueryTap:
         self._thread = threading.get_ident()
         for layer in self._layers:
             module = self._served.query_module(layer)
-            self._hooks.append(put_on(module.register_forward_hook, self._keeper(layer)))
+            self._hooks.append(register_hook(module.register_forward_hook, self._keeper(layer)))
         return self
 
     def __exit__(
@@ -49,9 +49,9 @@ class QueryTap:
         scale = self._served.score_scale(layer)
 
         def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
-            heard = heard_by(self._thread, output.detach(), 2 if self._served.heads_first else 1)
-            if heard is not None:
-                self._kept[layer].append(self._served.queries(heard).float() * scale)
+            rows = rows_of_thread(self._thread, output.detach(), 2 if self._served.heads_first else 1)
+            if rows is not None:
+                self._kept[layer].append(self._served.queries(rows).float() * scale)
 
         return keep
 
@@ -89,11 +89,11 @@ class HiddenTap:
         self._thread = threading.get_ident()
         for place in self._kept:
             if place == 0:
-                hook = put_on(self._modules[0].register_forward_pre_hook, self._first, with_kwargs=True)
+                hook = register_hook(self._modules[0].register_forward_pre_hook, self._first, with_kwargs=True)
             elif place == len(self._modules):
-                hook = put_on(self._decoder.register_forward_hook, self._keeper(place))
+                hook = register_hook(self._decoder.register_forward_hook, self._keeper(place))
             else:
-                hook = put_on(self._modules[place - 1].register_forward_hook, self._keeper(place))
+                hook = register_hook(self._modules[place - 1].register_forward_hook, self._keeper(place))
             self._hooks.append(hook)
         return self
 
@@ -124,9 +124,9 @@ class HiddenTap:
         return keep
 
     def _keep(self, place: int, states: torch.Tensor) -> None:
-        heard = heard_by(self._thread, states.detach())
-        if heard is not None:
-            self._kept[place].append(heard[0])
+        rows = rows_of_thread(self._thread, states.detach())
+        if rows is not None:
+            self._kept[place].append(rows[0])
 
 
 def _drop_before(kept: Mapping[int, list[torch.Tensor]], count: int) -> None:

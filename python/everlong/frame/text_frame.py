@@ -18,7 +18,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.parts import Parts
 from everlong.frame.stream import Stream
 from everlong.frame.transfer import Archived
-from everlong.frame.zones import Prepared, Zones
+from everlong.frame.zones import PreparedRecall, Zones
 from everlong.memory import Memory
 from everlong.models.text_model import TextModel
 from everlong.models.tokens import Tokens
@@ -26,14 +26,14 @@ from everlong.text.prompt import start_ids
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Soft:
+class _SoftTokens:
     """A soft token. It equals no other one."""
 
     embed: torch.Tensor  # [hidden size]
     id: int  # the id that stands for it
 
 
-_Token = int | _Soft
+_Token = int | _SoftTokens
 
 
 class TextZones(Zones):
@@ -64,16 +64,16 @@ class TextZones(Zones):
 
     def resident(self) -> list[_Token]:
         """Return all that is resident, in order, and not hidden."""
-        begin, shown, rolling = self._stream.os.rolling[0], self._stream.shown, self._rolling
-        if shown is not None:
-            rolling = list(itertools.compress(rolling, shown.span(begin, begin + len(rolling))))
+        begin, visible, rolling = self._stream.os.rolling[0], self._stream.visible, self._rolling
+        if visible is not None:
+            rolling = list(itertools.compress(rolling, visible.span(begin, begin + len(rolling))))
         return [*self._sinks, *self._recalled, *rolling]
 
     def compute(self, chunk: Tokens, *, keep_all: bool, needed: bool) -> torch.Tensor:
         sinks, rolling = len(self._sinks), len(self._rolling)
         new: list[_Token] = list(chunk.ids.tolist())
         if chunk.embeds is not None:
-            new = [_Soft(embed, token) for embed, token in zip(chunk.embeds, chunk.ids.tolist(), strict=True)]
+            new = [_SoftTokens(embed, token) for embed, token in zip(chunk.embeds, chunk.ids.tolist(), strict=True)]
         # Once tokens were evicted none become sinks any more, even where sinks were forgotten.
         os, sink_tokens = self._stream.os, self._stream.config.frame.sink_tokens
         first = 0 if os.evicted else max(0, min(len(chunk), sink_tokens - os.sinks))
@@ -104,11 +104,11 @@ class TextZones(Zones):
 
     def _tokens(self, text: Sequence[_Token]) -> Tokens:
         ids = torch.tensor(_ids_of(text), dtype=torch.int64, device="cpu")
-        if not any(isinstance(token, _Soft) for token in text):
+        if not any(isinstance(token, _SoftTokens) for token in text):
             return Tokens(ids)
         embeds = self._served.model.get_input_embeddings()(ids.to(self._served.device)).clone()
         for row, token in enumerate(text):
-            if isinstance(token, _Soft):
+            if isinstance(token, _SoftTokens):
                 embeds[row] = token.embed
         return Tokens(ids, embeds)
 
@@ -118,12 +118,12 @@ class TextZones(Zones):
     def evict(self, action: _core.Evict, rolling_begin: int) -> None:
         del self._rolling[: action.tokens]
 
-    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+    def place(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> None:
         self._recalled = self._stream.ids_of(placements).tolist()
 
     def narrow(self) -> None:
-        shown, sinks = self._stream.shown, len(self._sinks)
-        if shown is not None and not shown.whole(0, sinks):
+        visible, sinks = self._stream.visible, len(self._sinks)
+        if visible is not None and not visible.whole(0, sinks):
             self._sinks = list(self._start)
 
     def come_back(self, stream_end: int, last: Checkpoint, archived_until: int | None) -> None:
@@ -165,4 +165,4 @@ class TextFrame(Frame):
 
 
 def _ids_of(text: Sequence[_Token]) -> list[int]:
-    return [token.id if isinstance(token, _Soft) else token for token in text]
+    return [token.id if isinstance(token, _SoftTokens) else token for token in text]

@@ -15,7 +15,7 @@ import everlong.ops as ops
 from everlong.frame.cache import ResidentCache
 from everlong.frame.part import Head
 from everlong.frame.taps import QueryTap
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.rope import RopeTable
 
 Key = TypeVar("Key")
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 class TombstoneMass:
     """The attention of some heads of a model to tombstones."""
 
-    def __init__(self, served: ServedModel, heads: Sequence[Head]) -> None:
+    def __init__(self, served: AttachedModel, heads: Sequence[Head]) -> None:
         self._served = served
         self._heads = list(heads)
         # Places in `heads` by group: layers that share a rotation, and heads that read the same keys.

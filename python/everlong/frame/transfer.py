@@ -96,15 +96,15 @@ class PayloadTransfer:
         refused, payload = written[: ops.REFUSED_BYTES], written[_ALIGNED:]
         encode(payload, refused)
         encoded = self._engine.point_of(self._stream())
-        told = self._engine.acquire(ops.REFUSED_BYTES)
-        tells = self._engine.to_host(told, refused.data_ptr(), after=encoded)
+        tensor = self._engine.acquire(ops.REFUSED_BYTES)
+        tells = self._engine.to_host(tensor, refused.data_ptr(), after=encoded)
         copy = None if staged is None else self._engine.to_host(staged, payload.data_ptr(), after=encoded)
 
         def arrived() -> Archived:
             self._engine.wait(tells)
             if copy is not None:
                 self._engine.wait(copy)
-            require_archived(_tensor_of(told))
+            require_archived(_tensor_of(tensor))
             return self._in_batches(payload, encoded) if staged is None else staged
 
         return arrived

@@ -9,9 +9,9 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong._core as _core
-from everlong.frame.arriving import Run
 from everlong.frame.cache import ResidentCache
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.page_loading import Run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +58,6 @@ def archived_windows(frame: KvFrame, groups: Sequence[Sequence[_core.PageRef]]) 
     if width > 0:
         for layer, index in sorted(enumerate(served.archived), key=lambda pair: pair[1]):
             cache.update(k[layer].transpose(0, 1), v[layer].transpose(0, 1), index)
-    told = torch.tensor(lengths, device=served.device)
-    mask = torch.arange(width, device=served.device) >= width - told[:, None]
-    return Windows(cache, mask.long(), told + served.first_position)
+    tensor = torch.tensor(lengths, device=served.device)
+    mask = torch.arange(width, device=served.device) >= width - tensor[:, None]
+    return Windows(cache, mask.long(), tensor + served.first_position)

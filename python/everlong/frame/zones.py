@@ -17,7 +17,7 @@ import torch
 import everlong._core as _core
 from everlong.frame.budget import FrameBytes
 from everlong.frame.checkpoint import Checkpoint, KvState
-from everlong.frame.details import SoftBlock
+from everlong.frame.detail_tokens import SoftBlock
 from everlong.frame.kept_tokens import KeptPayload
 from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.part import Hidden, Offer
@@ -26,7 +26,7 @@ from everlong.models.tokens import Tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class PreparedRecall:
     """What is to come back, in the forms in which it does."""
 
     pages: Sequence[_core.PageRef] = ()
@@ -53,7 +53,7 @@ class Prepared:
         return _core.Offer(page, by=by, sure=sure)
 
     @classmethod
-    def as_pages(cls, offers: Offers) -> Prepared:
+    def as_pages(cls, offers: Offers) -> PreparedRecall:
         """Return the pages of offers that do not come as Detail Tokens."""
         placed = [(page, offer) for offer in offers if not offer.as_details for page in offer.pages]
         return cls(
@@ -131,15 +131,15 @@ class Zones(abc.ABC):
         """Return what is stored with a block of the tokens that were chosen in it."""
         return {}
 
-    def prepare(self, offers: Offers) -> Prepared:
+    def prepare(self, offers: Offers) -> PreparedRecall:
         """Return the forms in which they come back."""
-        return Prepared.as_pages(offers)
+        return PreparedRecall.as_pages(offers)
 
     @abc.abstractmethod
-    def place(self, placements: Sequence[_core.Placement], prepared: Prepared) -> None:
+    def place(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> None:
         """Fill the recalled zone. Without placements, empty it."""
 
-    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: Prepared) -> Generator[None]:
+    def place_in_steps(self, placements: Sequence[_core.Placement], prepared: PreparedRecall) -> Generator[None]:
         """Do as `place`, and yield between two chunks of what is read again."""
         self.place(placements, prepared)
         yield from ()

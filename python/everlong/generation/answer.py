@@ -7,7 +7,7 @@ from typing import Literal
 
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.walk import WalkTrace
-from everlong.text import notebook
+from everlong.text import notebook_html
 
 # A memory with less confidence than this is unsure: what came back more likely lacks the answer.
 UNSURE_BELOW = 0.5
@@ -43,8 +43,8 @@ class Answer:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the answer, and citations that unfold."""
-        doubt = "" if not self.unsure else notebook.paragraph(f"memory unsure: {self.confidence or 0:.0%}")
-        return notebook.paragraph(self.text) + doubt + "".join(recall._repr_html_() for recall in self.recalled)
+        doubt = "" if not self.unsure else notebook_html.paragraph(f"memory unsure: {self.confidence or 0:.0%}")
+        return notebook_html.paragraph(self.text) + doubt + "".join(recall._repr_html_() for recall in self.recalled)
 
 
 def is_unsure(confidence: float | None) -> bool:

@@ -9,23 +9,23 @@ import weakref
 from typing import Protocol
 
 from everlong.frame.frame import Frame
-from everlong.generation.one_at_a_time import OneAtATime
+from everlong.generation.exclusive import CallGuard
 
 _LOGGER = logging.getLogger("everlong")
 
 
-class _Closes(Protocol):
+class _Closable(Protocol):
     frame: Frame
-    _turns: OneAtATime
+    _guard: CallGuard
 
     def close(self) -> None: ...
 
 
-_open: weakref.WeakSet[_Closes] = weakref.WeakSet()
+_open: weakref.WeakSet[_Closable] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_open.clear)  # they are the parent's
 
 
-def close_at_exit(model: _Closes) -> None:
+def close_at_exit(model: _Closable) -> None:
     """Close it when the interpreter ends, if it is there by then. Closing it before does no harm."""
     _open.add(model)
     # What is registered last is called first: before the finalizers of what this model is made of.
@@ -36,7 +36,7 @@ def close_at_exit(model: _Closes) -> None:
 def _close_all() -> None:
     for model in list(_open):
         model.frame.steps.end_other_threads()
-        for last in (model._turns.end_for_good, model.close):
+        for last in (model._guard.shut_down, model.close):
             try:
                 last()
             except BaseException as error:  # the rest is closed all the same

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from everlong.generation.decoding import Decoding, prepared_by
+from everlong.generation.decoding import DecodingSetup, prepared_by
 from everlong.models.releases import hides_nothing
 from everlong.text.prompt import Prompt
 
@@ -28,7 +28,7 @@ def prompt_and_decoding(
     generation_config: Any,
     stop_strings: str | list[str] | None,
     model_kwargs: dict[str, Any],
-) -> tuple[Prompt, Decoding]:
+) -> tuple[Prompt, DecodingSetup]:
     """Turn what transformers hands over into a prompt and a decoding. ValueError for what a memory cannot do."""
     if all(module is not model for module in served.modules()):  # a wrapper, as of an adapter, hands on what it wraps
         raise ValueError("custom_generate=mm.decode is for mm.model.generate: this is another model")

@@ -25,7 +25,7 @@ _NOT_RETURNED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoding:
+class DecodingSetup:
     """What `generate` prepared: sampling, processors and stops, exactly as transformers would apply them."""
 
     processors: Any  # LogitsProcessorList
@@ -33,7 +33,7 @@ class Decoding:
     sample: bool
 
 
-def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> Decoding:
+def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generation: Any) -> DecodingSetup:
     """Let transformers turn its generation arguments into processors and stops, without generating.
 
     As in transformers, what the call leaves open comes from its `generation_config`, then from the model's own. Where
@@ -61,7 +61,7 @@ def prepare(model: Any, tokenizer: Any, prompt_ids: torch.Tensor, /, **generatio
     if stop_strings or "stop_strings" in generation:
         # transformers would ask for the tokenizer even without strings, and hands it to its own modes alone
         generation["stop_strings"] = None
-    prepared: list[Decoding] = []
+    prepared: list[DecodingSetup] = []
 
     def capture(
         model: Any, input_ids: Any, logits_processor: Any, stopping_criteria: Any, generation_config: Any, **_: Any
@@ -80,17 +80,17 @@ def prepared_by(
     stopping_criteria: Any,
     tokenizer: Any,
     stop_strings: str | list[str] | None,
-) -> Decoding:
+) -> DecodingSetup:
     """Take what transformers hands a `custom_generate`. ValueError for anything but greedy search and sampling."""
     mode = generation_config.get_generation_mode()
     if mode not in _MODES:
-        asked = mode.value.replace("_", " ")
-        raise ValueError(f"{asked}: a memory decodes by greedy search or sampling, num_beams is 1")
+        question = mode.value.replace("_", " ")
+        raise ValueError(f"{question}: a memory decodes by greedy search or sampling, num_beams is 1")
     if (generation_config.num_return_sequences or 1) != 1:
         raise ValueError("num_return_sequences must be 1: a memory is one stream")
     if stop_strings:
         stopping_criteria.append(StopStringCriteria(tokenizer, stop_strings))
-    return Decoding(logits_processor, stopping_criteria, bool(generation_config.do_sample))
+    return DecodingSetup(logits_processor, stopping_criteria, bool(generation_config.do_sample))
 
 
 def _names_length(settings: Mapping[str, Any]) -> bool:
@@ -109,7 +109,7 @@ def _stop_strings(model: Any, generation: dict[str, Any]) -> str | list[str] | N
 class TokenChooser:
     """Chooses the tokens of one answer, one after the other, from the model's logits."""
 
-    def __init__(self, decoding: Decoding, prompt_ids: torch.Tensor, device: torch.device) -> None:
+    def __init__(self, decoding: DecodingSetup, prompt_ids: torch.Tensor, device: torch.device) -> None:
         self._decoding = decoding
         self._sequence = prompt_ids[None].to(device)
 

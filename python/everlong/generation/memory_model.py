@@ -18,36 +18,36 @@ from everlong.config import MemoryConfig
 from everlong.config.settings import require_choice
 from everlong.frame.frame import Frame
 from everlong.generation.answer import Answer
-from everlong.generation.answering import Answering, told_the_end
+from everlong.generation.answer_generator import AnswerGenerator, ends_streamer
 from everlong.generation.at_exit import close_at_exit
 from everlong.generation.custom_generate import generated, prompt_and_decoding, streamer_of_generate
-from everlong.generation.finding import Finds
-from everlong.generation.given import require_asking
-from everlong.generation.given_file import GivenTexts
-from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
+from everlong.generation.exclusive import CallGuard, exclusive
+from everlong.generation.file_input import FileTexts
 from everlong.generation.opening import open_memory, require_ready
+from everlong.generation.passage_search import PassageSearch
 from everlong.generation.perplexity import Perplexity, PerplexityPolicy, nearest_policy, perplexity_of
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
-from everlong.generation.sent import Cuts, Sent
-from everlong.generation.survey import Surveys
-from everlong.generation.sync import KeepsInStep
+from everlong.generation.survey import Survey
+from everlong.generation.sync import FolderSync
+from everlong.generation.text_stream import StopFilter, TextStream
+from everlong.generation.validation import require_generation_arguments
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Time, Where, require_where
-from everlong.models.tokenizer_at_work import TokenizerAtWork
-from everlong.models.weights import WeightsAtWork
+from everlong.models.tokenizer_check import TokenizerCheck
+from everlong.models.weights import WeightsCheck
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
-from everlong.text.encoding import decode_text, encode, spoken_in_steps
-from everlong.text.messages import Message, asked_of
+from everlong.text.encoding import decode_text, encode, incremental_decode_in_steps
+from everlong.text.messages import Message, question_of
 from everlong.text.prompt import Prompt, require_unicode
 
 Signal = Literal["summarize", "retrieve"]
 
 
-class MemoryModel(KeepsInStep, Surveys, Finds):
+class MemoryModel(FolderSync, Survey, PassageSearch):
     """One stream of text, its frame and its memory. A context manager that closes its memory.
 
     Thread-safe: one call at a time. Another call, from whatever thread, raises MemoryBusyError meanwhile. A streamed
@@ -83,15 +83,15 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
             opened = open_memory(model, tokenizer, memory, config, pack, self, undo)
             self.memory = opened.memory
             self.model = opened.frame.served.model
-            weights, words = WeightsAtWork(self.model), TokenizerAtWork(tokenizer)
+            weights, words = WeightsCheck(self.model), TokenizerCheck(tokenizer)
             self.tokenizer = tokenizer
             self.frame = opened.frame
             self.searcher = Searcher(self.frame, tokenizer, opened.config, opened.prints, opened.encoder)
             undo.pop_all()
-        self._answering = Answering(self.frame, self.searcher, tokenizer)
-        self._reader = Reader(self.frame, tokenizer, self._answering.text_was_read)
+        self._answering = AnswerGenerator(self.frame, self.searcher, tokenizer)
+        self._reader = Reader(self.frame, tokenizer, self._answering.note_reading)
         self.memory.log_messages()
-        self._turns = OneAtATime(functools.partial(_ready, self.frame, weights, words, self._answering))
+        self._guard = CallGuard(functools.partial(_ready, self.frame, weights, words, self._answering))
         close_at_exit(self)
 
     @classmethod
@@ -129,10 +129,10 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
 
     # --- reading
 
-    @one_at_a_time
+    @exclusive
     def read(
         self,
-        text: str | os.PathLike[str] | TextIO | Iterable[str] | GivenTexts,
+        text: str | os.PathLike[str] | TextIO | Iterable[str] | FileTexts,
         source: str = "",
         *,
         origin: str | os.PathLike[str] | None = None,
@@ -146,7 +146,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """Read text into the memory: a str, a file, or pieces of one text, cut anywhere. Its end closes the last block.
 
         With the extra `files` a file may be a PDF, a web page, mail and [much else](../guides/files.md). It is cited by
-        page or other `place`. `GivenTexts` is a file that was parsed before.
+        page or other `place`. `FileTexts` is a file that was parsed before.
 
         Everything reported is durable. `source` names the text in citations, by default by its file's name. A question
         may be narrowed by it and by `tags`, one or several (`where=`). `origin` tells it from other texts of that name,
@@ -172,7 +172,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         flags: dict[str, Any] = {"again": again, "more": more, "special_tokens": special_tokens}
         return self._reader.read(text, source, origin, tags, happened, progress, **flags)
 
-    @one_at_a_time
+    @exclusive
     def rebuild(self, old: str | pathlib.Path | Memory, *, progress: Progress = False) -> ReadReport:
         """Make this memory from the token ids of another: one that another model read, or this one under an adapter.
 
@@ -234,9 +234,9 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         greedy search nor sampling; TypeError for what is no question or no argument. Raises CapacityError and
         MemoryIOError, like `read`, where the memory has no room for what is to be remembered.
         """
-        with told_the_end(streamer), self._turns.alone():
-            require_asking(where, generation, max_new_tokens)
-            prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
+        with ends_streamer(streamer), self._guard.exclusive():
+            require_generation_arguments(where, generation, max_new_tokens)
+            prompt = self._answering.prompt(question_of(question, messages, system), chat, chat_template_kwargs)
             answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
             # Before the streamer may ask the next question, which has other recalls.
             return self._answering.whole(answer, where, remember=remember)
@@ -263,20 +263,20 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         What was said by then stays, except the newest token, which enters the window when the next one is asked for.
         """
         with contextlib.ExitStack() as refused:
-            refused.enter_context(told_the_end(streamer))
-            self._turns.require_open()
-            require_asking(where, generation, max_new_tokens)
-            asked = asked_of(question, messages, system)
+            refused.enter_context(ends_streamer(streamer))
+            self._guard.require_open()
+            require_generation_arguments(where, generation, max_new_tokens)
+            questions = question_of(question, messages, system)
             refused.pop_all()
 
         def pieces() -> Generator[str]:
-            with told_the_end(streamer), self._turns.streaming(itself) as taken_up:
-                prompt = self._answering.prompt(asked, chat, chat_template_kwargs)
+            with ends_streamer(streamer), self._guard.streaming(itself) as taken_up:
+                prompt = self._answering.prompt(questions, chat, chat_template_kwargs)
                 answer = self._answering.answer(prompt, max_new_tokens, recall, where, streamer, generation)
                 with (
-                    self._answering.keeping(where, remember=remember),
+                    self._answering.remembering(where, remember=remember),
                     contextlib.closing(answer),
-                    contextlib.closing(spoken_in_steps(self.tokenizer, answer)) as said,
+                    contextlib.closing(incremental_decode_in_steps(self.tokenizer, answer)) as said,
                 ):
                     for piece in filter(None, said):
                         yield piece
@@ -292,7 +292,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         max_new_tokens: int | None = None,
         *,
         prompt: Prompt | None = None,
-        cuts: Cuts | None = None,
+        cuts: StopFilter | None = None,
         recall: bool = True,
         remember: bool = True,
         where: Where = EVERYWHERE,
@@ -303,17 +303,18 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """Do as `stream`, for one who has more to do: yield an empty piece after each step that gives no text, too.
 
         A step computes one token, or `frame.chunk_tokens` of a long prompt. `prompt`: what `prompt_of`
-        (generation/answering.py) made of the messages. `cuts` ends the answer at a place in its text; then exactly what
-        was sent is remembered. `progress` is told the tokens of the prompt, chunk by chunk. An answer that is closed
-        before its end leaves the frame as it was, or with what was computed of it, and is read again by nobody.
+        (generation/answer_generator.py) made of the messages. `cuts` ends the answer at a place in its text; then
+        exactly what was sent is remembered. `progress` is told the tokens of the prompt, chunk by chunk. An answer that
+        is closed before its end leaves the frame as it was, or with what was computed of it, and is read again by
+        nobody.
         """
-        require_asking(where, generation, max_new_tokens)
-        asked = asked_of(None, messages, None)
-        sent = Sent(self.tokenizer, cuts)
+        require_generation_arguments(where, generation, max_new_tokens)
+        questions = question_of(None, messages, None)
+        sent = TextStream(self.tokenizer, cuts)
 
         def pieces() -> Generator[str]:
-            with told_the_end(streamer), self._turns.streaming(itself) as taken_up:
-                whole = self._answering.prompt(asked, chat=True, variables=None, made=prompt)
+            with ends_streamer(streamer), self._guard.streaming(itself) as taken_up:
+                whole = self._answering.prompt(questions, chat=True, variables=None, made=prompt)
                 answer = self._answering.answer(
                     whole, max_new_tokens, recall, where, streamer, generation, progress, steps=True
                 )
@@ -326,7 +327,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         itself = weakref.ref(streamed)
         return streamed
 
-    @one_at_a_time
+    @exclusive
     def answer_many(
         self,
         /,
@@ -344,21 +345,21 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """Answer each question from where the stream stands now, as if it were the only one. Nothing is remembered.
 
         `answer.at_once` of them are at work at once, and what they compute is computed in one forward, where the model
-        can (frame/together.py). Answers are those of one after another, to rounding. Sampled ones are drawn in another
+        can (frame/batching.py). Answers are those of one after another, to rounding. Sampled ones are drawn in another
         order, the same every time. `where` is for all, or one for each. `on_answer` is called with an answer's number,
         from 0, and the answer, in order. Other arguments and errors are as for `generate`. All questions are checked
         before any is read.
         """
         if isinstance(questions, str):
             raise TypeError("questions is a str: give a list of questions, or call generate with one")
-        asked = [asked_of(question, None, system) for question in questions]
+        asked = [question_of(question, None, system) for question in questions]
         chosen = [where] * len(asked) if isinstance(where, Where) else list(where)
         if len(chosen) != len(asked):
             raise ValueError(f"{len(chosen)} where for {len(asked)} questions: expected one, or one for each")
         for one in chosen:
-            require_asking(one, generation, max_new_tokens)
+            require_generation_arguments(one, generation, max_new_tokens)
         prompts = [self._answering.prompt(one, chat, chat_template_kwargs) for one in asked]
-        return self._answering.many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
+        return self._answering.answer_many(prompts, max_new_tokens, recall, chosen, generation, on_answer)
 
     def decode(
         self,
@@ -385,7 +386,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         no custom_generate. ValueError for a batch, padding, beams, and what an answer has no place for.
         """
         streamer = streamer if streamer is not None else streamer_of_generate()
-        with told_the_end(streamer), self._turns.alone():
+        with ends_streamer(streamer), self._guard.exclusive():
             require_where(where)
             given = (input_ids, logits_processor, stopping_criteria, generation_config, stop_strings, model_kwargs)
             prompt, decoding = prompt_and_decoding(self.model, self.tokenizer, model, *given)
@@ -411,7 +412,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """How likely what came back for the newest question holds the answer: `Answer.confidence` of a stream."""
         return self._answering.recalls.confidence
 
-    @one_at_a_time
+    @exclusive
     def recall(
         self,
         question: str | None = None,
@@ -424,7 +425,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
     ) -> tuple[Recall, ...]:
         """Return what a question would bring back from `where`, best first, without answering. Keep nothing."""
         require_where(where)
-        prompt = self._answering.prompt(asked_of(question, messages, system), chat, chat_template_kwargs)
+        prompt = self._answering.prompt(question_of(question, messages, system), chat, chat_template_kwargs)
         with self.frame.branch():
             self.frame.clear_recalled()
             self._answering.narrow(where)
@@ -442,9 +443,9 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         The thread whose call is at work may send it, between the pieces of its answer or from a streamer.
         MemoryBusyError from another thread, and in the middle of a step of the frame, as in an observer of blocks.
         """
-        self._turns.require_open()
+        self._guard.require_open()
         require_choice("signal", signal, Signal)  # before the step of the frame that it would cut short
-        with self._turns.signalling():
+        with self._guard.between_steps():
             self._answering.raise_signal(signal)
 
     # --- calibration
@@ -457,7 +458,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """
         return self.searcher.heads.profile
 
-    @one_at_a_time
+    @exclusive
     def calibrate(self, *, seed: int = 0) -> IndexProfile:
         """Find the model's retrieval heads on this memory's own text. Keep them, for the model's next memory too.
 
@@ -465,7 +466,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         """
         return self.searcher.heads.look(seed=seed)
 
-    @one_at_a_time
+    @exclusive
     def perplexity(self, text: str, *, policy: PerplexityPolicy | None = None, seed: int = 0) -> Perplexity:
         """Return how well the text is predicted after all that was read. Nothing is written.
 
@@ -485,7 +486,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         It is decoded alone: a character whose tokens lie in two blocks shows as U+FFFD in both. MemoryNotFoundError for
         a block that does not exist or was forgotten.
         """
-        self._turns.require_open()
+        self._guard.require_open()
         blocks = self.memory.core.blocks
         block = blocks.info(block_id)
         return decode_text(self.tokenizer, blocks.token_ids(block.stream, block.begin, block.end).tolist())
@@ -518,7 +519,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
 
         Signals are there as heard, and as "signal passed over".
         """
-        return self.frame.parts.told(self.frame.os.trace())
+        return self.frame.parts.merge_events(self.frame.os.trace())
 
     def close(self) -> None:
         """Archive what is not archived yet, take the hooks off the model, close the memory. Twice does nothing.
@@ -533,7 +534,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
             if self._owns_memory and not (self.frame.steps.broken and self.memory.path is None):
                 self.memory.close()
 
-        with self._turns.closing() as open_until_now, contextlib.ExitStack() as last:
+        with self._guard.closing() as open_until_now, contextlib.ExitStack() as last:
             if open_until_now:  # whatever fails, the steps below run in this order
                 last.callback(close_memory)
                 last.callback(self.searcher.close)
@@ -548,7 +549,7 @@ class MemoryModel(KeepsInStep, Surveys, Finds):
         self.close()
 
 
-def _ready(frame: Frame, weights: WeightsAtWork, words: TokenizerAtWork, answering: Answering) -> None:
+def _ready(frame: Frame, weights: WeightsCheck, words: TokenizerCheck, answering: AnswerGenerator) -> None:
     """Raise where a call cannot go on, and let go of what was forgotten since the last one."""
     require_ready(frame, weights, words)
-    answering.let_go()
+    answering.drop_forgotten()

@@ -14,25 +14,25 @@ import everlong._core as _core
 from everlong.config import MemoryConfig
 from everlong.errors import ModelMismatchError
 from everlong.frame.frame import Frame
+from everlong.frame.model_setup import attach_model, default_config, require_plain
 from everlong.frame.open_frame import open_frame
-from everlong.frame.part import Opening
-from everlong.frame.parts import Parts, parts_there
-from everlong.frame.serve import default_config, require_plain, serve
-from everlong.generation.given import require_config
+from everlong.frame.part import LoadContext
+from everlong.frame.parts import Parts, available_parts
+from everlong.generation.validation import require_config
 from everlong.memory import Memory
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.memory import MEMORY_ID
 from everlong.models.fingerprint import fingerprint, is_noted_as
-from everlong.models.given import require_model_and_tokenizer
+from everlong.models.model_interface import ModelInterface
 from everlong.models.pack import open_pack
-from everlong.models.served import Served
-from everlong.models.tokenizer_at_work import TokenizerAtWork, require_rows
-from everlong.models.weights import WeightsAtWork
+from everlong.models.tokenizer_check import TokenizerCheck, require_rows
+from everlong.models.validation import require_model_and_tokenizer
+from everlong.models.weights import WeightsCheck
 from everlong.retrieval.embedding import Encoder, load_encoder
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class OpenedMemory:
     """A memory that its writer holds, and what goes with it."""
 
     memory: Memory
@@ -50,7 +50,7 @@ def open_memory(
     pack: str | pathlib.Path | None,
     writer: object,
     undo: contextlib.ExitStack,
-) -> Opened:
+) -> OpenedMemory:
     """Open or make the memory for this model, for `writer` alone, and put a frame over it.
 
     `undo` takes what must be undone where something fails, here or later. Errors as in `MemoryModel`.
@@ -61,18 +61,18 @@ def open_memory(
     if there is not None:
         if there is not memory:
             undo.callback(there.close)
-        _hold(there, writer, undo)
+        _hold_open(there, writer, undo)
     text_alone = there is not None and there.core.manifest().text_alone
     config = config if config is not None else default_config(model, text_alone=text_alone)
     # Refuse before there is a folder, which would keep its codec and page length.
     _core.MemoryOs(config.os_config())
-    served = serve(model, config, text_alone=text_alone)
+    served = attach_model(model, config, text_alone=text_alone)
     config = config if served.layers > 0 else config.of_text_alone()
     named = config.search.encoder if "embedding" in config.search.index else None
     encoder = load_encoder(named) if isinstance(named, str) else named
     prints = fingerprint(served, tokenizer)
     trained = open_pack(pack, prints) if served.layers > 0 else None
-    wanted = parts_there(config.parts, trained)
+    wanted = available_parts(config.parts, trained)
     if there is not None:
         _require_same_model(there, prints, served)
     require_rows(served.model, tokenizer)
@@ -80,18 +80,18 @@ def open_memory(
         assert not isinstance(memory, Memory)
         there = Memory.open(memory, create=_manifest(served, prints, config), host_bytes=config.archive.host_bytes)
         undo.callback(there.close)
-        _hold(there, writer, undo)
+        _hold_open(there, writer, undo)
     # How a memory is written was decided when it was made.
     config = config.written_as(there.core.manifest())
-    opening = Opening(served.model, tokenizer, served, trained, there.core, there.path, config)
+    opening = LoadContext(served.model, tokenizer, served, trained, there.core, there.path, config)
     parts = Parts.loaded(wanted, opening)
     undo.callback(parts.close)
     frame = open_frame(served, there, config, tokenizer, parts)
     undo.callback(frame.detach)
-    return Opened(there, frame, config, prints, encoder)
+    return OpenedMemory(there, frame, config, prints, encoder)
 
 
-def require_ready(frame: Frame, weights: WeightsAtWork, words: TokenizerAtWork) -> None:
+def require_ready(frame: Frame, weights: WeightsCheck, words: TokenizerCheck) -> None:
     """Raise where a call that needs the frame cannot go on.
 
     The frame is broken, or the model or the tokenizer is not what it was.
@@ -102,12 +102,12 @@ def require_ready(frame: Frame, weights: WeightsAtWork, words: TokenizerAtWork) 
     words.require_unchanged()
 
 
-def _hold(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
+def _hold_open(memory: Memory, writer: object, undo: contextlib.ExitStack) -> None:
     memory.begin_writing(writer)
     undo.callback(memory.end_writing, writer)
 
 
-def _require_same_model(memory: Memory, prints: Fingerprint, served: Served) -> None:
+def _require_same_model(memory: Memory, prints: Fingerprint, served: ModelInterface) -> None:
     noted = memory.core.manifest().rope
     try:
         memory.check(dataclasses.replace(prints, rope=noted) if is_noted_as(served, noted) else prints)
@@ -125,7 +125,7 @@ def _existing(memory: str | pathlib.Path | None, config: MemoryConfig | None) ->
     return Memory.open(memory, host_bytes=None if config is None else config.archive.host_bytes)
 
 
-def _manifest(served: Served, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
+def _manifest(served: ModelInterface, prints: Fingerprint, config: MemoryConfig) -> _core.Manifest:
     """Return the manifest of a new memory. For text alone it has no layers."""
     from everlong.models import name_from_anywhere
 

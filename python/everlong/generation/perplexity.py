@@ -13,7 +13,7 @@ from everlong.config.answer import Policy
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, offers_of
 from everlong.retrieval.searcher import Searcher
-from everlong.text import notebook
+from everlong.text import notebook_html
 from everlong.text.prompt import Prompt
 
 PerplexityPolicy = Literal["window", "recent", "prompt", "random"]
@@ -30,7 +30,9 @@ class Perplexity:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the figures."""
-        return notebook.table((("perplexity", self.ppl), ("nats a token", round(self.nll, 3)), ("tokens", self.tokens)))
+        return notebook_html.table(
+            (("perplexity", self.ppl), ("nats a token", round(self.nll, 3)), ("tokens", self.tokens))
+        )
 
 
 def perplexity_of(

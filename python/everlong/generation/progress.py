@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from everlong.frame.interrupts import interrupts_between_steps
 from everlong.text.progress import EVERY
-from everlong.text.terminal import escaping_console, say, shown
+from everlong.text.terminal import escape_controls, escaping_console, print_escaped
 
 # Of a reading: no progress, a bar, or a function of the tokens read so far and those in all, None until that is known.
 Progress = bool | Callable[[int, int | None], None]
@@ -39,7 +39,7 @@ def track_tokens(
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tokens"))
     with Progress(*columns, TimeRemainingColumn(), transient=True, console=console) as bar:
-        task = bar.add_task(shown(label), total=None)
+        task = bar.add_task(escape_controls(label), total=None)
         yield lambda tokens, total: bar.update(task, advance=tokens, total=total)
 
 
@@ -49,7 +49,7 @@ def _notebook_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         warnings.simplefilter("ignore")  # without ipywidgets it draws text, and says so
         from tqdm.auto import tqdm
 
-        bar = tqdm(desc=shown(label), unit=" tokens", leave=False)
+        bar = tqdm(desc=escape_controls(label), unit=" tokens", leave=False)
 
     def advance(tokens: int, total: int) -> None:
         if bar.total != total:
@@ -62,41 +62,41 @@ def _notebook_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _in_lines(label: str, clock: Callable[[], float]) -> Callable[[int, int], None]:
-    done, told = 0, clock()
+    done, report = 0, clock()
 
     def advance(tokens: int, total: int) -> None:
-        nonlocal done, told
+        nonlocal done, report
         done += tokens
-        if clock() - told >= EVERY:
-            told = clock()
-            say(f"{label}: {done:,} of {total:,} tokens", stderr=True)
+        if clock() - report >= EVERY:
+            report = clock()
+            print_escaped(f"{label}: {done:,} of {total:,} tokens", stderr=True)
 
     return advance
 
 
-class Telling:
+class ProgressReporter:
     """Tells the progress of a reading, and ends it at Ctrl-C between two steps."""
 
-    def __init__(self, told: Progress, advance: Callable[[int, int], None] | None, step: Callable[[], None]) -> None:
+    def __init__(self, report: Progress, advance: Callable[[int, int], None] | None, step: Callable[[], None]) -> None:
         self.done = 0
         self.step = step
-        self._told, self._advance = told, advance
+        self._callback, self._advance = report, advance
 
-    def more(self, tokens: int, total: int, *, whole: bool = True) -> None:
+    def advance(self, tokens: int, total: int, *, whole: bool = True) -> None:
         """So many tokens more were read of `total`, which is `whole` or may still grow."""
         self.done += tokens
         if self._advance is not None:
             self._advance(tokens, total)
-        self.tell(total if whole else None)
+        self.report(total if whole else None)
         self.step()
 
-    def tell(self, total: int | None) -> None:
-        if callable(self._told):
-            self._told(self.done, total)
+    def report(self, total: int | None) -> None:
+        if callable(self._callback):
+            self._callback(self.done, total)
 
 
 @contextlib.contextmanager
-def telling(progress: Progress, label: str) -> Iterator[Telling]:
+def report_progress(progress: Progress, label: str) -> Iterator[ProgressReporter]:
     """Wrap a reading."""
     with interrupts_between_steps() as step, track_tokens(label, enabled=progress is True) as advance:
-        yield Telling(progress, advance, step)
+        yield ProgressReporter(progress, advance, step)

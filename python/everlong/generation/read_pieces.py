@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from everlong.frame.frame import Frame
-from everlong.generation.progress import Progress, telling
-from everlong.memory.given_text import require_piece
+from everlong.generation.progress import Progress, report_progress
 from everlong.memory.places import Places
 from everlong.memory.readings import Readings
+from everlong.memory.text_input import require_piece
 from everlong.text.encoding import TextEncoder
 from everlong.text.prompt import require_unicode
 
@@ -56,7 +56,7 @@ def read_pieces(
                 whole = len(waiting) // size * size
                 full, waiting = waiting[:whole], waiting[whole:]
                 yield full
-                told.step()
+                reporter.step()
         except GeneratorExit:  # a chunk failed: what waits behind it has no place
             raise
         except BaseException:  # the pieces end here, and what was read of them is kept
@@ -66,9 +66,9 @@ def read_pieces(
         ended = True
         yield last
 
-    with telling(progress, label or "reading") as told, contextlib.closing(chunks()) as read:
+    with report_progress(progress, label or "reading") as reporter, contextlib.closing(chunks()) as read:
         for ids in read:
             if len(ids) > 0:
-                frame.extend(ids, "read", progress=lambda count: told.more(count, tokens, whole=ended))
-        told.tell(tokens)
+                frame.extend(ids, "read", progress=lambda count: reporter.advance(count, tokens, whole=ended))
+        reporter.report(tokens)
     return tokens

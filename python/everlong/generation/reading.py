@@ -16,18 +16,18 @@ import everlong._core as _core
 from everlong.errors import EverlongError, MemoryIOError, ReadOnlyMemoryError
 from everlong.frame.archive import nowhere
 from everlong.frame.frame import Frame
-from everlong.generation.given_file import GivenText, GivenTexts, file_texts
+from everlong.generation.file_input import FileText, FileTexts, file_texts
 from everlong.generation.progress import Progress
 from everlong.generation.read_pieces import read_pieces
 from everlong.generation.rebuild import rebuild
 from everlong.memory import Memory
-from everlong.memory.given_text import pieces_of
 from everlong.memory.origins import happened_tag, origin_of, origin_tag, require_users, text_tag
 from everlong.memory.places import Places
 from everlong.memory.readings import Readings
 from everlong.memory.retention import retire
+from everlong.memory.text_input import pieces_of
 from everlong.memory.where import Time, names_of, require_tags, seconds
-from everlong.text import notebook
+from everlong.text import notebook_html
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
 
@@ -48,7 +48,7 @@ class ReadReport:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what is not nothing."""
-        return notebook.table((name, value) for name, value in vars(self).items() if value)
+        return notebook_html.table((name, value) for name, value in vars(self).items() if value)
 
     def __add__(self, other: ReadReport) -> ReadReport:
         """Return what both did."""
@@ -67,7 +67,7 @@ class Reader:
 
     def read(
         self,
-        text: str | os.PathLike[str] | TextIO | Iterable[str] | GivenTexts,
+        text: str | os.PathLike[str] | TextIO | Iterable[str] | FileTexts,
         source: str,
         origin: str | os.PathLike[str] | None,
         tags: str | Sequence[str],
@@ -83,7 +83,7 @@ class Reader:
         self.require_writable()
         if isinstance(text, os.PathLike):
             text = file_texts(text)
-        given = text if isinstance(text, GivenTexts) else GivenTexts([GivenText(*pieces_of(text))])
+        given = text if isinstance(text, FileTexts) else FileTexts([FileText(*pieces_of(text))])
         tags = tuple(names_of(tags))
         require_tags(tags)
         require_users(tags)
@@ -98,7 +98,7 @@ class Reader:
 
     def _read(
         self,
-        text: GivenText,
+        text: FileText,
         source: str,
         origin: str,
         tags: tuple[str, ...],
@@ -124,7 +124,7 @@ class Reader:
             *([mark] if mark is not None else []),
             *own,
         )
-        with self._saying_what_is_kept(first):
+        with self._naming_stored_tokens(first):
             readings.begin(source, first, mark, again=again)
             archive.source, archive.tags, archive.placed = source, (*tags, *own), places.tags
             self._text_is_read()
@@ -150,7 +150,7 @@ class Reader:
 
     def keep_beginning(
         self,
-        text: GivenText,
+        text: FileText,
         source: str,
         origin: str,
         tags: Sequence[str],
@@ -188,7 +188,7 @@ class Reader:
         return ReadReport(tokens, blocks, time.monotonic() - started, there)
 
     @contextlib.contextmanager
-    def _saying_what_is_kept(self, first: int) -> Iterator[None]:
+    def _naming_stored_tokens(self, first: int) -> Iterator[None]:
         """Have a MemoryIOError say what the memory keeps of the text whose tokens begin at `first`, and what to do."""
         try:
             yield

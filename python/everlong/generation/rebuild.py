@@ -17,7 +17,7 @@ import everlong._core as _core
 from everlong.errors import MemoryNotFoundError, ModelMismatchError
 from everlong.frame.frame import Frame
 from everlong.frame.read_request import Origin
-from everlong.generation.progress import Progress, telling
+from everlong.generation.progress import Progress, report_progress
 from everlong.memory import Memory
 
 _ORIGINS: dict[str, Origin] = {
@@ -43,7 +43,7 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
     blocks = list(_in_order(old))
     total = sum(block.end - block.begin for block in blocks) - there
     archive, passed = frame.archive, 0
-    with telling(progress, "rebuilding") as told:
+    with report_progress(progress, "rebuilding") as reporter:
         try:
             for block in blocks:
                 tokens = block.end - block.begin
@@ -56,12 +56,12 @@ def rebuild(frame: Frame, old: Memory, start: Sequence[int], *, progress: Progre
                     ids = ids[len(start) :]  # the frame puts them there
                 archive.source, archive.tags, archive.created_at = block.source, tuple(block.tags), block.created_at
                 if len(ids) > 0:
-                    frame.extend(ids, _ORIGINS[block.role], progress=lambda count: told.more(count, total))
+                    frame.extend(ids, _ORIGINS[block.role], progress=lambda count: reporter.advance(count, total))
                 frame.end_of_text()
         finally:
             archive.source, archive.tags, archive.created_at = "", (), None
     frame.checkpoint()
-    return told.done, there
+    return reporter.done, there
 
 
 def _in_order(old: Memory) -> Iterator[_core.BlockInfo]:

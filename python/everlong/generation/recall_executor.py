@@ -14,7 +14,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, offers_of
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import Sentence
-from everlong.retrieval.recall import Recall, Tapped
+from everlong.retrieval.recall import Recall, TappedQuestion
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
 from everlong.text.prompt import Prompt
@@ -27,7 +27,7 @@ class Turn:
     prompt: Prompt | None = None  # None: no question is under way
     where: Where = EVERYWHERE
     recalls: bool = True  # whether what the Memory OS asks for comes back
-    tapped: Tapped | None = None  # the question as it was read for its search
+    tapped: TappedQuestion | None = None  # the question as it was read for its search
 
 
 class RecallExecutor:

@@ -10,16 +10,16 @@ from typing import Any
 
 from everlong.frame.frame import Frame
 from everlong.generation.answer import Answer
-from everlong.generation.answering import Answering
-from everlong.generation.given import require_asking
-from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
-from everlong.generation.progress import Progress, telling
+from everlong.generation.answer_generator import AnswerGenerator
+from everlong.generation.exclusive import CallGuard, exclusive
+from everlong.generation.progress import Progress, report_progress
+from everlong.generation.validation import require_generation_arguments
 from everlong.memory import Memory
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.notes import Notes, take_notes
 from everlong.retrieval.searcher import Searcher
 from everlong.text.encoding import encode
-from everlong.text.messages import asked_of
+from everlong.text.messages import question_of
 from everlong.text.words import words_apart
 
 _COUNTED = 20  # words whose counts stand before a question that counts
@@ -29,17 +29,17 @@ _COUNTS = re.compile(
 )
 
 
-class Surveys:
+class Survey:
     """What a MemoryModel does with questions over everything."""
 
     memory: Memory
     tokenizer: Any
     frame: Frame
     searcher: Searcher
-    _answering: Answering
-    _turns: OneAtATime
+    _answering: AnswerGenerator
+    _guard: CallGuard
 
-    @one_at_a_time
+    @exclusive
     def survey(
         self,
         /,
@@ -62,15 +62,15 @@ class Surveys:
         counts, the most frequent words are told with their counts. `quoted` has the notes, and `recalled` cites them.
         `progress` is as for `read`. Other arguments and errors are as for `generate`.
         """
-        require_asking(where, generation, max_new_tokens)
+        require_generation_arguments(where, generation, max_new_tokens)
         if note_tokens is not None and note_tokens < 1:
             raise ValueError(f"note_tokens is {note_tokens}, expected 1 or more")
-        prompt = self._answering.prompt(asked_of(question, None, system), chat, chat_template_kwargs)
+        prompt = self._answering.prompt(question_of(question, None, system), chat, chat_template_kwargs)
         room = self.searcher.config.frame.recalled_tokens if note_tokens is None else note_tokens
         core, stream = self.memory.core, self.frame.os.stream
-        with telling(progress, "survey") as told:
-            notes = take_notes(core, self.tokenizer, question, where, stream, room, told.more)
-        whole = prompt.behind(encode(self.tokenizer, _said(notes, question)))
+        with report_progress(progress, "survey") as reporter:
+            notes = take_notes(core, self.tokenizer, question, where, stream, room, reporter.advance)
+        whole = prompt.behind(encode(self.tokenizer, _format_notes(notes, question)))
         answering = self._answering.answer(whole, max_new_tokens, [], where, None, generation)
         answer = self._answering.whole(answering, where, remember=False)
         best = sorted(notes.lines, key=lambda note: -note.share)
@@ -79,7 +79,7 @@ class Surveys:
         return dataclasses.replace(answer, recalled=cited, quoted=tuple(note.text for note in notes.lines))
 
 
-def _said(notes: Notes, question: str) -> str:
+def _format_notes(notes: Notes, question: str) -> str:
     """Return what stands before the question."""
     several = len({note.source for note in notes.lines}) > 1
     paragraphs = []
@@ -87,9 +87,11 @@ def _said(notes: Notes, question: str) -> str:
         head = [f"{source}:"] if several else []
         paragraphs.append("\n".join([*head, *(" ".join(note.text.split()) for note in lines)]))
     if _COUNTS.search(question):
-        asked = set(words_apart(question))
+        questions = set(words_apart(question))
         words = (
-            one for one in notes.counts if one[0] not in asked and not one[0].isdecimal() and len(one[0]) <= _LONGEST
+            one
+            for one in notes.counts
+            if one[0] not in questions and not one[0].isdecimal() and len(one[0]) <= _LONGEST
         )
         most = ", ".join(f"{word} {count}" for word, count in itertools.islice(words, _COUNTED))
         paragraphs.append(f"The words that occur most often, with how often: {most}.")

@@ -16,8 +16,8 @@ from everlong.errors import EverlongError
 from everlong.files.document import NoTextError, UnreadableFileError
 from everlong.files.folder import Choice
 from everlong.files.parsing import digest_of, opened, too_large
-from everlong.generation.given_file import GivenTexts, file_texts
-from everlong.generation.one_at_a_time import OneAtATime, one_at_a_time
+from everlong.generation.exclusive import CallGuard, exclusive
+from everlong.generation.file_input import FileTexts, file_texts
 from everlong.generation.progress import Progress
 from everlong.generation.reading import Reader, ReadReport
 from everlong.generation.sync_plan import Plan, plan
@@ -28,14 +28,14 @@ from everlong.memory.origins import (
     happened_tag,
     origin_tag,
     require_users,
+    split_reserved_tags,
     text_tag,
-    told_apart,
 )
 from everlong.memory.places import place_in
-from everlong.memory.synced import EMPTY, Held, Seen, keep_table
+from everlong.memory.synced import EMPTY, FileState, SyncedFile, store_table
 from everlong.memory.where import names_of, require_tags
 from everlong.paths import from_home
-from everlong.text import notebook
+from everlong.text import notebook_html
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +59,11 @@ class SyncReport:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: numbers, and paths that unfold."""
         listed = {name: value for name, value in vars(self).items() if isinstance(value, tuple | dict) and value}
-        numbers = notebook.table((name, value) for name, value in vars(self).items() if value and name not in listed)
+        numbers = notebook_html.table(
+            (name, value) for name, value in vars(self).items() if value and name not in listed
+        )
         return numbers + "".join(
-            notebook.unfolding(
+            notebook_html.unfolding(
                 f"{len(value):,} {name}", "\n".join(map(_line, value.items() if isinstance(value, dict) else value))
             )
             for name, value in listed.items()
@@ -105,14 +107,14 @@ def _was_left(info: _core.BlockInfo, digest: str) -> bool:
     return content_tag(digest) in info.tags and content_in(info.tags) != digest
 
 
-class KeepsInStep:
+class FolderSync:
     """What a MemoryModel does with folders."""
 
     memory: Memory
     _reader: Reader
-    _turns: OneAtATime
+    _guard: CallGuard
 
-    @one_at_a_time
+    @exclusive
     def sync(
         self,
         folder: str | os.PathLike[str],
@@ -198,7 +200,7 @@ class _Pass:
                     self._read_file(found, path, texts)
         finally:
             with contextlib.suppress(EverlongError):  # without it, the next pass looks into more files
-                keep_table(self._memory.core, found.table)
+                store_table(self._memory.core, found.table)
         read = dataclasses.replace(self._read, seconds=time.monotonic() - started)
         for path in found.unreadable:
             for listed in (found.new, found.changed):
@@ -206,7 +208,7 @@ class _Pass:
                     listed.remove(path)
         return report_of(found, self._passed_over, read, self._forgotten)
 
-    def _texts(self, found: Plan, path: str, file: Path) -> GivenTexts | None:
+    def _texts(self, found: Plan, path: str, file: Path) -> FileTexts | None:
         """Return the texts of a file; None where there are none, or they cannot be read now: then what is held stays.
 
         They are of the bytes whose digest the table has.
@@ -217,7 +219,7 @@ class _Pass:
                 large = too_large(os.fstat(descriptor).st_size)
                 digest = found.table[path].digest if large else digest_of(descriptor)
                 if digest != found.table[path].digest:  # it changed since the folder was looked through
-                    found.table[path] = Seen(os.fstat(descriptor).st_size, -1, digest)
+                    found.table[path] = FileState(os.fstat(descriptor).st_size, -1, digest)
                 texts = file_texts(file, descriptor=descriptor)
                 if digest_of(descriptor) != digest:
                     raise OSError(errno.EBUSY, "changes while it is read")
@@ -233,7 +235,7 @@ class _Pass:
             return texts
         return None
 
-    def _read_file(self, found: Plan, path: str, texts: GivenTexts) -> None:
+    def _read_file(self, found: Plan, path: str, texts: FileTexts) -> None:
         seen, held = found.table[path], found.held.get(path)
         if held is not None and held.earlier:
             self._forget(held.all())
@@ -252,7 +254,7 @@ class _Pass:
         self._read += read
         self._passed_over.update({f"{path}: {part}": why for part, why in texts.passed_over})
 
-    def _unchanged(self, texts: GivenTexts, name: str, path: str, digest: str, held: Held) -> set[int]:
+    def _unchanged(self, texts: FileTexts, name: str, path: str, digest: str, held: SyncedFile) -> set[int]:
         """Return the blocks of a file that changed behind them, which stay.
 
         Not those that the file had moved with, or that must bear again what the file was once, or other tags or times.
@@ -267,14 +269,14 @@ class _Pass:
             same = times == {tag for tag in info.tags if tag.startswith(_core.HAPPENED_TAG)}
             if not same or _was_left(info, digest):
                 return False
-            return info.source == name and set(told_apart(info.tags)[0]) == set(self._tags)
+            return info.source == name and set(split_reserved_tags(info.tags)[0]) == set(self._tags)
 
         # Until the rest is read, they are of no state of the file: it may become again what it was.
         own = [content_tag(f"to {digest}")]
         blocks = itertools.takewhile(stays, infos)
         return set(self._reader.keep_beginning(texts.texts[0], name, path, self._tags, blocks, own))
 
-    def _known(self, texts: GivenTexts, name: str, path: str, digest: str, held: Held) -> set[int]:
+    def _known(self, texts: FileTexts, name: str, path: str, digest: str, held: SyncedFile) -> set[int]:
         """Return the blocks of those texts of a file, as of mails, that are still at their places in it."""
         places: dict[str | None, set[str]] = {}
         for one in texts.texts:

@@ -12,10 +12,10 @@ from everlong.errors import MostFilesGoneError
 from everlong.files.document import NoTextError, UnreadableFileError
 from everlong.files.folder import Choice, File, Listing, listed
 from everlong.files.parsing import digest_of, opened, too_large
-from everlong.generation.given_file import file_texts
+from everlong.generation.file_input import file_texts
 from everlong.memory import Memory
 from everlong.memory.origins import spelled, unspelled
-from everlong.memory.synced import EMPTY, Held, Seen, held_in, table_of
+from everlong.memory.synced import EMPTY, FileState, SyncedFile, synced_files, table_of
 
 _TICK = 2_000_000_000  # ns: file systems have clocks as slow as that
 
@@ -25,8 +25,8 @@ class Plan:
     """What is to be done. Paths are from the root of the file system."""
 
     folder: Path
-    held: dict[str, Held]
-    table: dict[str, Seen]
+    held: dict[str, SyncedFile]
+    table: dict[str, FileState]
     new: list[str] = dataclasses.field(default_factory=list)
     changed: list[str] = dataclasses.field(default_factory=list)
     moved: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # from where, to where
@@ -85,7 +85,7 @@ def plan(
         if not forget_all:
             raise
         listing = Listing((), {})
-    found = Plan(folder, held_in(memory), {})
+    found = Plan(folder, synced_files(memory), {})
     files = {origin_in(folder, file.path): folder / file.path for file in listing.files}
     found.table = _looked_into(found, table_of(memory), files, listing)
     fresh = _sort(found, files)
@@ -120,7 +120,9 @@ def _has_no_text(file: Path) -> bool:
     return all(not piece or piece.isspace() for text in texts for piece in text.pieces)
 
 
-def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], listing: Listing) -> dict[str, Seen]:
+def _looked_into(
+    found: Plan, before: dict[str, FileState], files: dict[str, Path], listing: Listing
+) -> dict[str, FileState]:
     """Return the table as it is now. A file of another size or time is hashed, unless it is too large to be read."""
     for name, why in listing.unreadable.items():
         found.unreadable[origin_in(found.folder, name)] = why
@@ -138,14 +140,14 @@ def _looked_into(found: Plan, before: dict[str, Seen], files: dict[str, Path], l
     return table
 
 
-def _seen(path: Path, file: File, before: Seen | None) -> Seen:
+def _seen(path: Path, file: File, before: FileState | None) -> FileState:
     if why := too_large(file.size):  # it may be all holes, and take years
-        return Seen(file.size, file.time, f"{file.size} bytes at {file.time}", why)
+        return FileState(file.size, file.time, f"{file.size} bytes at {file.time}", why)
     now = time.time_ns()
     with opened(path, follow_links=False) as descriptor:
         digest = digest_of(descriptor)
     why = before.why if before is not None and before.digest == digest else ""
-    return Seen(file.size, file.time if file.time < now - _TICK else -1, digest, why)
+    return FileState(file.size, file.time if file.time < now - _TICK else -1, digest, why)
 
 
 def _sort(found: Plan, files: Iterable[str]) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in, happened_in, keyphrases_in, nearest_moment
+from everlong.graph.reserved_tags import event_times, keyphrases_in, nearest_moment, user_tags
 
 # Ids of topics are smaller. All are integers that a double holds, for GraphML's readers and JavaScript.
 FIRST_DERIVED: Final = 1 << 40
@@ -48,14 +48,14 @@ class DerivedEdge(NamedTuple):
     time: float  # when the block's events happened; between sessions, when the later block was archived
 
 
-class Derived(NamedTuple):
+class DerivedGraph(NamedTuple):
     """Nodes by id; edges by source, target and kind."""
 
     nodes: list[DerivedNode]
     edges: list[DerivedEdge]
 
 
-def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
+def derived_from(blocks: Sequence[_core.BlockInfo]) -> DerivedGraph:
     """Derive days, months, years and names from blocks, and the ways from each stream to the next.
 
     Blocks are in order of archiving. A block is of the day (UTC) on which its events happened, or on which it was
@@ -84,11 +84,11 @@ def derived_from(blocks: Sequence[_core.BlockInfo]) -> Derived:
         of_time = [times[block] for block in of_name]
         nodes.append(DerivedNode(id, "entity", 0, len(of_name), name, min(of_time), max(of_time)))
         edges += [DerivedEdge(block, id, "mentions", times[block]) for block in of_name]
-    return Derived(sorted(nodes), sorted(edges))
+    return DerivedGraph(sorted(nodes), sorted(edges))
 
 
 def _time_of(block: _core.BlockInfo) -> float:
-    happened = happened_in(block.tags)
+    happened = event_times(block.tags)
     return block.created_at if happened is None else happened
 
 
@@ -104,7 +104,7 @@ def _timeline_of(day: datetime.date) -> list[tuple[int, str]]:
 def _mentions(blocks: Iterable[_core.BlockInfo]) -> dict[str, list[int]]:
     given, found = collections.defaultdict(list), collections.defaultdict(list)
     for block in blocks:
-        of_caller = dict.fromkeys(given_in(block.tags))
+        of_caller = dict.fromkeys(user_tags(block.tags))
         for name in of_caller:
             given[name].append(block.id)
         for name in dict.fromkeys(keyphrases_in(block.tags)):

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 import everlong._core as _core
 from everlong.errors import EverlongError
-from everlong.graph.derived import FIRST_DERIVED, Derived, DerivedEdge, DerivedNode, derived_from
+from everlong.graph.derived import FIRST_DERIVED, DerivedEdge, DerivedGraph, DerivedNode, derived_from
 from everlong.graph.naming import names_of
-from everlong.graph.own_tags import keyphrases_in, nearest_moment
+from everlong.graph.reserved_tags import keyphrases_in, nearest_moment
 from everlong.paths import absolute
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class MemoryGraph:
 
         networkx.write_graphml_xml(graph, absolute(file))  # the one by lxml refuses control characters
 
-    def _derived(self) -> Derived:
+    def _derived(self) -> DerivedGraph:
         """Derive from the blocks that have a node."""
         nodes = {node.id for node in self._core.graph.nodes("block")}
         return derived_from([block for block in self._core.blocks.infos() if block.id in nodes])

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.citations import citation, words_of
+from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
-from everlong.integrations.opened import opened
-from everlong.integrations.shown import citation, words_of
-from everlong.integrations.turns import in_turn
+from everlong.integrations.memory_pool import open_shared
 from everlong.memory.where import Where
 from everlong.retrieval.recall import Recall
 
@@ -34,23 +34,23 @@ class EverlongMemoryStore:
     @property
     def memory_model(self) -> MemoryModel:
         """The MemoryModel, opened by now; anew where a store that shared it closed it."""
-        self._opened = opened(self.model, self.memory, self.settings)
+        self._opened = open_shared(self.model, self.memory, self.settings)
         return self._opened
 
     def close(self) -> None:
         """Close the memory, for all that share it."""
         if self._opened is not None:
-            in_turn(self._opened.close)
+            exclusive(self._opened.close)
             self._opened = None
 
-    def add_memories(self, *, messages: list[ChatMessage], user_id: str | None = None, **given: Any) -> None:
+    def add_memories(self, *, messages: list[ChatMessage], user_id: str | None = None, **args: Any) -> None:
         """Read messages into the memory, for a user's name where there is one."""
-        said = words_of([(message.role.value, message.text or "") for message in messages])
-        if said:
-            in_turn(lambda: self.memory_model.read(said, source=_source(user_id), again=True))
+        turns = words_of([(message.role.value, message.text or "") for message in messages])
+        if turns:
+            exclusive(lambda: self.memory_model.read(turns, source=_source(user_id), again=True))
 
     def search_memories(
-        self, *, query: str | None = None, top_k: int | None = None, user_id: str | None = None, **given: Any
+        self, *, query: str | None = None, top_k: int | None = None, user_id: str | None = None, **args: Any
     ) -> list[ChatMessage]:
         """Return what a question finds, best first, as messages of the system; of a user's alone where one is named."""
         return [
@@ -58,7 +58,7 @@ class EverlongMemoryStore:
             for one in self.found(query or "", top_k, None if user_id is None else [_source(user_id)])
         ]
 
-    def delete_all_memories(self, *, user_id: str | None = None, **given: Any) -> None:
+    def delete_all_memories(self, *, user_id: str | None = None, **args: Any) -> None:
         """Forget what was read for a user; without one everything."""
         kept = self.memory_model.memory
         blocks = kept.blocks() if user_id is None else kept.blocks(_source(user_id))
@@ -76,12 +76,12 @@ class EverlongMemoryStore:
 
         None does not choose. An empty list chooses nothing, and so nothing is found.
         """
-        given = (("source", sources), ("tags", tags))
-        chosen: dict[str, Any] = {name: names for name, names in given if names is not None}
+        args = (("source", sources), ("tags", tags))
+        chosen: dict[str, Any] = {name: names for name, names in args if names is not None}
         if not query.strip() or not all(chosen.values()):
             return ()
         where, count = Where(**chosen), self.top_k if top_k is None else top_k
-        return in_turn(lambda: self.memory_model.find(query, k=count, where=where))
+        return exclusive(lambda: self.memory_model.find(query, k=count, where=where))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the names that it is made of."""
@@ -119,9 +119,9 @@ class _OverAStore:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Any:
         """Make the component of what `to_dict` returned."""
-        given = data["init_parameters"]
-        store = EverlongMemoryStore.from_dict(given["memory_store"])
-        return default_from_dict(cls, {**data, "init_parameters": {**given, "memory_store": store}})
+        args = data["init_parameters"]
+        store = EverlongMemoryStore.from_dict(args["memory_store"])
+        return default_from_dict(cls, {**data, "init_parameters": {**args, "memory_store": store}})
 
 
 @component
@@ -171,4 +171,4 @@ class EverlongDocumentWriter(_OverAStore):
         return {"documents_written": len(texts)}
 
     def _read(self, text: str, source: str) -> None:
-        in_turn(lambda: self.memory_store.memory_model.read(text, source=source))
+        exclusive(lambda: self.memory_store.memory_model.read(text, source=source))

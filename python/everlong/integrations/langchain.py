@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NoReturn
 
 from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.citations import citation, name_of, words_of
+from everlong.integrations.exclusive import before_stops, exclusive, exclusive_pieces
 from everlong.integrations.extras import missing
-from everlong.integrations.shown import citation, name_of, words_of
-from everlong.integrations.turns import before_stops, in_turn, pieces_in_turn
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 
@@ -55,7 +55,7 @@ class EverlongRetriever(BaseRetriever):
         where: Where | None = None,
     ) -> list[Document]:
         count, chosen = self.k if k is None else k, self.where if where is None else where
-        found = in_turn(lambda: self.memory.find(query, k=count, where=chosen))
+        found = exclusive(lambda: self.memory.find(query, k=count, where=chosen))
         return [Document(page_content=one.text, metadata=citation(one)) for one in found]
 
 
@@ -83,10 +83,10 @@ class ChatEverlong(BaseChatModel):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model_name": name_of(self.memory), "where": str(self.where), "recall": self.recall}
 
-    def _get_ls_params(self, stop: list[str] | None = None, **given: Any) -> Any:
-        return {"ls_model_name": name_of(self.memory), **super()._get_ls_params(stop=stop, **given)}
+    def _get_ls_params(self, stop: list[str] | None = None, **args: Any) -> Any:
+        return {"ls_model_name": name_of(self.memory), **super()._get_ls_params(stop=stop, **args)}
 
-    def bind_tools(self, tools: Sequence[Any], **given: Any) -> NoReturn:
+    def bind_tools(self, tools: Sequence[Any], **args: Any) -> NoReturn:
         """Raise NotImplementedError: an answer is text."""
         raise NotImplementedError(
             "ChatEverlong calls no tools: its answers are text. A model that calls tools may have an EverlongRetriever"
@@ -97,13 +97,16 @@ class ChatEverlong(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None,
-        **given: Any,
+        **args: Any,
     ) -> ChatResult:
-        counted, stops = _Counted(), stop or self.stop or []
-        how = self._how(messages, stops, counted, given)
-        answer = in_turn(lambda: self.memory.generate(**how))
+        counted, stops = _TokenCounter(), stop or self.stop or []
+        how = self._how(messages, stops, counted, args)
+        answer = exclusive(lambda: self.memory.generate(**how))
         said = "".join(before_stops([answer.text], stops))
-        told = self._told(answer.recalled) | {"finish_reason": answer.finish_reason, "confidence": answer.confidence}
+        told = self._metadata_of(answer.recalled) | {
+            "finish_reason": answer.finish_reason,
+            "confidence": answer.confidence,
+        }
         message = AIMessage(content=said, usage_metadata=counted.usage(), response_metadata=told)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -112,15 +115,15 @@ class ChatEverlong(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None = None,
         run_manager: CallbackManagerForLLMRun | None = None,
-        **given: Any,
+        **args: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        counted, stops = _Counted(), stop or self.stop or []
-        how = self._how(messages, stops, counted, given)
+        counted, stops = _TokenCounter(), stop or self.stop or []
+        how = self._how(messages, stops, counted, args)
         recalled: tuple[Recall, ...] = ()
 
         def pieces() -> Generator[str]:
             nonlocal recalled
-            for piece in pieces_in_turn(lambda: self.memory.stream(**how)):
+            for piece in exclusive_pieces(lambda: self.memory.stream(**how)):
                 recalled = self.memory.last_recalled
                 yield piece
 
@@ -132,22 +135,22 @@ class ChatEverlong(BaseChatModel):
         last = AIMessageChunk(
             content="",
             usage_metadata=counted.usage(),
-            response_metadata=self._told(recalled),
+            response_metadata=self._metadata_of(recalled),
             chunk_position="last",
         )
         yield ChatGenerationChunk(message=last)
 
-    def _told(self, recalled: Sequence[Recall]) -> dict[str, Any]:
+    def _metadata_of(self, recalled: Sequence[Recall]) -> dict[str, Any]:
         return {"model_name": name_of(self.memory), "recalled": list(map(citation, recalled))}
 
     def _how(
-        self, messages: Sequence[BaseMessage], stops: Sequence[str], counted: _Counted, given: dict[str, Any]
+        self, messages: Sequence[BaseMessage], stops: Sequence[str], counted: _TokenCounter, args: dict[str, Any]
     ) -> dict[str, Any]:
         """Return the arguments of `MemoryModel.generate`."""
-        if given.get("tools") or given.get("tool_choice"):
+        if args.get("tools") or args.get("tool_choice"):
             self.bind_tools(())
         own = {name: getattr(self, name) for name in ("where", "recall", "remember", "max_tokens", "temperature")}
-        further = {**self.generation, **given}
+        further = {**self.generation, **args}
         chosen = {name: further.pop(name, value) for name, value in own.items()}
         warmth = chosen.pop("temperature")
         if warmth is not None:
@@ -170,7 +173,7 @@ class ChatEverlong(BaseChatModel):
         }
 
 
-class _Counted:
+class _TokenCounter:
     """Counts the tokens of a prompt and its answer: a streamer as transformers has them."""
 
     def __init__(self) -> None:
@@ -228,7 +231,7 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
         self._memory, self._session = memory, session_id
         self._file = f"messages_{hashlib.sha256(session_id.encode()).hexdigest()[:32]}.json"
 
-    def _kept(self) -> list[dict[str, Any]]:
+    def _stored_messages(self) -> list[dict[str, Any]]:
         kept: list[dict[str, Any]] = json.loads(self._memory.memory.core.file(self._file) or b"[]")
         return kept
 
@@ -238,15 +241,15 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # it is an attribute there, and read alone
         """All of them, oldest first."""
-        return list(messages_from_dict(self._kept()))
+        return list(messages_from_dict(self._stored_messages()))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Read messages into the memory, and keep them."""
-        kept = self._kept()
+        kept = self._stored_messages()
         for message in messages:
             said = words_of([(message.type, message.text)])
             if said:
-                in_turn(self._reading(said, len(kept)))
+                exclusive(self._reading(said, len(kept)))
             kept.append(message_to_dict(message))
             self._keep(kept)
 
@@ -257,5 +260,5 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
         """Forget what was read of the session, and its messages."""
         blocks = [block.id for block in self._memory.memory.blocks(self._session)]
         if blocks:
-            in_turn(lambda: self._memory.memory.forget(blocks))
+            exclusive(lambda: self._memory.memory.forget(blocks))
         self._keep([])

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
-from everlong.integrations.turns import in_turn
 from everlong.memory.where import Where
 
 try:
@@ -112,7 +112,7 @@ class EverlongStore(BaseStore):
         if value is None:
             return
         if text.strip():
-            in_turn(lambda: self._memory.read(text, source=_source(name[0]), origin=_origin(name), again=True))
+            exclusive(lambda: self._memory.read(text, source=_source(name[0]), origin=_origin(name), again=True))
         items[name] = Item(
             value=value,
             key=name[1],
@@ -153,7 +153,7 @@ class EverlongStore(BaseStore):
         of = {_origin(name): name for name in passing}
         where = Where(source=sorted({_source(namespace) for namespace, _ in passing}))
         # Other items of the same namespaces, and other passages of one item, may stand before.
-        found = in_turn(lambda: self._memory.find(query, k=4 * len(of) + 16, where=where))
+        found = exclusive(lambda: self._memory.find(query, k=4 * len(of) + 16, where=where))
         best: dict[Name, float] = {}
         for one in found:
             if one.origin in of:

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.citations import citation, cited, words_of
+from everlong.integrations.exclusive import exclusive
 from everlong.integrations.extras import missing
-from everlong.integrations.shown import citation, cited, words_of
-from everlong.integrations.turns import in_turn
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 
@@ -25,13 +25,13 @@ except ImportError as error:
 class EverlongRetriever(BaseRetriever):
     """Passages of a memory as nodes with scores, best first. Their metadata cite: source, place, origin, confidence."""
 
-    def __init__(self, memory: MemoryModel, k: int = 4, where: Where = EVERYWHERE, **given: Any) -> None:
+    def __init__(self, memory: MemoryModel, k: int = 4, where: Where = EVERYWHERE, **args: Any) -> None:
         """`k` passages of what passes `where`. Other arguments are those of LlamaIndex's BaseRetriever."""
         self._memory, self._k, self._where = memory, k, where
-        super().__init__(**given)
+        super().__init__(**args)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = in_turn(lambda: self._memory.find(query_bundle.query_str, k=self._k, where=self._where))
+        found = exclusive(lambda: self._memory.find(query_bundle.query_str, k=self._k, where=self._where))
         return list(map(_node, found))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -57,19 +57,19 @@ class EverlongMemoryBlock(BaseMemoryBlock[str]):
     k: int = 4
     where: InstanceOf[Where] = Field(default=EVERYWHERE, exclude=True)  # what may come back
 
-    async def _aget(self, messages: list[ChatMessage] | None = None, **given: Any) -> str:
-        asked = next((text for one in reversed(messages or []) if (text := one.content or "").strip()), "")
-        if not asked:
+    async def _aget(self, messages: list[ChatMessage] | None = None, **args: Any) -> str:
+        question = next((text for one in reversed(messages or []) if (text := one.content or "").strip()), "")
+        if not question:
             return ""
-        return "\n\n".join(map(cited, await asyncio.to_thread(self._found, asked)))
+        return "\n\n".join(map(cited, await asyncio.to_thread(self._found, question)))
 
     def _found(self, asked: str) -> tuple[Recall, ...]:
-        return in_turn(lambda: self.memory.find(asked, k=self.k, where=self.where))
+        return exclusive(lambda: self.memory.find(asked, k=self.k, where=self.where))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        said = words_of([(one.role.value, one.content or "") for one in messages])
-        if said:
-            await asyncio.to_thread(self._read, said)
+        turns = words_of([(one.role.value, one.content or "") for one in messages])
+        if turns:
+            await asyncio.to_thread(self._read, turns)
 
     def _read(self, said: str) -> None:
-        in_turn(lambda: self.memory.read(said, source=self.source, again=True))
+        exclusive(lambda: self.memory.read(said, source=self.source, again=True))

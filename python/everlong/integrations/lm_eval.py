@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from everlong.config import FrameConfig, MemoryConfig
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.generation.memory_model import MemoryModel
+from everlong.integrations.exclusive import before_stops
 from everlong.integrations.extras import missing
-from everlong.integrations.turns import before_stops
 from everlong.models import load
 from everlong.text.encoding import encode
 from everlong.text.prompt import start_ids
@@ -74,17 +74,17 @@ class EverlongLM(LM):
         dtype: str | None = None,
         device: str | None = None,
         batch_size: int | str = 1,
-        **given: Any,
+        **args: Any,
     ) -> None:
         """`batch_size` is 1, whatever is given. `settings`: those of `MemoryConfig.with_settings`, with ; between.
 
         `max_batch_size` of lm-eval's command line is passed over. Other arguments are those of `everlong.models.load`.
         """
         super().__init__()
-        given.pop("max_batch_size", None)
+        args.pop("max_batch_size", None)
         if device is not None and (torch.cuda.is_available() or not device.startswith("cuda")):
-            given["device_map"] = device  # lm-eval's command line says cuda:0 of its own
-        self.model, self.tokenizer = load(pretrained, dtype=dtype, **given)
+            args["device_map"] = device  # lm-eval's command line says cuda:0 of its own
+        self.model, self.tokenizer = load(pretrained, dtype=dtype, **args)
         self._name, self._most, self._pack = pretrained, question_characters, pack
         self._config = config_of(frame_tokens, settings)
         self._open: tuple[str, MemoryModel] | None = None  # a text, and the memory that has read it
@@ -94,18 +94,18 @@ class EverlongLM(LM):
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return answers, greedy ones unless a task samples, up to what ends them."""
         answers = []
-        for prompt, given in self._told(requests, disable_tqdm=disable_tqdm):
-            stops, generation = _generation(given)
+        for prompt, args in self._with_progress(requests, disable_tqdm=disable_tqdm):
+            stops, generation = _generation(args)
             with self._reading(prompt) as (mm, question, chat):
                 answer = mm.generate(question, chat=chat, remember=False, **generation)
             answers.append("".join(before_stops([answer.text], stops)))
-            self.cache_hook.add_partial("generate_until", (prompt, given), answers[-1])
+            self.cache_hook.add_partial("generate_until", (prompt, args), answers[-1])
         return answers
 
     def loglikelihood(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """Return how likely each continuation is after its prompt, and whether it is the greedy one."""
         found = []
-        for prompt, continuation in self._told(requests, disable_tqdm=disable_tqdm):
+        for prompt, continuation in self._with_progress(requests, disable_tqdm=disable_tqdm):
             if prompt:
                 found.append(self._likelihood(prompt, continuation))
             else:
@@ -116,7 +116,7 @@ class EverlongLM(LM):
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return how likely each text is, token by token, as a memory reads it. Nothing comes back meanwhile."""
-        found = [self._rolled(text)[0] for (text,) in self._told(requests, disable_tqdm=disable_tqdm)]
+        found = [self._rolled(text)[0] for (text,) in self._with_progress(requests, disable_tqdm=disable_tqdm)]
         for request, total in zip(requests, found, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return found
@@ -136,7 +136,7 @@ class EverlongLM(LM):
 
     # --- how it is done
 
-    def _told(self, requests: Sequence[Any], *, disable_tqdm: bool) -> Iterator[Any]:
+    def _with_progress(self, requests: Sequence[Any], *, disable_tqdm: bool) -> Iterator[Any]:
         """Yield the arguments of requests, with a bar."""
         from tqdm.auto import tqdm
 
@@ -173,9 +173,9 @@ class EverlongLM(LM):
         with self._reading(prompt) as (mm, question, chat):
             blank = question[len(question.rstrip()) :]
             question, continuation = question.rstrip() or question, blank + continuation
-            asked = encode(self.tokenizer, question)
-            ids = encode(self.tokenizer, question + continuation)[len(asked) :] if not chat else None
-            forced = _Forced(encode(self.tokenizer, continuation) if ids is None else ids)
+            question_ids = encode(self.tokenizer, question)
+            ids = encode(self.tokenizer, question + continuation)[len(question_ids) :] if not chat else None
+            forced = _ForcedTokens(encode(self.tokenizer, continuation) if ids is None else ids)
             generation = {**AS_MEASURED, "max_new_tokens": len(forced.ids), "eos_token_id": None}
             mm.generate(question, chat=chat, remember=False, logits_processor=[forced], **generation)
         return forced.total, forced.greedy
@@ -196,7 +196,7 @@ class EverlongLM(LM):
         return total, greedy
 
 
-class _Forced:
+class _ForcedTokens:
     """A logits processor that lets only given ids [n] be said, one after the other, and notes how likely each was."""
 
     def __init__(self, ids: torch.Tensor) -> None:
@@ -213,9 +213,9 @@ class _Forced:
         return only
 
 
-def _generation(given: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _generation(args: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Return what ends an answer, and the arguments of `generate`, of those of a task."""
-    further = dict(given)
+    further = dict(args)
     until = further.pop("until", [])
     stops = [one for one in ([until] if isinstance(until, str) else until) if one]
     limit = further.pop("max_gen_toks", further.pop("max_new_tokens", NEW_TOKENS))

@@ -15,7 +15,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from everlong.generation.memory_model import MemoryModel
-from everlong.integrations.turns import in_turn
+from everlong.integrations.exclusive import exclusive
 
 _CODE = '''"""Answers from a memory of everlong; made by everlong.integrations.transformers.folder_with."""
 
@@ -51,7 +51,7 @@ def folder_with(
     return made
 
 
-def generate_from(model: Any, memory: str, *given: Any, **named: Any) -> Any:
+def generate_from(model: Any, memory: str, *args: Any, **kwargs: Any) -> Any:
     """Do as transformers' `generate` of a model, from a memory. Nothing of it is remembered."""
     with _LOCK:
         mm = _OPEN.get(model)
@@ -59,4 +59,4 @@ def generate_from(model: Any, memory: str, *given: Any, **named: Any) -> Any:
             tokenizer = AutoTokenizer.from_pretrained(model.name_or_path)
             mm = _OPEN[model] = MemoryModel(model, tokenizer, memory)
     own = type(model).generate
-    return in_turn(lambda: own(model, *given, custom_generate=mm.decode, remember=False, **named))
+    return exclusive(lambda: own(model, *args, custom_generate=mm.decode, remember=False, **kwargs))

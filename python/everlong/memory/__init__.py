@@ -3,7 +3,7 @@
 from typing import Final
 
 from everlong.memory.memory import Memory
-from everlong.memory.recoding import Recoding
+from everlong.memory.recoding import RecodingPlan
 from everlong.memory.records import Block, Damage, MemoryStats, VerifyReport
 
 MAY_IMPORT: Final = (
@@ -14,4 +14,4 @@ MAY_IMPORT: Final = (
     "text",
 )
 
-__all__ = ["Block", "Damage", "Memory", "MemoryStats", "Recoding", "VerifyReport"]
+__all__ = ["Block", "Damage", "Memory", "MemoryStats", "RecodingPlan", "VerifyReport"]

@@ -21,14 +21,20 @@ from typing import TYPE_CHECKING, Any
 import everlong._core as _core
 from everlong.errors import CorruptMemoryError, EverlongError, MemoryBusyError, MemoryGoneWarning, MemoryNotFoundError
 from everlong.graph import MemoryGraph
-from everlong.memory.details import detail_bytes
-from everlong.memory.kept import kept_bytes
-from everlong.memory.reaching import blocks_reaching_into, drop_vectors, drop_what_was_left, note_dropped, number_in
-from everlong.memory.recoding import Recoding, check_room, named, plan, recode
+from everlong.memory.detail_tensors import detail_bytes
+from everlong.memory.kept_tensors import kept_bytes
+from everlong.memory.overlapping_vectors import (
+    drop_vectors,
+    drop_what_was_left,
+    note_dropped,
+    number_in,
+    overlapping_blocks,
+)
+from everlong.memory.recoding import RecodingPlan, check_room, named, plan, recode
 from everlong.memory.records import Block, MemoryStats, VerifyReport, block_of
 from everlong.memory.where import Time, Where, require_where, seconds
 from everlong.paths import absolute
-from everlong.text import notebook
+from everlong.text import notebook_html
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -209,7 +215,7 @@ class Memory:
         """Forget these blocks, and drop what came of them. MemoryNotFoundError, and nothing, if one is not there."""
         if not ids:
             return 0
-        beside = blocks_reaching_into(self.core, set(ids))
+        beside = overlapping_blocks(self.core, set(ids))
         freed = self.core.blocks.forget(ids)
         forgettings = self.core.forgettings()
         if freed > 0:
@@ -235,7 +241,7 @@ class Memory:
         codec: str | None = None,
         *,
         tables: bytes | None = None,
-        told: Callable[[int], None] | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> int:
         """Remove what forgotten blocks left in every file. Return the bytes given back. It works on a full disk.
 
@@ -267,9 +273,9 @@ class Memory:
         work = self.recoding(codec)
         if self.path is not None:
             check_room(work, self.path)
-        return recode(self.core, work, told)
+        return recode(self.core, work, progress)
 
-    def recoding(self, codec: str) -> Recoding:
+    def recoding(self, codec: str) -> RecodingPlan:
         """Return what `compact(codec)` would do: which blocks, their bytes before and after, the room it needs."""
         return plan(self.core, named(self.core, codec))
 
@@ -421,12 +427,12 @@ class Memory:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how much it holds, and its newest sources."""
         if self._closed:
-            return notebook.paragraph("a memory that was closed")
+            return notebook_html.paragraph("a memory that was closed")
         stats, tokens = self.stats(), collections.Counter[str]()
         for info in reversed(self.core.blocks.infos()):
-            tokens[info.source or notebook.CONVERSATION] += info.end - info.begin
+            tokens[info.source or notebook_html.CONVERSATION] += info.end - info.begin
         head = f"{self.path or 'memory in RAM'}: {stats.tokens:,} tokens in {stats.blocks:,} blocks"
-        return notebook.paragraph(head) + notebook.table(tokens.items())
+        return notebook_html.paragraph(head) + notebook_html.table(tokens.items())
 
     def __enter__(self) -> Memory:
         return self

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 import everlong._core as _core
-from everlong.graph.own_tags import given_in
-from everlong.graph.own_tags import unreadable_in as unreadable_in  # for the command line, too
+from everlong.graph.reserved_tags import unreadable_in as unreadable_in  # for the command line, too
+from everlong.graph.reserved_tags import user_tags
 from everlong.paths import from_home
 
 _OWN = _core.OWN_TAG
@@ -97,10 +97,10 @@ def require_users(tags: Iterable[str]) -> None:
             raise ValueError(f"the tag {tag!r}: what begins with {_OWN} is everlong's own")
 
 
-def told_apart(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
+def split_reserved_tags(tags: Iterable[str]) -> tuple[tuple[str, ...], str]:
     """Return the user's tags of a block, with those of everlong's own that cannot be read; and its origin, or ""."""
     listed = list(tags)
-    return given_in(listed) + unreadable_in(listed), next(reversed(origins_in(listed)), "")
+    return user_tags(listed) + unreadable_in(listed), next(reversed(origins_in(listed)), "")
 
 
 def origins_in(tags: Iterable[str]) -> list[str]:

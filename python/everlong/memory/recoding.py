@@ -18,7 +18,7 @@ _ROUND_BYTES = 256 << 20  # of new payload, after which the old one is given bac
 
 
 @dataclasses.dataclass(frozen=True)
-class Recoding:
+class RecodingPlan:
     """What it takes to code a memory anew."""
 
     codec: str
@@ -41,7 +41,7 @@ def named(core: _core.Memory, codec: str) -> str:
     return tables
 
 
-def plan(core: _core.Memory, codec: str) -> Recoding:
+def plan(core: _core.Memory, codec: str) -> RecodingPlan:
     """Return what coding a memory anew takes. ValueError for a codec that is none, or where there is no payload.
 
     How much a transform takes depends on what is coded: `new_bytes` is then more than it ever was. It passes over
@@ -62,10 +62,10 @@ def plan(core: _core.Memory, codec: str) -> Recoding:
         of_block = full * core.page_bytes(manifest.page_tokens, sized) + (core.page_bytes(rest, sized) if rest else 0)
         blocks.append(info.id)
         old, new, largest = old + info.payload_bytes, new + of_block, max(largest, of_block)
-    return Recoding(codec, tuple(blocks), old, new, min(new, _ROUND_BYTES + largest))
+    return RecodingPlan(codec, tuple(blocks), old, new, min(new, _ROUND_BYTES + largest))
 
 
-def check_room(recoding: Recoding, folder: str) -> None:
+def check_room(recoding: RecodingPlan, folder: str) -> None:
     """Raise CapacityError where the disk of a memory's folder has no room to code it anew."""
     free = shutil.disk_usage(pathlib.Path(folder)).free
     if recoding.room_bytes > free:
@@ -75,7 +75,7 @@ def check_room(recoding: Recoding, folder: str) -> None:
         )
 
 
-def recode(core: _core.Memory, recoding: Recoding, told: Callable[[int], None] | None = None) -> int:
+def recode(core: _core.Memory, recoding: RecodingPlan, progress: Callable[[int], None] | None = None) -> int:
     """Code blocks anew. Return how many bytes were given back, less those that were written.
 
     `told` is called with the old bytes of each block, once it is done.
@@ -88,8 +88,8 @@ def recode(core: _core.Memory, recoding: Recoding, told: Callable[[int], None] |
             continue
         core.upkeep.recode(block, recoding.codec)
         written += core.blocks.info(block).payload_bytes
-        if told is not None:
-            told(sizes[block])
+        if progress is not None:
+            progress(sizes[block])
         if written >= _ROUND_BYTES:
             core.upkeep.compact()
             written = 0

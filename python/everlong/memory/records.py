@@ -7,10 +7,10 @@ import datetime
 from typing import cast
 
 import everlong._core as _core
-from everlong.graph.own_tags import keyphrases_in, moment_of, nearest_moment
-from everlong.memory.origins import told_apart
+from everlong.graph.reserved_tags import keyphrases_in, moment_of, nearest_moment
+from everlong.memory.origins import split_reserved_tags
 from everlong.memory.where import Role
-from everlong.text import notebook
+from everlong.text import notebook_html
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class MemoryStats:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what is not nothing."""
-        return notebook.table((name, value) for name, value in vars(self).items() if value)
+        return notebook_html.table((name, value) for name, value in vars(self).items() if value)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,15 +80,15 @@ class VerifyReport:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what was read, and the damage, which unfolds."""
-        read = notebook.table((("blocks", self.blocks), ("records", self.records), ("bytes", self.bytes)))
+        read = notebook_html.table((("blocks", self.blocks), ("records", self.records), ("bytes", self.bytes)))
         if not self.damage:
-            return read + notebook.paragraph("no damage")
+            return read + notebook_html.paragraph("no damage")
         lines = "\n".join(f"block {one.block}: {one.what}" for one in self.damage)
-        return read + notebook.unfolding(f"{len(self.damage):,} damaged", lines)
+        return read + notebook_html.unfolding(f"{len(self.damage):,} damaged", lines)
 
 
 def block_of(info: _core.BlockInfo) -> Block:
-    tags, origin = told_apart(info.tags)
+    tags, origin = split_reserved_tags(info.tags)
     return Block(
         id=info.id,
         span=(info.begin, info.end),

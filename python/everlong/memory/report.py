@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlong.text.notebook import CONVERSATION
+from everlong.text.notebook_html import CONVERSATION
 
 if TYPE_CHECKING:
     from everlong.memory.memory import Memory

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from everlong.memory.memory import Memory
-from everlong.text.notebook import CONVERSATION
+from everlong.text.notebook_html import CONVERSATION
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ EMPTY = "is empty"
 
 
 @dataclasses.dataclass
-class Held:
+class SyncedFile:
     """The blocks that were read from one file."""
 
     blocks: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # by what the file was: its digest
@@ -35,7 +35,7 @@ class Held:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class FileState:
     """A file as it was when it was looked into."""
 
     size: int
@@ -44,13 +44,13 @@ class Seen:
     why: str = ""  # it holds no text, because of that
 
 
-def held_in(memory: Memory | None) -> dict[str, Held]:
+def synced_files(memory: Memory | None) -> dict[str, SyncedFile]:
     """Return what the memory holds of synced files, by their paths."""
     from everlong.memory.unfinished import unfinished_in
 
     if memory is None:
         return {}
-    found = _held_in(memory.core)
+    found = _synced_files(memory.core)
     for reading in unfinished_in(memory) if found else ():
         for origin in reading.origins:
             if origin in found:
@@ -58,33 +58,33 @@ def held_in(memory: Memory | None) -> dict[str, Held]:
     return found
 
 
-def _held_in(core: _core.Memory) -> dict[str, Held]:
-    found: dict[str, Held] = {}
+def _synced_files(core: _core.Memory) -> dict[str, SyncedFile]:
+    found: dict[str, SyncedFile] = {}
     for info in core.blocks.infos():
         digest, places = content_in(info.tags), origins_in(info.tags)
         if digest and places:
-            held = found.setdefault(places[-1], Held())
+            held = found.setdefault(places[-1], SyncedFile())
             held.blocks.setdefault(digest, []).append(info.id)
             held.earlier.update(places[:-1])
     return found
 
 
-def table_of(memory: Memory | None) -> dict[str, Seen]:
+def table_of(memory: Memory | None) -> dict[str, FileState]:
     """Return the table, by paths; empty where there is none, or it cannot be read."""
     return {} if memory is None else _table_of(memory.core)
 
 
-def _table_of(core: _core.Memory) -> dict[str, Seen]:
+def _table_of(core: _core.Memory) -> dict[str, FileState]:
     try:
         kept = core.file(_TABLE)
-        return {path: Seen(*row) for path, row in json.loads(kept or b"{}").items()}
+        return {path: FileState(*row) for path, row in json.loads(kept or b"{}").items()}
     except (ValueError, TypeError, AttributeError):
         return {}
 
 
-def keep_table(core: _core.Memory, table: Mapping[str, Seen]) -> None:
+def store_table(core: _core.Memory, table: Mapping[str, FileState]) -> None:
     """Keep the table, but for files that hold text of which the memory has nothing."""
-    held = _held_in(core)
+    held = _synced_files(core)
     rows = {
         path: dataclasses.astuple(seen)
         for path, seen in table.items()
@@ -103,4 +103,4 @@ def drop_forgotten(core: _core.Memory) -> None:
         if len(left) < len(info.tags):
             core.blocks.set_tags(info.id, left)
     if core.file(_TABLE):
-        keep_table(core, _table_of(core))  # one that cannot be read is an empty one
+        store_table(core, _table_of(core))  # one that cannot be read is an empty one

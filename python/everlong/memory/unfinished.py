@@ -15,7 +15,7 @@ from everlong.memory.origins import content_in
 
 
 @dataclasses.dataclass(frozen=True)
-class Unfinished:
+class InterruptedReading:
     """One text, or several that were to be read one after the other. The last of them was not read to its end."""
 
     sources: tuple[str, ...]
@@ -25,7 +25,7 @@ class Unfinished:
     synced: bool = False  # a `sync` was reading them
 
 
-def unfinished_in(memory: Memory) -> list[Unfinished]:
+def unfinished_in(memory: Memory) -> list[InterruptedReading]:
     """Return the unfinished readings that left something in the memory, oldest first."""
     jobs = _jobs_in(memory)
     named = {block.id: block for block in memory.blocks()} if jobs else {}
@@ -44,7 +44,7 @@ def unfinished_in(memory: Memory) -> list[Unfinished]:
             origins = tuple(dict.fromkeys(block.origin for block, _ in pieces if block.origin))
             tags = tuple(dict.fromkeys(tag for block, _ in pieces for tag in block.tags))
             synced = any(content_in(memory.core.blocks.info(block.id).tags) for block, _ in pieces)
-            found.append(Unfinished(sources, origins, tags, sum(tokens for _, tokens in pieces), synced))
+            found.append(InterruptedReading(sources, origins, tags, sum(tokens for _, tokens in pieces), synced))
     return found
 
 

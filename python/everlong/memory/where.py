@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypedDict, get_args
 
 import everlong._core as _core
-from everlong.graph.own_tags import moment_of
+from everlong.graph.reserved_tags import moment_of
 from everlong.memory.origins import origin_of, origin_tag
 
 # A moment, a day (its midnight), a time ago, seconds since 1970, or text in ISO 8601. NumPy's scalars of these kinds
@@ -69,13 +69,13 @@ class Where:
 
     def __post_init__(self) -> None:
         for field in ("source", "tags"):
-            given = getattr(self, field)
-            names = names_of(given)
-            if not names and given != ():
+            value = getattr(self, field)
+            names = names_of(value)
+            if not names and value != ():
                 raise ValueError(f"{field} is an empty list: leave it out, and it does not choose")
             if field == "tags":
                 require_tags(names)
-            if not isinstance(given, str):
+            if not isinstance(value, str):
                 object.__setattr__(self, field, tuple(names))
         if self.origin is not None:
             if not isinstance(self.origin, str | os.PathLike):
@@ -152,7 +152,7 @@ def seconds(moment: Time | None) -> float | None:
     return found
 
 
-def told_at(block: _core.BlockInfo) -> float:
+def event_time(block: _core.BlockInfo) -> float:
     """Return when a block's events happened, in seconds since 1970, as `read` was told; else when it was archived."""
     return block.created_at if block.happened is None else block.happened
 

@@ -19,7 +19,7 @@ _LAID_OVER = ("base_layer", "original_module")
 class Adapters:
     """A model's adapters as they stand now. Layers are named as in `named_modules`."""
 
-    at_work: tuple[str, ...]  # layers and their adapters at work, of those that keys and values depend on
+    active: tuple[str, ...]  # layers and their adapters at work, of those that keys and values depend on
     _layers: dict[str, frozenset[str]]  # by adapted layer: loaded adapters that are not at work there
     _output: str | None  # the output embeddings
     _model: str  # what peft puts before the names of the model itself: "base_model.model."
@@ -37,7 +37,7 @@ class Adapters:
                 weight = f"{layer}.{below}"
             else:
                 return None
-        return weight if self.at_work else weight.removeprefix(self._model)
+        return weight if self.active else weight.removeprefix(self._model)
 
     def keys_depend_on(self, weight: str) -> bool:
         """Return whether keys and values depend on a weight; at this name only, for a weight that stands at several."""
@@ -63,7 +63,7 @@ def adapters_of(model: torch.nn.Module) -> Adapters:
     loaded = getattr(model, "peft_config", None)
     names = frozenset(loaded) if isinstance(loaded, dict) else frozenset()
     return Adapters(
-        at_work=tuple(f"{name} {found[name]}" for name in told),
+        active=tuple(f"{name} {found[name]}" for name in told),
         _layers={name: names.difference(at_work) for name, at_work in layers.items()},
         _output=output,
         _model=_base_prefix(model),

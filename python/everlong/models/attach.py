@@ -19,7 +19,7 @@ from everlong.models.placement import device_of
 from everlong.models.probe import DELTA, Probe, ProbeError, probe
 from everlong.models.releases import EMPTY_LAYERS, rotary_positions
 from everlong.models.rope import NO_ROPE, RopeTable, first_position, has_layer_tables, rope_table
-from everlong.models.rotations import keep_apart, own_rotations
+from everlong.models.rotations import isolate_rotations, own_rotations
 from everlong.models.text_model import require_window
 
 _PHASE_TOLERANCE = 1e-3  # radians, about, on top of what rounding an angle of HF's to fp32 adds
@@ -43,7 +43,7 @@ class OwnState:
 
 
 @dataclasses.dataclass(frozen=True)
-class ServedModel:
+class AttachedModel:
     """The anatomy of a model. "Layer" without "of the model" counts the archived ones, in the order of `archived`."""
 
     model: Any
@@ -70,7 +70,7 @@ class ServedModel:
         return len(self.archived)
 
     @property
-    def keyed(self) -> ServedModel:
+    def keyed(self) -> AttachedModel:
         """This model, which knows queries and keys of its archived layers."""
         return self
 
@@ -136,7 +136,7 @@ def decoder_layers(model: Any) -> tuple[torch.nn.Module, torch.nn.ModuleList]:
 
 
 @own_rotations()
-def attach(model: Any, frame_tokens: int) -> ServedModel:
+def attach(model: Any, frame_tokens: int) -> AttachedModel:
     """Read a model's anatomy for a frame of at most `frame_tokens`.
 
     Raises UnsupportedModelError where the model cannot be served exactly. It says the reason and what would work.
@@ -154,7 +154,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
             f"{name}: no `layers` and `rotary_emb` in its decoder; models built like Llama or Qwen3 work"
         )
     device = device_of(model, modules, name)
-    keep_apart(rotary)
+    isolate_rotations(rotary)
     tables = _tables(config, frame_tokens)
     archived, sliding = kinds_of_layers(config, name, frame_tokens)
     attention = {index: _attention(modules[index], name, index) for index in archived}
@@ -176,7 +176,7 @@ def attach(model: Any, frame_tokens: int) -> ServedModel:
     for index in _one_of_each_table(rope_of):
         found = _phase_columns(rotary, rope_of[index], config, index, first, frame_tokens, device)
         columns = found if rope_of[index] == rope else columns
-    return ServedModel(
+    return AttachedModel(
         model=model,
         archived=order,
         rotated=len(rotated),

@@ -10,43 +10,43 @@ import torch
 
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.adapters import Adapters, adapters_of
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
+from everlong.models.model_interface import ModelInterface
 from everlong.models.rope import NO_ROPE, RopeTable, has_layer_tables, rope_table, short_lengths
-from everlong.models.served import Served
 from everlong.models.weights import buffered_weights, plain_tensors
 
 _SAMPLES = 64
 _TEXT_ALONE = "text alone"
 
 
-def fingerprint(served: Served, tokenizer: Any) -> Fingerprint:
+def fingerprint(attached: ModelInterface, tokenizer: Any) -> Fingerprint:
     """Return the fingerprint of a model as it stands now. For text alone only the tokenizer counts."""
-    if served.keyed is None:
+    if attached.keyed is None:
         return Fingerprint(_TEXT_ALONE, _TEXT_ALONE, _tokenizer(tokenizer))
-    return Fingerprint(weights_fingerprint(served.model), _rope(served.keyed), _tokenizer(tokenizer))
+    return Fingerprint(weights_fingerprint(attached.model), _rope(attached.keyed), _tokenizer(tokenizer))
 
 
-def is_noted_as(served: Served, rope: str) -> bool:
+def is_noted_as(attached: ModelInterface, rope: str) -> bool:
     """Return whether an earlier everlong noted a memory of this model so: by the longrope table of its frame."""
-    return served.keyed is not None and rope in _tables(served.keyed)
+    return attached.keyed is not None and rope in _tables(attached.keyed)
 
 
-def _rope(served: ServedModel) -> str:
+def _rope(attached: AttachedModel) -> str:
     """Return how a model rotates, whatever its frame is.
 
     A longrope table depends on the frame, and un-rotated keys do not. So all of the model's tables count.
     """
-    tables = _tables(served)
+    tables = _tables(attached)
     return tables[0] if len(tables) == 1 else hashlib.sha256("\n".join(tables).encode()).hexdigest()
 
 
-def _tables(served: ServedModel) -> list[str]:
+def _tables(attached: AttachedModel) -> list[str]:
     """Return how a model rotates in each of its frames, from the shortest on: one text, or several by longrope."""
-    config = served.model.config.get_text_config(decoder=True)
-    return [_in_frame(served, config, tokens) for tokens in (*sorted(short_lengths(config)), served.window)]
+    config = attached.model.config.get_text_config(decoder=True)
+    return [_in_frame(attached, config, tokens) for tokens in (*sorted(short_lengths(config)), attached.window)]
 
 
-def _in_frame(served: ServedModel, config: Any, frame_tokens: int) -> str:
+def _in_frame(attached: AttachedModel, config: Any, frame_tokens: int) -> str:
     """Return the one table of all layers, or a digest of how each kind of layers rotates.
 
     A window's state has rotated keys: layers with one count as they rotate in the frame at work.
@@ -56,11 +56,11 @@ def _in_frame(served: ServedModel, config: Any, frame_tokens: int) -> str:
     def table(index: int) -> RopeTable:
         return rope_table(config, types[index], frame_tokens)
 
-    if served.rotated == served.layers and not served.sliding:
-        return table(served.archived[0]).fingerprint()
+    if attached.rotated == attached.layers and not attached.sliding:
+        return table(attached.archived[0]).fingerprint()
     digest = hashlib.sha256()
-    archived = {index: table(index) if at < served.rotated else NO_ROPE for at, index in enumerate(served.archived)}
-    for index, one in sorted((archived | dict(served.sliding)).items()):
+    archived = {index: table(index) if at < attached.rotated else NO_ROPE for at, index in enumerate(attached.archived)}
+    for index, one in sorted((archived | dict(attached.sliding)).items()):
         digest.update(f"{index} {one.fingerprint()}\n".encode())
     return digest.hexdigest()
 
@@ -78,7 +78,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
         for name, tensor in _counted(kept, adapters):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(_sample(tensor).view(torch.uint8).numpy().tobytes())
-    for layer in adapters.at_work:
+    for layer in adapters.active:
         digest.update(layer.encode())
     return digest.hexdigest()
 

@@ -13,10 +13,10 @@ from transformers.cache_utils import DynamicCache
 from everlong.errors import UnsupportedModelError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.attach import kinds_of_layers
-from everlong.models.given import require_name
 from everlong.models.loading import embedded_file
-from everlong.models.quiet import without_bars
+from everlong.models.quiet import without_progress_bars
 from everlong.models.releases import cache_argument
+from everlong.models.validation import require_name
 
 _TOKENS = 8  # that the empty model computes
 
@@ -61,5 +61,5 @@ def _config(name_or_path: str) -> Any:
     if not source.endswith(".gguf"):
         return transformers.AutoConfig.from_pretrained(source)
     folder, file = os.path.split(os.path.abspath(source))
-    with without_bars():
+    with without_progress_bars():
         return transformers.AutoConfig.from_pretrained(folder, gguf_file=file)

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from everlong.models.converted import entry_of
-from everlong.models.quiet import without_bars
-from everlong.text.progress import working
+from everlong.models.conversion_cache import entry_of
+from everlong.models.quiet import without_progress_bars
+from everlong.text.progress import show_working
 
 # Arguments of `load` that say which files are read, the tokenizer's too.
 FILES = ("gguf_file", "revision", "trust_remote_code", "cache_dir", "local_files_only", "token", "subfolder")
@@ -63,12 +63,12 @@ def load_gguf(source: str, arguments: Mapping[str, Any]) -> tuple[Any, Any]:
         return sum(int(tensor.n_elements) for tensor in tensors) * dtype.itemsize
 
     def write(folder: pathlib.Path) -> None:
-        with without_bars():
+        with without_progress_bars():
             for made in from_pretrained(source, made_by):
                 made.save_pretrained(folder)
 
     with converting:
-        converting.enter_context(working(f"{file.name} is converted, once", enabled=True))
+        converting.enter_context(show_working(f"{file.name} is converted, once", enabled=True))
         with entry_of(file, _kind(dtype), bytes_of, write) as folder:
             converting.close()
             if folder is None:
@@ -90,9 +90,9 @@ def _kind(dtype: torch.dtype) -> str:
 def _local(source: str, arguments: Mapping[str, Any]) -> pathlib.Path | None:
     """Return the file where it lies on this machine, downloaded if need be; None where it cannot be had."""
     hub: Any = importlib.import_module("transformers.utils.hub")
-    given = {name: arguments[name] for name in _HUBS_OWN if arguments.get(name) is not None}
+    value = {name: arguments[name] for name in _HUBS_OWN if arguments.get(name) is not None}
     try:
-        return pathlib.Path(hub.cached_file(source, arguments["gguf_file"], **given)).resolve()
+        return pathlib.Path(hub.cached_file(source, arguments["gguf_file"], **value)).resolve()
     except (OSError, ValueError):  # transformers says why
         return None
 

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 _PUTTING_ON = threading.Lock()
 
 
-def put_on(register: Callable[..., RemovableHandle], hook: Callable[..., Any], **how: Any) -> RemovableHandle:
+def register_hook(register: Callable[..., RemovableHandle], hook: Callable[..., Any], **how: Any) -> RemovableHandle:
     """Do as `register(hook, **how)`, such as a module's `register_forward_hook`.
 
     torch numbers hooks without a lock. Two threads at once would get one number, and one hook would be lost.

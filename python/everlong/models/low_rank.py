@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from everlong.errors import ModelMismatchError
-from everlong.models.hooks import put_on
+from everlong.models.hooks import register_hook
 from everlong.models.pack import NO_PACK, PackError, PackPart
 
 _DOWN, _UP, _SIZE = ".down", ".up", ".size"
@@ -104,9 +104,9 @@ def adapted() -> bool:
 
 
 class AttachedMaps:
-    """An adapter beside the layers of a model. The model is not changed, and the adapter works in `at_work` alone.
+    """An adapter beside the layers of a model. The model is not changed, and the adapter works in `active` alone.
 
-    It works for the thread that is in `at_work`. Only one that is trained works for all: a backward pass may compute
+    It works for the thread that is in `active`. Only one that is trained works for all: a backward pass may compute
     layers anew, in a thread of torch's own.
     """
 
@@ -127,12 +127,12 @@ class AttachedMaps:
             self._pairs.append((layer, down, up))
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """Context manager: the model's layers add what the adapter computes, in this thread's forwards."""
         thread = threading.get_ident()
         with contextlib.ExitStack() as undo:
             for layer, down, up in self._pairs:
-                undo.callback(put_on(layer.register_forward_hook, self._adding(down, up, thread)).remove)
+                undo.callback(register_hook(layer.register_forward_hook, self._adding(down, up, thread)).remove)
             _own.at_work = getattr(_own, "at_work", 0) + 1
             try:
                 yield
@@ -140,10 +140,10 @@ class AttachedMaps:
                 _own.at_work -= 1
 
     def _adding(self, down: torch.Tensor, up: torch.Tensor, thread: int) -> Any:
-        def add(layer: torch.nn.Module, given: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor | None:
+        def add(layer: torch.nn.Module, value: tuple[torch.Tensor, ...], out: torch.Tensor) -> torch.Tensor | None:
             if threading.get_ident() != thread and not down.requires_grad:
                 return None  # as it is
-            added = self._scale * (given[0] @ down.to(given[0].dtype).T) @ up.to(given[0].dtype).T
+            added = self._scale * (value[0] @ down.to(value[0].dtype).T) @ up.to(value[0].dtype).T
             return out + added.to(out.dtype)
 
         return add

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from everlong.models.attending import bringing
+from everlong.models.custom_attention import override_attention
 
 
 class MaskedAttention:
@@ -28,7 +28,7 @@ class MaskedAttention:
 
     def __enter__(self) -> MaskedAttention:
         self._bringing = contextlib.ExitStack()
-        self._bringing.enter_context(bringing(self._model, self._masked))
+        self._bringing.enter_context(override_attention(self._model, self._masked))
         return self
 
     def __exit__(

@@ -25,9 +25,9 @@ import torch
 import everlong._core as _core
 from everlong.errors import EverlongError, ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
-from everlong.models.draws import own_draws
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
+from everlong.models.rng import isolated_rng
 from everlong.paths import absolute
 
 FORMAT = 1
@@ -120,11 +120,11 @@ class PackedModule(torch.nn.Module):
         tensors = {name: tensor.float() for name, tensor in part.tensors.items() if not cls._beside(name)}
         try:
             settings = settings_of(typing.get_type_hints(cls)["settings"], own)
-            with own_draws(), torch.device("meta"):  # settings may say any size: first without memory
+            with isolated_rng(), torch.device("meta"):  # settings may say any size: first without memory
                 sizes = {name: tensor.shape for name, tensor in cls(settings).state_dict().items()}
             if sizes != {name: tensor.shape for name, tensor in tensors.items()}:
                 raise PackError("its tensors do not have the sizes that its settings say")
-            with own_draws():  # of layers that are filled right away
+            with isolated_rng():  # of layers that are filled right away
                 module = cls(settings)
             module.load_state_dict(tensors)
         except NO_PACK as error:
@@ -159,10 +159,10 @@ def load_pack(folder: str | pathlib.Path) -> Pack:
             raise PackError(f"{folder / _LIST} has format {found}, expected {FORMAT}")
         _require_types(listing)
         parts = {}
-        for name, said in listing["parts"].items():
+        for name, values in listing["parts"].items():
             file = folder / f"{name}.safetensors"
-            part = PackPart(safetensors.torch.load(_read(folder, file.name)), said["settings"], said["made"])
-            if part.id != said["id"]:
+            part = PackPart(safetensors.torch.load(_read(folder, file.name)), values["settings"], values["made"])
+            if part.id != values["id"]:
                 raise PackError(f"{file} is not the file that {_LIST} is about")
             parts[name] = part
         return Pack(listing["model"], listing["model_name"], parts)
@@ -289,7 +289,7 @@ def _require_types(listing: dict[str, Any]) -> None:
     for of, names, kind in (
         (listing, ("model", "model_name"), str),
         (listing, ("parts",), dict),
-        *((said, ("settings", "made"), dict) for said in listing["parts"].values()),
+        *((values, ("settings", "made"), dict) for values in listing["parts"].values()),
     ):
         for name in names:
             if not isinstance(of[name], kind):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, LinearAttentionLayer
 
-from everlong.models.hooks import put_on
+from everlong.models.hooks import register_hook
 from everlong.models.releases import cache_argument
 from everlong.models.rope import NO_ROPE, RopeTable, turn_keys
 from everlong.models.trial import trial_ids
@@ -78,21 +78,21 @@ def probe(
 
         return hook
 
-    def hear(*call: object) -> None:
+    def record(*call: object) -> None:
         if threading.get_ident() == own_thread:
             asked.append(True)
 
     caches = []
     with contextlib.ExitStack() as hooks:
-        hooks.callback(put_on(rotary.register_forward_hook, hear).remove)
+        hooks.callback(register_hook(rotary.register_forward_hook, record).remove)
         for layer, module in taps.items():
-            hooks.callback(put_on(module.register_forward_hook, keep(layer)).remove)
+            hooks.callback(register_hook(module.register_forward_hook, keep(layer)).remove)
         for start in (first, first + DELTA):
             cache = DynamicCache(config=config)
             positions = torch.arange(start, start + tokens, device=ids.device)[None]
             try:
-                given = {cache_argument(model): cache}
-                model(input_ids=ids, position_ids=positions, **given, use_cache=True, logits_to_keep=1)
+                value = {cache_argument(model): cache}
+                model(input_ids=ids, position_ids=positions, **value, use_cache=True, logits_to_keep=1)
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, ValueError, TypeError, AttributeError, LookupError) as error:
@@ -104,7 +104,7 @@ def probe(
     if not asked:
         raise ProbeError("it does not ask the `rotary_emb` of its decoder for cos and sin; models built like Llama do")
 
-    def kept(cache: DynamicCache, name: str) -> dict[int, torch.Tensor]:
+    def states_of(cache: DynamicCache, name: str) -> dict[int, torch.Tensor]:
         return {
             index: getattr(layer, name).float().cpu()
             for index, layer in enumerate(cache.layers)
@@ -120,9 +120,9 @@ def probe(
         if state is not None
     ]
     return Probe(
-        keys=kept(caches[0], "keys"),
-        moved=kept(caches[1], "keys"),
-        values=kept(caches[0], "values"),
+        keys=states_of(caches[0], "keys"),
+        moved=states_of(caches[1], "keys"),
+        values=states_of(caches[0], "values"),
         tapped=tapped,
         tokens=tokens,
         linear_bytes=sum(state.numel() * state.element_size() for state in states),

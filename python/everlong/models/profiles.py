@@ -20,7 +20,7 @@ from everlong.paths import absolute
 _own_folder: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("profiles", default=None)
 
 
-def kept(name: str) -> str | None:
+def stored_measurement(name: str) -> str | None:
     """Return what is kept under that name; None where nothing is that can be read."""
     try:
         return _file(name).read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def kept(name: str) -> str | None:
         return None
 
 
-def keep(name: str, text: str) -> None:
+def store_measurement(name: str, text: str) -> None:
     """Keep it. A folder that cannot be written is passed over: measuring again costs seconds."""
     try:
         file = _file(name)

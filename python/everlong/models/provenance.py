@@ -9,10 +9,10 @@ import transformers
 
 from everlong import _native
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.machine import processor
+from everlong.models.hardware import processor
 
 
-def made_with(model: Any) -> dict[str, Any]:
+def provenance(model: Any) -> dict[str, Any]:
     """Return plain values, for JSON; None for what does not apply: a GPU that computes, a revision of a hub.
 
     `weights` is what `everlong inspect` shows of a memory: the same in every dtype.

@@ -11,7 +11,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def without_bars(*, unless_terminal: bool = False) -> Iterator[None]:
+def without_progress_bars(*, unless_terminal: bool = False) -> Iterator[None]:
     """Context manager: no progress bars. Warnings, and what a model's own code prints, come through."""
     if unless_terminal and sys.stderr.isatty():
         yield

@@ -34,7 +34,7 @@ _own = _OfThread()
 def own_rotations() -> Iterator[None]:
     """Context manager, and a decorator: forwards of this thread inside it write to no rotary embedding.
 
-    It is for models that `keep_apart` was called with.
+    It is for models that `isolate_rotations` was called with.
     """
     _own.depth += 1
     try:
@@ -43,7 +43,7 @@ def own_rotations() -> Iterator[None]:
         _own.depth -= 1
 
 
-def keep_apart(model: torch.nn.Module) -> None:
+def isolate_rotations(model: torch.nn.Module) -> None:
     """Let the model's rotary embeddings be asked inside `own_rotations`, by any number of threads."""
     for module in model.modules():
         kind = type(module)
@@ -54,8 +54,8 @@ def keep_apart(model: torch.nn.Module) -> None:
 
 
 def _chooses(module: torch.nn.Module) -> bool:
-    named = getattr(module, "rope_type", None)
-    kinds = named.values() if isinstance(named, dict) else (named,)
+    kwargs = getattr(module, "rope_type", None)
+    kinds = kwargs.values() if isinstance(kwargs, dict) else (kwargs,)
     return any(kind == "longrope" or "dynamic" in str(kind) for kind in kinds)
 
 
@@ -63,10 +63,10 @@ def _apart(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the forward of a class of rotary embeddings, which asks the thread's own copy inside `own_rotations`."""
 
     @functools.wraps(forward)
-    def apart(self: torch.nn.Module, *given: Any, **named: Any) -> Any:
+    def apart(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or _own.depth == 0 or not _chooses(self):
-            return forward(self, *given, **named)
-        return forward(_copy_of(self), *given, **named)
+            return forward(self, *args, **kwargs)
+        return forward(_copy_of(self), *args, **kwargs)
 
     apart.everlong_apart = True  # type: ignore[attr-defined]
     return apart
@@ -92,8 +92,8 @@ class _Copy:
 
 def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the tensors that a rotary embedding chooses from."""
-    named = {**vars(module), **module._buffers}
-    return {name: one for name, one in named.items() if name.endswith(_ORIGINAL) and isinstance(one, torch.Tensor)}
+    kwargs = {**vars(module), **module._buffers}
+    return {name: one for name, one in kwargs.items() if name.endswith(_ORIGINAL) and isinstance(one, torch.Tensor)}
 
 
 def _copy_of(module: torch.nn.Module) -> torch.nn.Module:

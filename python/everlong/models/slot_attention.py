@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from everlong.models.attending import CHANGES_SCORES, attend_plainly
+from everlong.models.custom_attention import CHANGES_SCORES, attend_plainly
 
 
 def attend_to_slots(

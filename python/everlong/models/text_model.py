@@ -14,7 +14,7 @@ import torch
 from everlong.errors import UnsupportedModelError
 from everlong.models.placement import require_embeddings
 from everlong.models.releases import cache_field
-from everlong.models.rotations import keep_apart, own_rotations
+from everlong.models.rotations import isolate_rotations, own_rotations
 from everlong.models.tokens import Tokens
 from everlong.models.trial import spread, trial_ids
 
@@ -60,8 +60,8 @@ class TextModel:
 
     @own_rotations()
     def _forward(self, tokens: Tokens, cache: Any, keep: int) -> tuple[torch.Tensor, Any]:
-        given = {} if cache is None else {self.cache_name: cache}
-        out = self.model(**tokens.inputs(self.device, self.dtype), use_cache=True, logits_to_keep=keep, **given)
+        value = {} if cache is None else {self.cache_name: cache}
+        out = self.model(**tokens.inputs(self.device, self.dtype), use_cache=True, logits_to_keep=keep, **value)
         return out.logits[0, -keep:], getattr(out, self.cache_name)
 
 
@@ -76,7 +76,7 @@ def text_model(model: Any, frame_tokens: int) -> TextModel:
     if window is not None:
         require_window(frame_tokens, window)
     require_embeddings(model, config.model_type)
-    keep_apart(model)
+    isolate_rotations(model)
     try:
         return _tried(model, window, min(_TOKENS, frame_tokens))
     except UnsupportedModelError:

@@ -54,7 +54,7 @@ def plain_tensors(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[s
         yield from plain_tensors((f"{name}.{part}", getattr(tensor, part)) for part in parts)
 
 
-class WeightsAtWork:
+class WeightsCheck:
     """The weights and adapters of a model that its keys and values depend on, as they stand when this is made.
 
     A write shows in torch's count of the writes to each tensor, and in where the tensor lies. Both cost microseconds.
@@ -64,13 +64,13 @@ class WeightsAtWork:
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         adapters = adapters_of(model)
-        self._adapters = adapters.at_work
+        self._adapters = adapters.active
         self._written = _written(model, adapters)
 
     def require_unchanged(self) -> None:
         """Raise ModelMismatchError where other adapters are at work by now, or weights were written to."""
         adapters = adapters_of(self._model)
-        if adapters.at_work != self._adapters:
+        if adapters.active != self._adapters:
             raise ModelMismatchError(
                 "other adapters are at work in the model than when this MemoryModel was made: put the earlier ones "
                 "back, or close it; these adapters need another memory"
@@ -86,13 +86,15 @@ class WeightsAtWork:
 def _written(model: torch.nn.Module, adapters: Adapters) -> tuple[int, int]:
     """Return the writes to all tensors that keys and values depend on, and a sum of where they lie."""
     writes, places = 0, 0
-    for _, tensor in plain_tensors((name, tensor) for name, tensor in _kept(model) if adapters.keys_depend_on(name)):
+    for _, tensor in plain_tensors(
+        (name, tensor) for name, tensor in _weight_tensors(model) if adapters.keys_depend_on(name)
+    ):
         writes += 0 if tensor.is_inference() else tensor._version  # made in inference mode, it counts no writes
         places += tensor.data_ptr()
     return writes, places
 
 
-def _kept(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _weight_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield parameters, and the buffers that a checkpoint holds; what is shared, at each of its places."""
     yield from model.named_parameters(remove_duplicate=False)
     for name, module in model.named_modules():

@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger("everlong")
 _SOON = 0.2  # waits of fewer seconds are not logged
 
 
-def say_missing(core: _core.Memory, blocks: int, what: str) -> None:
+def warn_missing(core: _core.Memory, blocks: int, what: str) -> None:
     """Log that blocks of a memory that was opened for reading lack something, of `what`: nobody makes it for them."""
     if blocks:
         of = len(core.blocks.infos())

@@ -11,7 +11,7 @@ from everlong.config import MemoryConfig
 from everlong.frame.frame import Frame
 from everlong.frame.part import Needs
 from everlong.frame.parts import Parts, needs_of
-from everlong.retrieval.background import Background, say_missing
+from everlong.retrieval.background import Background, warn_missing
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.graph_growth import GraphGrowth
 from everlong.retrieval.model_tags import ModelTags
@@ -39,7 +39,7 @@ class BackgroundJobs:
             frame.observe(lambda *archived, told=observer.on_archived: told())
         if self._core.read_only:
             for name, one in frame.parts.backfills.items():
-                say_missing(self._core, len(one.missing_blocks(self._core)), name)
+                warn_missing(self._core, len(one.missing_blocks(self._core)), name)
         else:
             self._fill_older_blocks(config)
         self._jobs += [*([] if growth is None else [growth]), frame.parts]
@@ -67,7 +67,7 @@ class BackgroundJobs:
         """Give every block its place in the graph, once it has its vectors."""
         self._frame.observe(lambda *archived: growth.archived())
         if embedder is not None:
-            embedder.tell(growth.archived)
+            embedder.on_encoded(growth.archived)
 
     def _fill_older_blocks(self, config: MemoryConfig) -> None:
         """Make tensors for blocks that were archived before anything made them."""

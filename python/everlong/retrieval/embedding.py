@@ -101,7 +101,7 @@ class PageEmbedder:
         dimension = self.query("").shape[0]
         core.index.set_page_vectors(encoder_name(encoder), dimension, search)
         # A fast tokenizer is not made for two threads.
-        missing = self._missing = _MissingVectors(core, copy.deepcopy(tokenizer), encoder)
+        missing = self._missing = _VectorBackfill(core, copy.deepcopy(tokenizer), encoder)
         self._background = Background(
             missing.encode,
             name="everlong page vectors",
@@ -110,7 +110,7 @@ class PageEmbedder:
         )
         self.archived()
 
-    def tell(self, encoded: Callable[[], None]) -> None:
+    def on_encoded(self, encoded: Callable[[], None]) -> None:
         """Call `encoded` from now on whenever a block has its vectors, in the thread that encodes."""
         self._missing.encoded = encoded
 
@@ -132,14 +132,14 @@ class PageEmbedder:
         self._background.close()
 
 
-class _MissingVectors:
+class _VectorBackfill:
     """Finds and encodes pages that lack vectors."""
 
     def __init__(self, core: _core.Memory, tokenizer: Any, encoder: Encoder) -> None:
         self._core = core
         self._tokenizer = tokenizer
         self._encoder = encoder
-        self.encoded: Callable[[], None] = _nobody
+        self.encoded: Callable[[], None] = _no_callback
 
     def encode(self, closed: Callable[[], bool]) -> None:
         """Encode block after block, until the embedder is closed."""
@@ -169,5 +169,5 @@ class _MissingVectors:
         self.encoded()
 
 
-def _nobody() -> None:
+def _no_callback() -> None:
     """Do nothing: nobody is told."""

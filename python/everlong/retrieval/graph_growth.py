@@ -25,7 +25,7 @@ class GraphGrowth:
     def __init__(self, core: _core.Memory, share: float) -> None:
         core.graph.grow(share=share)
         self._background = Background(
-            _Tending(core).tend,
+            _GardenerWorker(core).tend,
             name="everlong graph",
             doing="the newest blocks are in the graph",
             failed="the graph could not grow",
@@ -49,7 +49,7 @@ class GraphGrowth:
         self._background.close()
 
 
-class _Tending:
+class _GardenerWorker:
     def __init__(self, core: _core.Memory) -> None:
         self._core = core
 

@@ -79,7 +79,7 @@ class ModelTags:
         for block, tokens in ids.items():
             alike[len(tokens)].append(block)
         for of_length in alike.values():
-            said = self.said([ids[block] for block in of_length])
+            said = self.generate_tags([ids[block] for block in of_length])
             for block, words in zip(of_length, said, strict=True):
                 tags = [key_tag(tag) for tag in self.tags_in(words)]
                 try:
@@ -88,7 +88,7 @@ class ModelTags:
                     continue
 
     @torch.inference_mode()
-    def said(self, texts: Sequence[torch.Tensor]) -> list[str]:
+    def generate_tags(self, texts: Sequence[torch.Tensor]) -> list[str]:
         """Return what the model says after texts of equally many tokens, greedily, up to the end of the line."""
         rows = [torch.cat([self._before, ids, self._behind]) for ids in texts]
         cache = DynamicCache(config=self._model.config.get_text_config(decoder=True))

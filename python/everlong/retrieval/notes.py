@@ -20,7 +20,7 @@ from typing import Any
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.memory.where import Where
-from everlong.text.encoding import characters_said, decode_text, encode, token_at
+from everlong.text.encoding import count_decoded_characters, decode_text, encode, token_at
 from everlong.text.sentences import sentences
 from everlong.text.words import words_apart
 
@@ -106,7 +106,7 @@ def take_notes(
                 having.setdefault(word, []).append(len(lines))
             lines.append(_Line(len(runs), first, last))
         runs.append(run)
-    said = functools.cache(lambda run: characters_said(tokenizer, runs[run].ids, runs[run].text))
+    said = functools.cache(lambda run: count_decoded_characters(tokenizer, runs[run].ids, runs[run].text))
     noted, left = [], most_tokens
     several = len({one.source for one in runs}) > 1
     named: set[int] = set()  # runs whose source's name stands above a noted line

@@ -11,7 +11,7 @@ import torch
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Hidden, Needs, Tensors
-from everlong.models.shallow import shallow_states
+from everlong.models.early_exit import early_exit_states
 
 # Tokens read before a block, for the states of its first tokens. More stood there when it was first read.
 _CONTEXT_TOKENS = 256
@@ -46,7 +46,7 @@ class OlderBlocks:
                 ids, before = self._ids(found, behind_context=bool(layers))
                 hidden: dict[int, torch.Tensor] = {}
                 if layers:
-                    states = shallow_states(self._model, ids, layers)
+                    states = early_exit_states(self._model, ids, layers)
                     hidden = {layer: rows[before:] for layer, rows in states.items()}
                 self._core.blocks.put_tensors(block, self._make(block, (found.begin, found.end), ids[before:], hidden))
             except MemoryNotFoundError:  # forgotten meanwhile

@@ -24,7 +24,7 @@ from everlong.frame.kept_tokens import (
 )
 from everlong.frame.part import Hidden, Needs, Span, Tensors
 from everlong.frame.parts import Parts, needs_of
-from everlong.memory.kept import TOKENS, payload_name
+from everlong.memory.kept_tensors import TOKENS, payload_name
 
 
 class OlderKept:

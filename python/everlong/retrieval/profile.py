@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 import everlong._core as _core
-from everlong.models.profiles import keep, kept
+from everlong.models.profiles import store_measurement, stored_measurement
 
 if TYPE_CHECKING:
     from everlong.memory.fingerprint import Fingerprint
@@ -64,7 +64,7 @@ def load_profile(core: _core.Memory) -> IndexProfile | None:
     return None if text is None else _read(text)
 
 
-def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
+def store_profile(core: _core.Memory, profile: IndexProfile) -> None:
     """Keep the profile in the manifest of a writable memory."""
     if not core.read_only:
         core.set_attribute(_ATTRIBUTE, profile.to_json())
@@ -72,7 +72,7 @@ def keep_profile(core: _core.Memory, profile: IndexProfile) -> None:
 
 def load_model_profile(prints: Fingerprint, *, heads: int, query_distance: int) -> IndexProfile | None:
     """Return the profile of an earlier memory of this model that serves others, for as many heads and that distance."""
-    text = kept(_name(prints))
+    text = stored_measurement(_name(prints))
     profile = None if text is None else _read(text)
     if profile is None or not profile.serves_others:
         return None
@@ -89,7 +89,7 @@ def _read(text: str) -> IndexProfile | None:
 def save_model_profile(prints: Fingerprint, profile: IndexProfile) -> None:
     """Keep a profile for the model's later memories, if it serves others."""
     if profile.serves_others:
-        keep(_name(prints), profile.to_json() + "\n")
+        store_measurement(_name(prints), profile.to_json() + "\n")
 
 
 def _name(prints: Fingerprint) -> str:

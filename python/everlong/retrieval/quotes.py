@@ -25,7 +25,7 @@ import numpy.typing as npt
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.part import Cosines, Offer, Vectors
-from everlong.text.encoding import characters_said, decode_text, encode, token_at
+from everlong.text.encoding import count_decoded_characters, decode_text, encode, token_at
 from everlong.text.prompt import Prompt
 from everlong.text.sentences import sentences
 
@@ -136,7 +136,7 @@ def _with_what_is_beside(core: _core.Memory, group: Offer) -> tuple[int, npt.NDA
 def _sentences(tokenizer: Any, ids: list[int], first: int, last: int) -> Iterator[tuple[int, int]]:
     """Yield where each sentence begins and ends among ids, for sentences that have some of [first, last)."""
     text = decode_text(tokenizer, ids)
-    length = characters_said(tokenizer, ids, text)
+    length = count_decoded_characters(tokenizer, ids, text)
 
     for place in sentences(text):
         begin, end = token_at(length, len(ids), place[0]), bisect.bisect_left(range(len(ids)), place[1], key=length)

@@ -20,16 +20,16 @@ from everlong.frame.offers import Page, identity
 from everlong.frame.part import Cosines, Offer, Retriever, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.read_request import ReadRequest
-from everlong.frame.steps import to_its_end
+from everlong.frame.steps import run_to_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
 from everlong.memory.where import EVERYWHERE, Role, Where
-from everlong.models.attach import ServedModel
-from everlong.models.served import Served
+from everlong.models.attach import AttachedModel
+from everlong.models.model_interface import ModelInterface
 from everlong.retrieval.profile import IndexProfile
 from everlong.retrieval.quotes import Sentence
 from everlong.retrieval.rerank import MOST_CANDIDATES
 from everlong.retrieval.walk import WalkTrace, trace_of
-from everlong.text import notebook
+from everlong.text import notebook_html
 from everlong.text.prompt import Prompt
 
 # Returns what to add to the scores of a search's first pages; `core.search.find` takes it as `added`.
@@ -69,12 +69,12 @@ class Recall:
     def _repr_html_(self) -> str:
         """Return what a notebook shows: where it stands, which unfolds to the passage."""
         sure = "" if self.confidence is None else f"{self.confidence:.0%}"
-        head = ", ".join(filter(None, (self.source or notebook.CONVERSATION, self.place, sure)))
-        return notebook.unfolding(head, self.passage)
+        head = ", ".join(filter(None, (self.source or notebook_html.CONVERSATION, self.place, sure)))
+        return notebook_html.unfolding(head, self.passage)
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchOutcome:
     """A search's outcome: what it offers, best first, and how sure the index is."""
 
     offers: tuple[Offer, ...]
@@ -95,7 +95,7 @@ class Found:
         told = [one for one in sure if one is not None]
         return min(1.0, sum(told)) if len(told) == len(sure) else None
 
-    def chosen(self, decisive: float | None) -> Found:
+    def chosen(self, decisive: float | None) -> SearchOutcome:
         """Return the first offer alone when it is decisive, else all."""
         sure = decisive is not None and self.agreed and self.decisiveness >= decisive
         return dataclasses.replace(self, offers=self.offers[:1]) if sure else self
@@ -137,14 +137,14 @@ class QuestionStates:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tapped:
+class TappedQuestion:
     """A question as it was read for its search."""
 
     token_ids: np.ndarray[Any, np.dtype[np.int32]]  # [T]
     states: QuestionStates  # of these tokens
     profile: IndexProfile | None  # heads that the queries are for
 
-    def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Tapped:
+    def only(self, rows: np.ndarray[Any, np.dtype[np.int64]]) -> TappedQuestion:
         """Return it with these tokens alone."""
         return dataclasses.replace(self, token_ids=self.token_ids[rows], states=self.states.only(rows))
 
@@ -152,13 +152,13 @@ class Tapped:
 def search(
     frame: Frame,
     prompt: Prompt,
-    question: Tapped,
+    question: TappedQuestion,
     config: MemoryConfig,
     where: Where = EVERYWHERE,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
     rerank: Rerank | None = None,
     narrow: _core.Narrow | None = None,
-) -> Found:
+) -> SearchOutcome:
     """Search that part of the frame's memory for a question, and ask the frame's parts for it.
 
     `page_query` is the question's vector by the encoder, where pages have vectors. `rerank` returns, for a search that
@@ -167,41 +167,47 @@ def search(
     room, so nothing is found.
     """
     if config.frame.recalled_tokens == 0:
-        return Found((), False, 0.0)
-    asked = Asked(frame, prompt, question, config, where, page_query, rerank)
-    asked.request |= {
+        return SearchOutcome((), False, 0.0)
+    part_query = PartQuery(frame, prompt, question, config, where, page_query, rerank)
+    part_query.request |= {
         "neighbours": config.search.neighbours,
         "stream": frame.os.stream,
         "resident_from": frame.os.rolling[0],
         **where.core(),
         "narrow": narrow,
     }
-    asked.ask_finders()
-    asked.ask_others()
+    part_query.ask_finders()
+    part_query.ask_others()
     budget = config.frame.recalled_tokens
-    passes = _Passing(frame, where)
-    blocks = tuple(offer for offer in asked.offers if offer.as_details and passes(offer.page.block))
+    passes = _PassesFilter(frame, where)
+    blocks = tuple(offer for offer in part_query.offers if offer.as_details and passes(offer.page.block))
     if config.answer.recall_mode == "both":
         budget = max(0, budget - len(blocks) * config.detail_slots)
     core = frame.memory.core
     result = core.search.find(
-        **asked.request, max_groups=config.search.groups, token_budget=budget, added=asked.added, walk=asked.walk
+        **part_query.request,
+        max_groups=config.search.groups,
+        token_budget=budget,
+        added=part_query.added,
+        walk=part_query.walk,
     )
-    offers = _with_offers(frame, result.groups, asked.offers, config.search.groups, budget, passes)
+    offers = _with_offers(frame, result.groups, part_query.offers, config.search.groups, budget, passes)
     # The index is sure of the page that it had first itself.
-    same = asked.wide is None or _best(asked.wide) == _best(result)
+    same = part_query.wide is None or _best(part_query.wide) == _best(result)
     walked = None if result.walk is None else trace_of(core, result.walk)
-    return Found(offers, result.agreed and same, result.decisiveness, blocks, walked, asked.vectors, asked.cosines)
+    return SearchOutcome(
+        offers, result.agreed and same, result.decisiveness, blocks, walked, part_query.vectors, part_query.cosines
+    )
 
 
-class Asked:
+class PartQuery:
     """A question on its way through the parts (frame/part.py, `Question`). What they do for it comes together here."""
 
     def __init__(
         self,
         frame: Frame,
         prompt: Prompt,
-        tapped: Tapped,
+        tapped: TappedQuestion,
         config: MemoryConfig,
         where: Where = EVERYWHERE,
         page_query: np.ndarray[Any, np.dtype[np.float32]] | None = None,
@@ -262,7 +268,7 @@ class Asked:
         )
 
 
-class _Passing:
+class _PassesFilter:
     """Says of a block whether a search may bring it back."""
 
     def __init__(self, frame: Frame, where: Where) -> None:
@@ -331,8 +337,8 @@ def _best(result: _core.SearchResult) -> Page | None:
 
 
 def _search_inputs(
-    served: Served,
-    question: Tapped,
+    served: ModelInterface,
+    question: TappedQuestion,
     config: MemoryConfig,
     page_query: np.ndarray[Any, np.dtype[np.float32]] | None,
     parts: Parts,
@@ -355,7 +361,7 @@ def _search_inputs(
     }
 
 
-def query_layers(served: Served, profile: IndexProfile | None, config: MemoryConfig, parts: Parts) -> set[int]:
+def query_layers(served: ModelInterface, profile: IndexProfile | None, config: MemoryConfig, parts: Parts) -> set[int]:
     """Return the layers whose queries a search reads; none for a model that is served by text alone."""
     layers: set[int] = set()
     if served.keyed is None:
@@ -373,7 +379,7 @@ def _by_mean(config: MemoryConfig, parts: Parts) -> bool:
 
 
 def head_queries(
-    served: ServedModel, queries: Mapping[int, torch.Tensor], profile: IndexProfile
+    served: AttachedModel, queries: Mapping[int, torch.Tensor], profile: IndexProfile
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return [T, heads, D]: q of the retrieval heads, each rotated to the profile's fixed distance from every key."""
     rotated = [
@@ -383,7 +389,7 @@ def head_queries(
     return torch.cat(rotated, dim=1).contiguous().numpy()
 
 
-def mean_query(served: ServedModel, queries: Mapping[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
+def mean_query(served: AttachedModel, queries: Mapping[int, torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Return [Hkv * D]: the mean of the last layer's q over tokens and over the query heads that share a KV head."""
     q = queries[served.layers - 1]
     grouped = q.reshape(q.shape[0], served.kv_heads, -1, served.head_dim)
@@ -414,14 +420,16 @@ def tap_question_in_steps(
     with frame.branch(traced=False):
         frame.clear_recalled()
         yield from frame.forward_in_steps(ReadRequest(prompt_ids, "prompt", tap=listening))
-    asked = slice(question.start - count, (question.stop - count) or None)  # from the end: an early chunk may be gone
+    part_query = slice(
+        question.start - count, (question.stop - count) or None
+    )  # from the end: an early chunk may be gone
     return QuestionStates(
-        _on_host({layer: queries.queries(layer)[asked] for layer in layers}),
-        _on_host({layer: hidden.hidden(layer)[asked] for layer in hidden_layers}),
+        _on_host({layer: queries.queries(layer)[part_query] for layer in layers}),
+        _on_host({layer: hidden.hidden(layer)[part_query] for layer in hidden_layers}),
     )
 
 
-tap_question = to_its_end(tap_question_in_steps)
+tap_question = run_to_end(tap_question_in_steps)
 
 
 def _on_host(states: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:

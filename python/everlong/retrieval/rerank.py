@@ -29,7 +29,7 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.offers import Page, identity
 from everlong.frame.windows import archived_windows, window_tokens
-from everlong.models.attach import ServedModel
+from everlong.models.attach import AttachedModel
 from everlong.models.releases import cache_argument
 from everlong.text.prompt import Prompt
 
@@ -45,14 +45,14 @@ _BATCH_BYTES = 256 << 20  # of keys, values and logits that a forward takes
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class RerankQuery:
     """What is put after every window, and which of its tokens are the question's."""
 
     inputs: torch.Tensor  # int64 [n], up to the last token but one
     targets: torch.Tensor  # int64 [t], t <= n: what comes next after the last t inputs
 
     @staticmethod
-    def of(prompt: Prompt, most: int = _MOST_ASKED_TOKENS) -> Asked:
+    def of(prompt: Prompt, most: int = _MOST_ASKED_TOKENS) -> RerankQuery:
         """Take the newest `most` tokens of a prompt, up to its question's end.
 
         A question with nothing before it is asked from its second token on. Archived keys do not give the logits of its
@@ -60,7 +60,7 @@ class Asked:
         """
         ids = prompt.ids[: prompt.question.stop]
         cut = max(0, len(ids) - most)
-        return Asked(ids[cut:-1], ids[max(prompt.question.start, cut + 1) :])
+        return RerankQuery(ids[cut:-1], ids[max(prompt.question.start, cut + 1) :])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,21 +120,21 @@ class Reranker:
         self, prompt: Prompt, places: Sequence[Candidate], seconds: float
     ) -> list[tuple[_core.PageRef, float]]:
         """Return what `core.search.find` is to add to the scores of the first candidates, as time allows."""
-        return added_by(self.lifts(prompt, places, seconds))
+        return score_bonus(self.lifts(prompt, places, seconds))
 
     def lifts(self, prompt: Prompt, places: Sequence[Candidate], seconds: float) -> list[tuple[Candidate, float]]:
         """Return how many nats likelier the first candidates make the question, for as many as fit into the time.
 
         The first few are looked at however long they take.
         """
-        asked = Asked.of(prompt, self._room(places))
-        if len(asked.targets) == 0 or not places:
+        question = RerankQuery.of(prompt, self._room(places))
+        if len(question.targets) == 0 or not places:
             return []
         started = time.monotonic()
-        without = float(self.log_likelihoods(asked, [()])[0])
+        without = float(self.log_likelihoods(question, [()])[0])
         lifts: list[tuple[Candidate, float]] = []
         looked_at = 0
-        rows = self._rows(asked, places)
+        rows = self._rows(question, places)
         while looked_at < len(places):
             count = min(rows, len(places) - looked_at)
             if looked_at < _FIRST_CANDIDATES:
@@ -144,7 +144,7 @@ class Reranker:
                 count = int(min(count, (seconds - taken) * looked_at / max(taken, 1e-9)))
             if count < 1:
                 break
-            behind = self._likelihoods_of(asked, places[looked_at : looked_at + count])
+            behind = self._likelihoods_of(question, places[looked_at : looked_at + count])
             lifts += [(place, likelihood - without) for place, likelihood in behind]
             looked_at += count
         if lifts:
@@ -162,7 +162,7 @@ class Reranker:
 
     @torch.no_grad()
     def log_likelihoods(
-        self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
+        self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
     ) -> torch.Tensor:
         """Return fp64 [groups], in nats: the log likelihood of the targets after each group of pages.
 
@@ -176,7 +176,7 @@ class Reranker:
         sums = [row.float().log_softmax(-1).gather(-1, targets).double().sum() for row in logits]
         return torch.stack(sums).cpu()
 
-    def _logits_by_archive(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+    def _logits_by_archive(self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
         """Return [groups, t, V] of the forward of the question alone."""
         served, rows, tokens = self._frame.served, len(groups), len(asked.inputs)
         windows = archived_windows(self._frame, groups)
@@ -191,7 +191,7 @@ class Reranker:
         ).logits
         return logits
 
-    def _logits_by_text(self, asked: Asked, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+    def _logits_by_text(self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
         """Return the same by a forward of each group's tokens and the question, in one batch."""
         served = self._frame.served
         texts = [torch.cat([*self._text(pages), asked.inputs]) for pages in groups]
@@ -223,7 +223,7 @@ class Reranker:
         before = max(self._frame.os.sinks, len(self._start))
         return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame.tokens - before - longest))
 
-    def _rows(self, asked: Asked, places: Sequence[Candidate]) -> int:
+    def _rows(self, asked: RerankQuery, places: Sequence[Candidate]) -> int:
         """Return how many windows a forward takes."""
         served = self._frame.served
         longest = self._frame.os.sinks + max(window_tokens(place.window) for place in places)
@@ -233,7 +233,7 @@ class Reranker:
         of_logits = len(asked.targets) * vocabulary * served.dtype.itemsize
         return max(1, int(_BATCH_BYTES // (of_window + of_logits)))
 
-    def _likelihoods_of(self, asked: Asked, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+    def _likelihoods_of(self, asked: RerankQuery, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
         """Return the likelihoods of the candidates that are still there."""
         while there := self._there(places):
             try:
@@ -261,7 +261,7 @@ class Reranker:
         return there
 
 
-def added_by(
+def score_bonus(
     lifts: Sequence[tuple[Candidate, float]], weight: float = LIFT_WEIGHT
 ) -> list[tuple[_core.PageRef, float]]:
     """Return what lifts add to the scores of pages.
@@ -272,6 +272,6 @@ def added_by(
     return [(page, weight * (lift - least) * share) for place, lift in lifts for page, share in place.shares]
 
 
-def is_archived_whole(served: ServedModel) -> bool:
+def is_archived_whole(served: AttachedModel) -> bool:
     """Return whether the archive has what every layer of the model knows of a token."""
     return not served.own_layers()

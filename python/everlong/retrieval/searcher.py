@@ -17,30 +17,30 @@ from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.part import AnswerProgress
 from everlong.frame.parts import needs_of
-from everlong.frame.steps import to_its_end
+from everlong.frame.steps import run_to_end
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.background_jobs import BackgroundJobs
-from everlong.retrieval.citing import Citing
+from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
-from everlong.retrieval.heads import RetrievalHeads
-from everlong.retrieval.narrowing import block_tags, keyphrases_of, narrowed_by
-from everlong.retrieval.newest import MOST_COMPARED, newest_first
+from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of
 from everlong.retrieval.quotes import Sentence, nearest_sentences
 from everlong.retrieval.recall import (
     NO_BUDGET,
-    Asked,
-    Found,
+    PartQuery,
     QuestionStates,
     Rerank,
-    Tapped,
+    SearchOutcome,
+    TappedQuestion,
     offer_of,
     query_layers,
     search,
     tap_question,
     tap_question_in_steps,
 )
+from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
+from everlong.retrieval.retrieval_heads import RetrievalHeads
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.vectors import Encoder
@@ -69,7 +69,7 @@ class Searcher:
         self._config = config
         self.prints = prints
         self.heads = RetrievalHeads(frame, tokenizer, prints, config.search)
-        self.citing = Citing(frame, tokenizer)
+        self.citing = CitationBuilder(frame, tokenizer)
         self.embedder: PageEmbedder | None = None
         if encoder is not None:
             self.embedder = PageEmbedder(self._core, tokenizer, encoder, search=config.search.embedding_index)
@@ -89,7 +89,7 @@ class Searcher:
     def over(self, fork: Frame) -> Searcher:
         """Return this search for a fork of its frame, to be used while this frame stands. It has nothing to close."""
         other = copy.copy(self)
-        other._frame, other.citing = fork, Citing(fork, self._tokenizer)
+        other._frame, other.citing = fork, CitationBuilder(fork, self._tokenizer)
         return other
 
     def settle(self) -> None:
@@ -104,7 +104,7 @@ class Searcher:
 
     # --- from a prompt to pages
 
-    def tap_in_steps(self, prompt: Prompt) -> Generator[None, None, Tapped]:
+    def tap_in_steps(self, prompt: Prompt) -> Generator[None, None, TappedQuestion]:
         """Read a prompt without a trace, behind what the frame holds now without recalled pages.
 
         A question that goes on from the turn before it is read behind that turn's rarest tokens once more. Of a very
@@ -116,9 +116,9 @@ class Searcher:
         question = slice(max(prompt.question.start, prompt.question.stop - _TAPPED_TOKENS), prompt.question.stop)
         layers, hidden_layers = self._tapped_layers()
         states = yield from tap_question_in_steps(self._frame, prompt.ids, question, layers, hidden_layers)
-        return Tapped(prompt.ids[question].numpy().astype(np.int32), states, self.heads.profile)
+        return TappedQuestion(prompt.ids[question].numpy().astype(np.int32), states, self.heads.profile)
 
-    tap = to_its_end(tap_in_steps)
+    tap = run_to_end(tap_in_steps)
 
     def _with_what_was_said(self, prompt: Prompt, before: torch.Tensor) -> Prompt:
         """Return the prompt with the turn before it as part of its question."""
@@ -137,13 +137,16 @@ class Searcher:
         """Return the layers whose queries, and those whose hidden states, a search reads of a question."""
         parts, index = self._frame.parts, set(self.config.search.index)
         layers = sorted(query_layers(self._frame.served, self.heads.profile, self.config, parts))
-        asked = [needs_of(one) for one in parts.retrievers]
+        question = [needs_of(one) for one in parts.retrievers]
         read = {
-            layer for needs in asked if not needs.kinds or index & set(needs.kinds) for layer in needs.question_layers
+            layer
+            for needs in question
+            if not needs.kinds or index & set(needs.kinds)
+            for layer in needs.question_layers
         }
         return layers, sorted(read)
 
-    def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+    def find(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: TappedQuestion | None = None) -> SearchOutcome:
         """Search for a prompt. What was `tapped` before is used if its heads are still in use."""
         self.heads.look_if_due()
         if tapped is None or tapped.profile is not self.heads.profile:
@@ -151,21 +154,21 @@ class Searcher:
         page_query, rerank = self._page_query(tapped), self._rerank(prompt)
         return search(self._frame, prompt, tapped, self.config, where, page_query, rerank, self._narrow(tapped))
 
-    def anywhere(self, prompt: Prompt, count: int, where: Where) -> Found:
+    def anywhere(self, prompt: Prompt, count: int, where: Where) -> SearchOutcome:
         """Return the `count` best places of all that was archived, in the frame or not, however large they are."""
         tapped = self.tap(prompt)
-        asked = Asked(self._frame, prompt, tapped, self.config, where, self._page_query(tapped))
-        asked.request |= {**where.core(), "narrow": self._narrow(tapped)}
-        asked.ask_finders()
-        how: dict[str, Any] = {"neighbours": self.config.search.neighbours, "added": asked.added}
-        result = self._core.search.find(**asked.request, **how, max_groups=count, token_budget=NO_BUDGET)
-        return Found(tuple(map(offer_of, result.groups)), result.agreed, result.decisiveness)
+        question = PartQuery(self._frame, prompt, tapped, self.config, where, self._page_query(tapped))
+        question.request |= {**where.core(), "narrow": self._narrow(tapped)}
+        question.ask_finders()
+        how: dict[str, Any] = {"neighbours": self.config.search.neighbours, "added": question.added}
+        result = self._core.search.find(**question.request, **how, max_groups=count, token_budget=NO_BUDGET)
+        return SearchOutcome(tuple(map(offer_of, result.groups)), result.agreed, result.decisiveness)
 
-    def _narrow(self, tapped: Tapped) -> _core.Narrow | None:
+    def _narrow(self, tapped: TappedQuestion) -> _core.Narrow | None:
         """Return what the question's own words say of times and tags, where they are to narrow the search."""
         if not self.config.search.narrow:
             return None
-        return narrowed_by(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
+        return filters_of(decode_text(self._tokenizer, tapped.token_ids.tolist()), self.config.search.narrow)
 
     def prefetch(self, token_ids: Sequence[int], answered: int, where: Where = EVERYWHERE) -> None:
         """Have parts prepare what may be needed next. `token_ids`: of question and answer, `answered` of the answer."""
@@ -183,20 +186,22 @@ class Searcher:
         beside, page_tokens = self.config.search.neighbours, self.config.archive.page_tokens
         return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
-    def find_told(self, prompt: Prompt, where: Where = EVERYWHERE, tapped: Tapped | None = None) -> Found:
+    def find_told(
+        self, prompt: Prompt, where: Where = EVERYWHERE, tapped: TappedQuestion | None = None
+    ) -> SearchOutcome:
         """Do as `find`, with the nearest sentences, and with what was told last before what it replaces."""
         tapped = self.tap(prompt) if tapped is None else tapped
         found, newest = self.find(prompt, where, tapped), self.config.search.newest_first
         if not found.offers or not (newest or self.config.answer.quotes):
             return found
-        asked, count = tapped.token_ids, max(MOST_COMPARED, self.config.answer.quotes)
+        question, count = tapped.token_ids, max(MOST_COMPARED, self.config.answer.quotes)
         nearest = nearest_sentences(
-            self._core, self._tokenizer, found.offers, asked, found.vectors, count, found.cosines
+            self._core, self._tokenizer, found.offers, question, found.vectors, count, found.cosines
         )
         found = dataclasses.replace(found, sentences=tuple(nearest))
-        return newest_first(self._core, self._tokenizer, found, asked) if newest else found
+        return newest_first(self._core, self._tokenizer, found, question) if newest else found
 
-    def quotes(self, found: Found) -> tuple[Sentence, ...]:
+    def quotes(self, found: SearchOutcome) -> tuple[Sentence, ...]:
         """Return the `answer.quotes` sentences of what was found that are nearest to its question, best first."""
         there = (one for one in found.sentences if any(map(one.within, found.offers)))
         return tuple(itertools.islice(there, self.config.answer.quotes))
@@ -204,11 +209,11 @@ class Searcher:
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
         """Return what `core.search` takes of a prompt's question, to look at index parts alone."""
         tapped = self.tap(prompt)
-        asked = Asked(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
-        asked.ask_finders()
-        return asked.request
+        question = PartQuery(self._frame, prompt, tapped, self.config, page_query=self._page_query(tapped))
+        question.ask_finders()
+        return question.request
 
-    def _page_query(self, tapped: Tapped) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    def _page_query(self, tapped: TappedQuestion) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         if self.embedder is None or "embedding" not in self.config.search.index:
             return None
         self.embedder.settle()

@@ -18,7 +18,7 @@ from everlong.errors import EverlongError
 from everlong.serve import memories, status
 from everlong.serve.chat import chat_completions
 from everlong.serve.embeddings import embeddings
-from everlong.serve.errors import ApiError, keep_private, refusal_of
+from everlong.serve.errors import ApiError, hide_private_paths, refusal_of
 from everlong.serve.guard import AnswerCutError, Guard
 from everlong.serve.mcp_http import McpOverHttp
 from everlong.serve.responses import create_response, response
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger("everlong.serve")
 
 def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
     """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
-    keep_private(service.shelf.root)
+    hide_private_paths(service.registry.root)
     mcp = McpOverHttp(service)
 
     @contextlib.asynccontextmanager
@@ -66,18 +66,20 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         Route("/page/{file}", web_page),
         *mcp.routes,
     ]
-    expected = dict.fromkeys((ApiError, EverlongError, OSError, ValueError, TypeError, OverflowError), _refused)
-    handlers = {**expected, ClientDisconnect: _gone, HTTPException: _no_route, Exception: _failed}
+    expected = dict.fromkeys(
+        (ApiError, EverlongError, OSError, ValueError, TypeError, OverflowError), _refusal_response
+    )
+    handlers = {**expected, ClientDisconnect: _gone_response, HTTPException: _no_route, Exception: _failure_response}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=life)
     app.state.service = service
     return Guard(app, service.keys, service.limits, service.metrics, hosts)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refusal_response(request: Request, error: Exception) -> Response:
     return _answer(request, refusal_of(error))
 
 
-async def _gone(request: Request, error: Exception) -> Response:
+async def _gone_response(request: Request, error: Exception) -> Response:
     return Response(status_code=499)  # nobody takes it
 
 
@@ -87,7 +89,7 @@ async def _no_route(request: Request, error: Exception) -> Response:
     return _answer(request, ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _failure_response(request: Request, error: Exception) -> Response:
     if isinstance(error, AnswerCutError):  # it has begun, and there is nothing more to say
         return Response(status_code=499)
     return _answer(request, refusal_of(error), error)

@@ -16,8 +16,8 @@ from everlong.serve.errors import ApiError
 from everlong.serve.keys import Key
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
-from everlong.serve.spool import Named, Order
-from everlong.text.notebook import CONVERSATION
+from everlong.serve.spool import ReadingJob, TextMetadata
+from everlong.text.notebook_html import CONVERSATION
 
 _WAIT_SECONDS = 600.0
 _LONGEST_NAME = 1000  # characters of a source's name, or of a tag
@@ -32,36 +32,36 @@ async def make(service: Service, key: Key, name: str) -> None:
         raise ApiError(409, f"{name!r} is the name of the model without a memory", "memory_exists", param="name")
 
     def made() -> None:
-        if Memory.exists(service.shelf.root / name):
+        if Memory.exists(service.registry.root / name):
             raise ApiError(409, f"there is a memory {name!r} already", "memory_exists", param="name")
-        with service.loaded.for_another_thread().opened(service.shelf.root / name):
+        with service.loaded.with_own_tokenizer().opened_memory(service.registry.root / name):
             pass
 
-    async with service.shelf.turn_to_write(name):
+    async with service.registry.write_lock_async(name):
         await run_in_threadpool(made)
-        await _heard(service, name)
+        await _wait_for_holders(service, name)
     service.audit.note(key.name, "make", name)
 
 
 async def remove(service: Service, key: Key, name: str) -> None:
     """Remove a memory with all that was kept of it."""
-    async with service.shelf.turn_to_write(name):
+    async with service.registry.write_lock_async(name):
         hidden = await run_in_threadpool(service.remove, name)
-        await _heard(service, name)
-    await run_in_threadpool(service.own.discard, hidden)
+        await _wait_for_holders(service, name)
+    await run_in_threadpool(service.folder.discard, hidden)
     service.audit.note(key.name, "remove", name)
 
 
 async def forget(service: Service, key: Key, name: str, where: Where) -> int:
     """Forget what `where` says in a memory, and give its bytes back. Return how many blocks and texts it was."""
-    async with service.shelf.turn_to_write(name):
+    async with service.registry.write_lock_async(name):
         try:
-            forgotten = await patiently(lambda: service.forget(name, where))
+            forgotten = await retry_while_busy(lambda: service.forget(name, where))
         except BaseException:  # it may be gone from the memory all the same
-            await _heard(service, name)
+            await _wait_for_holders(service, name)
             raise
         if forgotten:
-            await _heard(service, name)
+            await _wait_for_holders(service, name)
     service.audit.note(key.name, "forget", name, blocks=forgotten)
     return forgotten
 
@@ -70,12 +70,12 @@ async def compact(service: Service, key: Key, name: str) -> int:
     """Give back the bytes of what was forgotten. Return how many."""
 
     def compacted() -> int:
-        with service.shelf.opened(name) as opened:
+        with service.registry.open_writable(name) as opened:
             return opened.compact()
 
-    async with service.copies.taken(key.name), service.shelf.turn_to_write(name):
-        freed = await patiently(compacted)
-        service.shelf.changed(name)
+    async with service.copies.acquire(key.name), service.registry.write_lock_async(name):
+        freed = await retry_while_busy(compacted)
+        service.registry.record_change(name)
     service.audit.note(key.name, "compact", name)
     return freed
 
@@ -95,9 +95,9 @@ def require_names(source: str, tags: tuple[str, ...], happened: str | None) -> N
         seconds(parse_time(happened))
 
 
-def require_room(service: Service, key: Key) -> None:
+def require_capacity(service: Service, key: Key) -> None:
     """Raise ApiError 429 where a key may send no text now."""
-    service.readings.require_room(key.name)
+    service.readings.require_capacity(key.name)
     service.keys.require_tokens(key)
 
 
@@ -116,8 +116,8 @@ async def accept_text(
     `memory_id`: of the memory when the caller was let in.
     """
     require_names(source, tags, happened)
-    await run_in_threadpool(require_room, service, key)
-    named = Named(source, (*tags, *service.tags_of(key)), happened, plain=True)
+    await run_in_threadpool(require_capacity, service, key)
+    metadata = TextMetadata(source, (*tags, *service.tags_of(key)), happened, plain=True)
 
     def accepted() -> Reading:
         id, file = service.spool.begin("text", key.name, len(text.encode()))
@@ -125,23 +125,23 @@ async def accept_text(
             with file:
                 service.quotas.require_bytes(key)
                 file.write(text.encode())
-                order = service.spool.accept(id, file, name, key.name, named, memory_id)
+                job = service.spool.accept(id, file, name, key.name, metadata, memory_id)
         except BaseException:
             service.spool.remove(id)
             raise
-        return take_up(service, key, order)
+        return enqueue_reading(service, key, job)
 
     return await run_in_threadpool(accepted)
 
 
-def take_up(service: Service, key: Key, order: Order) -> Reading:
+def enqueue_reading(service: Service, key: Key, job: ReadingJob) -> Reading:
     """Let an accepted text wait for its turn."""
-    found = service.readings.put(order)
-    service.audit.note(key.name, "write", order.memory, reading=order.id)
+    found = service.readings.put(job)
+    service.audit.note(key.name, "write", job.memory, reading=job.id)
     return found
 
 
-async def tried(reading: Reading) -> None:
+async def wait_for_attempt(reading: Reading) -> None:
     """Return once a text was read, or could not be for now, or the service ends."""
     try:
         await asyncio.wait([asyncio.wrap_future(reading.tried)], timeout=_WAIT_SECONDS)
@@ -151,7 +151,7 @@ async def tried(reading: Reading) -> None:
         task.uncancel()
 
 
-async def patiently(do: Callable[[], T]) -> T:
+async def retry_while_busy(do: Callable[[], T]) -> T:
     """Do something in a thread, and again as long as another process holds the memory, but not for ever."""
     until = time.monotonic() + _PATIENCE
     while True:
@@ -163,7 +163,7 @@ async def patiently(do: Callable[[], T]) -> T:
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-async def _heard(service: Service, name: str) -> None:
+async def _wait_for_holders(service: Service, name: str) -> None:
     """Return once no holder has any more of a memory than it has itself."""
-    let_go = await run_in_threadpool(service.hear, name)
+    let_go = await run_in_threadpool(service.notify_holders, name)
     await asyncio.wait(list(map(asyncio.wrap_future, let_go)), timeout=_HEARING_SECONDS)

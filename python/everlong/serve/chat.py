@@ -11,14 +11,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everlong.serve import told
-from everlong.serve.asking import Asked, Said
+from everlong.serve import response_fields
+from everlong.serve.answering import AnswerRequest, AnswerResult
 from everlong.serve.bodies import Fields, json_body
-from everlong.serve.engine import Ended, Job
+from everlong.serve.engine import Job, JobEnd
 from everlong.serve.errors import ApiError, refusal_of
-from everlong.serve.events import Events, begun, event, failed, pieces, whole
+from everlong.serve.events import Events, event, failed, first_event, pieces, whole
+from everlong.serve.request_parsing import answer_request_of, memory_of, messages_of
 from everlong.serve.service import Service
-from everlong.serve.turns import asked_of, memory_of, messages_of
 
 
 async def chat_completions(request: Request) -> Response:
@@ -31,19 +31,21 @@ async def chat_completions(request: Request) -> Response:
     with_usage = options.flag("include_usage", False)
     options.flag("include_obfuscation", False)
     options.end()
-    asked = _asked(service, fields, model, stream=stream)
-    job = service.ask(request.state.key, asked)
+    answer_request = _request(service, fields, model, stream=stream)
+    job = service.ask(request.state.key, answer_request)
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
     if not stream:
-        return JSONResponse(_completion(head, asked, await whole(request, job)))
-    return Events(_chunks(head, asked, await begun(job), job, with_usage=with_usage), job.cancel)
+        return JSONResponse(_completion(head, answer_request, await whole(request, job)))
+    return Events(_chunks(head, answer_request, await first_event(job), job, with_usage=with_usage), job.cancel)
 
 
-def _asked(service: Service, fields: Fields, model: str, *, stream: bool) -> Asked:
+def _request(service: Service, fields: Fields, model: str, *, stream: bool) -> AnswerRequest:
     messages = messages_of(fields.take("messages"), "messages")
     most = service.limits.answer_tokens
     older, newer = fields.whole("max_tokens", 1, most), fields.whole("max_completion_tokens", 1, most)
-    asked = asked_of(fields, memory_of(model, service.loaded.name), messages, newer or older, service.limits)
+    answer_request = answer_request_of(
+        fields, memory_of(model, service.loaded.name), messages, newer or older, service.limits
+    )
     fields.only("n", (1,), "a memory gives one answer")
     for penalty in ("presence_penalty", "frequency_penalty"):
         fields.only(penalty, (0,), "answers have no penalties")
@@ -64,23 +66,25 @@ def _asked(service: Service, fields: Fields, model: str, *, stream: bool) -> Ask
     for hint in ("prompt_cache_key", "safety_identifier"):  # what they are for, a memory does by itself
         fields.text(hint)
     fields.end()
-    return dataclasses.replace(asked, scores=top or 0) if scores else asked
+    return dataclasses.replace(answer_request, scores=top or 0) if scores else answer_request
 
 
-def _completion(head: dict[str, Any], asked: Asked, said: Said) -> dict[str, Any]:
-    message = {"role": "assistant", "content": said.text, "refusal": None, "annotations": _annotations(asked, said)}
-    scored = None if asked.scores is None else {"content": [one.told() for one in said.scored], "refusal": None}
-    choice = {"index": 0, "message": message, "finish_reason": told.finish_of(said), "logprobs": scored}
+def _completion(head: dict[str, Any], asked: AnswerRequest, answer: AnswerResult) -> dict[str, Any]:
+    message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotations(asked, answer)}
+    scored = None if asked.scores is None else {"content": [one.fields() for one in answer.scored], "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": response_fields.finish_of(answer), "logprobs": scored}
     return {
         **head,
         "object": "chat.completion",
         "choices": [choice],
-        "usage": _usage(said),
-        "everlong": told.everlong_of(asked.memory, said),
+        "usage": _usage(answer),
+        "everlong": response_fields.everlong_field(asked.memory, answer),
     }
 
 
-async def _chunks(head: dict[str, Any], asked: Asked, first: Any, job: Job, *, with_usage: bool) -> AsyncIterator[str]:
+async def _chunks(
+    head: dict[str, Any], asked: AnswerRequest, first: Any, job: Job, *, with_usage: bool
+) -> AsyncIterator[str]:
     head = {**head, "object": "chat.completion.chunk"}
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:
@@ -90,14 +94,16 @@ async def _chunks(head: dict[str, Any], asked: Asked, first: Any, job: Job, *, w
     yield chunk({"role": "assistant", "content": ""})
     try:
         async for piece in pieces(first, job):
-            if not isinstance(piece, Ended):
+            if not isinstance(piece, JobEnd):
                 yield chunk({"content": piece})
                 continue
-            said: Said = piece.value
-            delta = {"annotations": _annotations(asked, said)} if said.recalled else {}
-            yield chunk(delta, told.finish_of(said), everlong=told.everlong_of(asked.memory, said))
+            answer: AnswerResult = piece.value
+            delta = {"annotations": _annotations(asked, answer)} if answer.recalled else {}
+            yield chunk(
+                delta, response_fields.finish_of(answer), everlong=response_fields.everlong_field(asked.memory, answer)
+            )
             if with_usage:
-                yield event({**head, "choices": [], "usage": _usage(said)})
+                yield event({**head, "choices": [], "usage": _usage(answer)})
             yield event("[DONE]")
     except ApiError as error:
         yield failed(error)
@@ -105,15 +111,15 @@ async def _chunks(head: dict[str, Any], asked: Asked, first: Any, job: Job, *, w
         yield failed(refusal_of(error))
 
 
-def _annotations(asked: Asked, said: Said) -> list[dict[str, Any]]:
-    return [{"type": "url_citation", "url_citation": one} for one in told.citations_of(asked.memory, said)]
+def _annotations(asked: AnswerRequest, answer: AnswerResult) -> list[dict[str, Any]]:
+    return [{"type": "url_citation", "url_citation": one} for one in response_fields.citations_of(asked.memory, answer)]
 
 
-def _usage(said: Said) -> dict[str, Any]:
-    prompt = said.known + said.read
+def _usage(answer: AnswerResult) -> dict[str, Any]:
+    prompt = answer.known + answer.read
     return {
         "prompt_tokens": prompt,
-        "completion_tokens": said.tokens,
-        "total_tokens": prompt + said.tokens,
-        "prompt_tokens_details": {"cached_tokens": said.known},
+        "completion_tokens": answer.tokens,
+        "total_tokens": prompt + answer.tokens,
+        "prompt_tokens_details": {"cached_tokens": answer.known},
     }

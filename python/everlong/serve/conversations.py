@@ -18,28 +18,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from everlong.memory import Memory
-from everlong.serve.seats import Seat, Seats, Version
-from everlong.serve.shelf import State
+from everlong.serve.memory_registry import MemoryState
+from everlong.serve.model_pool import ModelPool, PooledModel, Version
 
 _VERSION: Version = (None, 0)  # of a conversation's own folder, which nobody else changes
 
 
 @dataclasses.dataclass(eq=False)
-class _Place:
+class _Position:
     """Where a conversation stood after a message."""
 
     memory: str
     version: Version  # of the memory
     folder: Path
     base: int  # tokens of the stream before the conversation
-    tip: bool  # its folder goes on from there; otherwise it is a copy that stays as it is
+    is_latest: bool  # its folder goes on from there; otherwise it is a copy that stays as it is
 
 
 @dataclasses.dataclass(frozen=True)
-class Going:
+class OpenConversation:
     """A conversation that goes on."""
 
-    seat: Seat
+    pooled: PooledModel
     base: int
 
 
@@ -56,12 +56,12 @@ def digests_of(key: str, memory: str, messages: Sequence[Mapping[str, str]]) -> 
 class Conversations:
     """For the answering thread alone."""
 
-    def __init__(self, root: Path, most: int, seats: Seats) -> None:
+    def __init__(self, root: Path, most: int, pool: ModelPool) -> None:
         """`root`: a folder of its own, which is emptied. `most`: how many places are kept."""
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True, mode=0o700)
-        self._root, self._most, self._seats = root, most, seats
-        self._places: collections.OrderedDict[str, _Place] = collections.OrderedDict()  # least recently used first
+        self._root, self._most, self._pool = root, most, pool
+        self._places: collections.OrderedDict[str, _Position] = collections.OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
         return len(self._places)
@@ -75,7 +75,7 @@ class Conversations:
         return 0
 
     @contextlib.contextmanager
-    def going_on(self, memory: str, version: Version, library: Path, digest: str | None) -> Iterator[Going]:
+    def resume(self, memory: str, version: Version, library: Path, digest: str | None) -> Iterator[OpenConversation]:
         """Open the conversation that stood at `digest`; None: a new one, of the memory in the folder `library`.
 
         `reached` says where it stands at the end. One that was not told so is removed.
@@ -83,27 +83,27 @@ class Conversations:
         place = None if digest is None else self._places.get(digest)
         if place is None:
             folder, base = self._fork(library), None
-        elif place.tip:
+        elif place.is_latest:
             folder, base = place.folder, place.base
-            with self._seats.taken(folder, _VERSION, read_only=False) as seat:
+            with self._pool.acquire(folder, _VERSION, read_only=False) as pooled:
                 copied = self._new()
-                self._forked(seat.mm.memory, copied)
+                self._forked(pooled.mm.memory, copied)
             assert digest is not None
-            self._places[digest] = dataclasses.replace(place, folder=copied, tip=False)
+            self._places[digest] = dataclasses.replace(place, folder=copied, is_latest=False)
             self._places.move_to_end(digest)
         else:
             folder, base = self._fork(place.folder), place.base
         try:
-            with self._seats.taken(folder, _VERSION, read_only=False) as seat:
-                yield Going(seat, seat.mm.stream_tokens if base is None else base)
+            with self._pool.acquire(folder, _VERSION, read_only=False) as pooled:
+                yield OpenConversation(pooled, pooled.mm.stream_tokens if base is None else base)
         finally:
             if not any(one.folder == folder for one in self._places.values()):
                 self._remove(folder)
 
-    def reached(self, digest: str, memory: str, version: Version, going: Going) -> None:
+    def record(self, digest: str, memory: str, version: Version, conversation: OpenConversation) -> None:
         """Note where a conversation stands now."""
         old = self._places.pop(digest, None)
-        self._places[digest] = _Place(memory, version, going.seat.folder, going.base, True)
+        self._places[digest] = _Position(memory, version, conversation.pooled.folder, conversation.base, True)
         if old is not None:
             self._remove(old.folder)
         while len(self._places) > self._most:
@@ -114,7 +114,7 @@ class Conversations:
         """Return the memories that conversations were forked from. Any thread may ask."""
         return {place.memory for place in list(self._places.values()) if place.memory}
 
-    def forget(self, memory: str, state: State | None) -> None:
+    def forget(self, memory: str, state: MemoryState | None) -> None:
         """Remove the conversations of a memory that were forked before `state`; None: it is gone."""
         for digest, place in list(self._places.items()):
             if place.memory == memory and (state is None or place.version[0] != state):
@@ -138,5 +138,5 @@ class Conversations:
             raise
 
     def _remove(self, folder: Path) -> None:
-        self._seats.close(folder)
+        self._pool.close(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -44,8 +44,8 @@ async def embeddings(request: Request) -> Response:
     for some in _in_turns(texts):
         if await request.is_disconnected():
             return Response(status_code=499)
-        async with service.encoding.taken(key.name):
-            tokens = await run_in_threadpool(service.looking.tokens, some)
+        async with service.encoding.acquire(key.name):
+            tokens = await run_in_threadpool(service.inspector.tokens, some)
             service.keys.count(key, tokens)  # before the work: it is done whether or not the caller waits for it
             found.append(await run_in_threadpool(vectors_of, service.encoder, list(some)))
         counted += tokens

@@ -25,7 +25,7 @@ Work = Generator[Any, None, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """The end of a job: what it returned, or why it failed."""
 
     value: Any = None
@@ -52,21 +52,21 @@ class Job:
         self.cancelled = True
         self.leave()
 
-    def tell(self, what: Any) -> None:
+    def publish(self, what: Any) -> None:
         """Hand something to the caller. For the answering thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody listens
             self._loop.call_soon_threadsafe(self._out.put_nowait, what)
 
     async def next(self) -> Any:
-        """Return the next piece, or an `Ended`. Raise what went wrong."""
+        """Return the next piece, or an `JobEnd`. Raise what went wrong."""
         found = await self._out.get()
-        if isinstance(found, Ended) and found.error is not None:
+        if isinstance(found, JobEnd) and found.error is not None:
             raise found.error
         return found
 
     async def result(self) -> Any:
         """Return what it returned, without its pieces."""
-        while not isinstance(found := await self.next(), Ended):
+        while not isinstance(found := await self.next(), JobEnd):
             pass
         return found.value
 
@@ -92,7 +92,7 @@ class Engine:
         self._thread = threading.Thread(target=self._run, name="everlong answers", daemon=True)
 
     @property
-    def at_work(self) -> int:
+    def active_jobs(self) -> int:
         return len(self._active)
 
     @property
@@ -112,7 +112,7 @@ class Engine:
 
     def _left(self, job: Job) -> None:
         if self.queue.remove(job):
-            job.tell(Ended(error=_gone()))
+            job.publish(JobEnd(error=_gone()))
 
     def soon(self, do: Callable[[], None]) -> concurrent.futures.Future[None]:
         """Do something between two steps, in the answering thread. Return what is done with it."""
@@ -131,13 +131,13 @@ class Engine:
             assert job.steps is not None
             with contextlib.suppress(BaseException):
                 job.steps.throw(error)
-            job.tell(Ended(error=error))
+            job.publish(JobEnd(error=error))
 
     def stop(self, seconds: float) -> None:
         """Take no job any more, let those at work end within `seconds`, and end the others."""
         self._stopping.set()
         for job in self.queue.close():
-            job.tell(Ended(error=ApiError(503, "the service stops", "stopping", headers={"Retry-After": "10"})))
+            job.publish(JobEnd(error=ApiError(503, "the service stops", "stopping", headers={"Retry-After": "10"})))
         self._thread.join(seconds)
         for job in list(self._active):
             job.cancel()
@@ -182,11 +182,11 @@ class Engine:
         waited = job.taken_at - job.put_at
         self._waited(waited)
         if job.cancelled:
-            job.tell(Ended(error=_gone()))
+            job.publish(JobEnd(error=_gone()))
             return
         if waited > self._limits.queue_seconds:
             busy = ApiError(503, "the question waited too long", "queue_timeout", headers={"Retry-After": "30"})
-            job.tell(Ended(error=busy))
+            job.publish(JobEnd(error=busy))
             return
         self._active.append(job)
 
@@ -198,13 +198,13 @@ class Engine:
                 raise _gone()
             if job.steps is None:
                 job.steps = job.work()
-            job.tell(next(job.steps))
+            job.publish(next(job.steps))
         except StopIteration as end:
             self._active.remove(job)
-            job.tell(Ended(end.value))
+            job.publish(JobEnd(end.value))
         except BaseException as error:
             self._active.remove(job)
-            job.tell(Ended(error=error))
+            job.publish(JobEnd(error=error))
 
     @staticmethod
     def _do(do: Callable[[], None], done: concurrent.futures.Future[None]) -> None:

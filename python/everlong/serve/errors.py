@@ -103,18 +103,18 @@ def refusal_of(error: BaseException) -> ApiError:
             )
     for kind, status, code in _STATUS:
         if isinstance(error, kind):
-            return ApiError(status, _told(error, code), code)
+            return ApiError(status, _message(error, code), code)
     if isinstance(error, EverlongError):
-        return ApiError(500, _told(error, ""), type(error).__name__)
+        return ApiError(500, _message(error, ""), type(error).__name__)
     return ApiError(500, "the service failed; its log says how, under this request's id", "internal_error")
 
 
-def keep_private(folder: Path) -> None:
+def hide_private_paths(folder: Path) -> None:
     """Note a folder whose path no refusal tells, also one from the folder of the moment."""
     _private.update({f"{folder}/", f"{folder.absolute()}/", f"{folder.resolve()}/"})
 
 
-def _told(error: BaseException, code: str) -> str:
+def _message(error: BaseException, code: str) -> str:
     """Return an error's words, or others for it where they name a file of the service."""
     said = str(error)
     if not _PATH.search(said) and not any(folder in f"{said}/" for folder in _private):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from everlong.serve.engine import Ended, Job
+from everlong.serve.engine import Job, JobEnd
 from everlong.serve.errors import ApiError
 
 
@@ -48,15 +48,15 @@ async def whole(request: Request, job: Job) -> Any:
         watching.cancel()
 
 
-async def begun(job: Job) -> Any:
+async def first_event(job: Job) -> Any:
     """Return the first thing that a job tells, so that a refusal has a status of its own."""
     return await job.next()
 
 
 async def pieces(first: Any, job: Job) -> AsyncIterator[Any]:
-    """Yield what a job tells, from `first` on, the `Ended` last."""
+    """Yield what a job tells, from `first` on, the `JobEnd` last."""
     told = first
-    while not isinstance(told, Ended):
+    while not isinstance(told, JobEnd):
         if told:
             yield told
         told = await job.next()

@@ -11,8 +11,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from everlong.serve.guard import AnswerCutError
 from everlong.serve.keys import Key
+from everlong.serve.memory_registry import memory_changed
 from everlong.serve.service import Service
-from everlong.serve.shelf import changed_meanwhile
 
 
 class Export(Response):
@@ -24,14 +24,14 @@ class Export(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, key, name = self._service, self._key, self._name
-        file = service.own.new_in(service.own.exports)
+        file = service.folder.new_in(service.folder.exports)
 
         def size() -> int:
-            with service.shelf.looking(name) as memory:
+            with service.registry.open_read_only(name) as memory:
                 return memory.stats().disk_bytes
 
         def write() -> None:
-            with service.shelf.looking(name) as memory:
+            with service.registry.open_read_only(name) as memory:
                 memory.export(file)
 
         begun = False
@@ -44,11 +44,11 @@ class Export(Response):
         with service.quotas.copy(key, await run_in_threadpool(size)), service.sending.of(name) as until:
             try:
                 with until:
-                    async with service.copies.taken(key.name):
+                    async with service.copies.acquire(key.name):
                         await run_in_threadpool(write)
                     service.audit.note(key.name, "export", name)
                     await FileResponse(file, filename=f"{name}.everlong")(scope, receive, sending)
             finally:
                 file.unlink(missing_ok=True)
         if until.cancelled_caught:
-            raise AnswerCutError if begun else changed_meanwhile(name)
+            raise AnswerCutError if begun else memory_changed(name)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 
-class Waits(Protocol):
+class QueueItem(Protocol):
     """What can wait in the queue."""
 
     @property
@@ -20,16 +20,18 @@ class Waits(Protocol):
         """What it is about."""
 
 
-One = TypeVar("One", bound=Waits)
+Item = TypeVar("Item", bound=QueueItem)
 
 
-class FairQueue(Generic[One]):
+class FairQueue(Generic[Item]):
     """Whoever asks much waits for his own questions, not others. Thread-safe."""
 
     def __init__(self, most: int, most_each: int) -> None:
         """`most`: how many may wait in all; `most_each`: of one key."""
         self._most, self._most_each = most, most_each
-        self._lines: dict[str, dict[str, collections.deque[One]]] = {}  # by key, then by memory, whose turn it is first
+        self._queues: dict[
+            str, dict[str, collections.deque[Item]]
+        ] = {}  # by key, then by memory, whose turn it is first
         self._changed = threading.Condition()
         self._count = 0
         self._closed = False
@@ -37,30 +39,30 @@ class FairQueue(Generic[One]):
     def __len__(self) -> int:
         return self._count
 
-    def has_room(self, key: str) -> bool:
+    def has_capacity(self, key: str) -> bool:
         """Return whether one more of that key may wait."""
         with self._changed:
-            waiting = sum(map(len, self._lines.get(key, {}).values()))
+            waiting = sum(map(len, self._queues.get(key, {}).values()))
             return not self._closed and self._count < self._most and waiting < self._most_each
 
-    def put(self, one: One, *, anyway: bool = False, first: bool = False) -> bool:
+    def put(self, one: Item, *, anyway: bool = False, first: bool = False) -> bool:
         """Let it wait. False where too many do, or the queue is closed.
 
         `anyway`: however many do. `first`: in front of the others of its key and memory.
         """
         with self._changed:
-            if self._closed or not (anyway or self.has_room(one.key)):
+            if self._closed or not (anyway or self.has_capacity(one.key)):
                 return False
-            line = self._lines.setdefault(one.key, {}).setdefault(one.memory, collections.deque())
+            line = self._queues.setdefault(one.key, {}).setdefault(one.memory, collections.deque())
             line.insert(0 if first else len(line), one)
             self._count += 1
             self._changed.notify()
             return True
 
-    def remove(self, one: One) -> bool:
+    def remove(self, one: Item) -> bool:
         """Let it wait no longer. Return whether it did."""
         with self._changed:
-            lines = self._lines.get(one.key, {})
+            lines = self._queues.get(one.key, {})
             line = lines.get(one.memory, collections.deque())
             if one not in line:
                 return False
@@ -69,10 +71,10 @@ class FairQueue(Generic[One]):
             if not line:
                 del lines[one.memory]
             if not lines:
-                del self._lines[one.key]
+                del self._queues[one.key]
             return True
 
-    def take(self, *, wait: float, ready: Callable[[One], bool] = lambda one: True) -> One | None:
+    def take(self, *, wait: float, ready: Callable[[Item], bool] = lambda one: True) -> Item | None:
         """Take the next one that is `ready`, or wait so many seconds for one. None where none came, or on `wake`."""
         with self._changed:
             found = self._next(ready)
@@ -81,12 +83,12 @@ class FairQueue(Generic[One]):
                 found = self._next(ready)
             return found
 
-    def close(self) -> list[One]:
+    def close(self) -> list[Item]:
         """Take nobody any more. Return who waited."""
         with self._changed:
             self._closed = True
-            left = [one for lines in self._lines.values() for line in lines.values() for one in line]
-            self._lines.clear()
+            left = [one for lines in self._queues.values() for line in lines.values() for one in line]
+            self._queues.clear()
             self._count = 0
             self._changed.notify_all()
             return left
@@ -96,17 +98,17 @@ class FairQueue(Generic[One]):
         with self._changed:
             self._changed.notify_all()
 
-    def _next(self, ready: Callable[[One], bool]) -> One | None:
-        for key, lines in list(self._lines.items()):
+    def _next(self, ready: Callable[[Item], bool]) -> Item | None:
+        for key, lines in list(self._queues.items()):
             for memory, line in list(lines.items()):
                 if not ready(line[0]):
                     continue
                 one = line.popleft()
                 self._count -= 1
-                del lines[memory], self._lines[key]  # behind the others
+                del lines[memory], self._queues[key]  # behind the others
                 if line:
                     lines[memory] = line
                 if lines:
-                    self._lines[key] = lines
+                    self._queues[key] = lines
                 return one
         return None

@@ -83,14 +83,14 @@ class Guard:
 
         try:
             with self._span(scope):
-                await self._guarded(scope, headers, receive, sending)
+                await self._checked(scope, headers, receive, sending)
         except (AnswerCutError, ClientDisconnect):
             status = 499
         finally:
             self._note(scope, status, time.monotonic() - started)
             request_id.reset(asked)
 
-    async def _guarded(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
+    async def _checked(self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send) -> None:
         try:
             upload = scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])
             most = self._limits.upload_bytes if upload else self._limits.body_bytes

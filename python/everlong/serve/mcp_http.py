@@ -18,7 +18,7 @@ class McpOverHttp:
     """The routes of a service's MCP server, and its life."""
 
     def __init__(self, service: Service) -> None:
-        self._server = mcp_server(Tools(service.shelf, service.looking, _key_of, service))
+        self._server = mcp_server(Tools(service.registry, service.inspector, _key_of, service))
         # Names of hosts are the guard's business (guard.py), as for every other path.
         app = self._server.streamable_http_app(
             streamable_http_path="/mcp", json_response=True, stateless_http=True, host="0.0.0.0"

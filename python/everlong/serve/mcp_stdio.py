@@ -8,21 +8,21 @@ from typing import Any
 
 import anyio
 
+from everlong.serve.inspector import MemoryInspector
 from everlong.serve.keys import ANYONE
-from everlong.serve.loaded import Loaded
-from everlong.serve.looking import Looking
+from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.mcp_tools import Tools, mcp_server
+from everlong.serve.memory_registry import MemoryRegistry
 from everlong.serve.service import Service
-from everlong.serve.shelf import Shelf
 
 
-def serve_stdio(root: Path, loaded: Loaded | None, tokenizer: Any, encoder: Any, *, read_only: bool) -> None:
+def serve_stdio(root: Path, loaded_model: LoadedModel | None, tokenizer: Any, encoder: Any, *, read_only: bool) -> None:
     """Serve until standard input ends. Without a model, `tokenizer` reads the memories' words."""
     key = dataclasses.replace(ANYONE, write=not read_only)
-    service = None if loaded is None else Service(loaded, root, encoder=encoder, alone=False)
-    shelf = Shelf(root) if service is None else service.shelf
-    looking = Looking(tokenizer, encoder) if service is None else service.looking
-    server = mcp_server(Tools(shelf, looking, lambda context: key, service))
+    service = None if loaded_model is None else Service(loaded_model, root, encoder=encoder, alone=False)
+    registry = MemoryRegistry(root) if service is None else service.registry
+    inspector = MemoryInspector(tokenizer, encoder) if service is None else service.inspector
+    server = mcp_server(Tools(registry, inspector, lambda context: key, service))
     if service is not None:
         service.start()
     try:

@@ -16,13 +16,13 @@ from everlong.memory import Memory
 from everlong.memory.sources import source_meant
 from everlong.memory.where import Where
 from everlong.serve import changes
-from everlong.serve.asking import Asked
+from everlong.serve.answering import AnswerRequest
 from everlong.serve.errors import ApiError, refusal_of
+from everlong.serve.inspector import MemoryInspector
 from everlong.serve.keys import Key
-from everlong.serve.looking import Looking
+from everlong.serve.memory_registry import MemoryRegistry, no_memory
+from everlong.serve.response_fields import everlong_field
 from everlong.serve.service import Service
-from everlong.serve.shelf import Shelf, no_memory
-from everlong.serve.told import everlong_of
 
 _SAYS = (
     "Memories of texts. `sources` lists memories, and what one holds. `recall` finds passages and says where each "
@@ -40,13 +40,17 @@ class Tools:
     """The tools' work, by a service, or without a model: then nothing is remembered and asked. Thread-safe."""
 
     def __init__(
-        self, shelf: Shelf, looking: Looking, key_of: Callable[[_Context], Key], service: Service | None
+        self,
+        registry: MemoryRegistry,
+        inspector: MemoryInspector,
+        key_of: Callable[[_Context], Key],
+        service: Service | None,
     ) -> None:
-        self.shelf, self.looking, self.key_of, self.service = shelf, looking, key_of, service
+        self.shelf, self.looking, self.key_of, self.service = registry, inspector, key_of, service
 
     def require(self, key: Key, memory: str, *, write: bool = False) -> None:
         """Raise ApiError where the key may not see a memory, or write to it."""
-        self.shelf.there(memory)
+        self.shelf.existing_folder(memory)
         if not key.may_see(memory):
             raise no_memory(memory)
         if write and not key.write:
@@ -61,10 +65,10 @@ class Tools:
         self.require(key, memory)
 
         def looked() -> Any:
-            with self.shelf.looking(memory) as opened:
+            with self.shelf.open_read_only(memory) as opened:
                 return look(opened)
 
-        async with contextlib.nullcontext() if self.service is None else self.service.looks.taken(key.name):
+        async with contextlib.nullcontext() if self.service is None else self.service.looks.acquire(key.name):
             return await run_in_threadpool(looked)
 
     async def listed(self, key: Key, memory: str) -> dict[str, Any]:
@@ -82,27 +86,27 @@ class Tools:
     async def remember(self, key: Key, memory: str, text: str, source: str, tags: list[str]) -> dict[str, Any]:
         service = self.with_model()
         service.require(key, memory, write=True)
-        memory_id = await run_in_threadpool(service.shelf.id, memory)
+        memory_id = await run_in_threadpool(service.registry.id, memory)
         reading = await changes.accept_text(service, key, memory, memory_id, text, source, tuple(tags))
-        await changes.tried(reading)
-        if reading.state == "waiting" and service.own.is_passing:  # nobody reads it once this client has gone
+        await changes.wait_for_attempt(reading)
+        if reading.state == "waiting" and service.folder.is_passing:  # nobody reads it once this client has gone
             await run_in_threadpool(service.readings.cancel, reading)
             raise ApiError(503, f"the text could not be read: {reading.error}", "reading_failed")
         if reading.state == "failed":
             raise ApiError(400, reading.error or "the text could not be read", "reading_failed")
-        told = {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}
-        return told if reading.error is None else {**told, "waits_because": reading.error}
+        fields = {"memory": memory, "source": source, "status": reading.state, **(reading.report or {})}
+        return fields if reading.error is None else {**fields, "waits_because": reading.error}
 
     async def forget(self, key: Key, memory: str, source: str) -> dict[str, Any]:
         self.require(key, memory, write=True)
         if self.service is not None:
             blocks = await changes.forget(self.service, key, memory, Where(source=source))
         else:
-            blocks = await changes.patiently(lambda: self._forget(memory, source))
+            blocks = await changes.retry_while_busy(lambda: self._forget(memory, source))
         return {"memory": memory, "source": source, "blocks": blocks}
 
     def _forget(self, memory: str, source: str) -> int:
-        with self.shelf.opened(memory) as opened:
+        with self.shelf.open_writable(memory) as opened:
             blocks = opened.forget(source=source_meant(opened, source))
             opened.compact()
         return blocks
@@ -110,17 +114,17 @@ class Tools:
     async def ask(self, key: Key, memory: str, question: str, tokens: int, gone: Gone) -> dict[str, Any]:
         service = self.with_model()
         most = min(max(tokens, 1), service.limits.answer_tokens)
-        job = service.ask(key, Asked(memory, ({"role": "user", "content": question},), most))
+        job = service.ask(key, AnswerRequest(memory, ({"role": "user", "content": question},), most))
         result = asyncio.ensure_future(job.result())
         try:
             while not (await asyncio.wait([result], timeout=_LOOK_AGAIN))[0]:
                 if await gone():
                     job.cancel()
-            said = result.result()
+            answer = result.result()
         finally:
             job.cancel()
             result.cancel()
-        return {"answer": said.text, **everlong_of(memory, said)}
+        return {"answer": answer.text, **everlong_field(memory, answer)}
 
     async def text_of(self, key: Key, memory: str, source: str) -> str:
         def text(opened: Memory) -> str:

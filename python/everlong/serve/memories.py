@@ -17,12 +17,12 @@ from everlong.serve import changes
 from everlong.serve.bodies import Fields, json_body
 from everlong.serve.errors import ApiError
 from everlong.serve.export import Export
+from everlong.serve.fair_semaphore import FairSemaphore
 from everlong.serve.keys import Key
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
-from everlong.serve.shares import Shares
-from everlong.serve.spool import Named
+from everlong.serve.spool import TextMetadata
 
 _MOST_GROUPS = 50
 _MORE_BYTES = 1 << 16  # counted ahead of a body of unknown length
@@ -49,25 +49,25 @@ async def memory(request: Request) -> Response:
     if request.method == "DELETE":
         await changes.remove(service, key, name)
         return JSONResponse({"id": name, "object": "memory", "deleted": True})
-    return JSONResponse({"id": name, **await _look(service, key, name, service.looking.overview)})
+    return JSONResponse({"id": name, **await _look(service, key, name, service.inspector.overview)})
 
 
 async def sources(request: Request) -> Response:
     """List the sources of a memory, add a text, or forget one."""
     service, key, name = _in_memory(request, write=request.method != "GET")
     if request.method == "GET":
-        found = await _look(service, key, name, service.looking.sources)
+        found = await _look(service, key, name, service.inspector.sources)
         return JSONResponse({"object": "list", "data": found})
     if request.method == "DELETE":
         return await _forget(request, service, key, name)
-    memory_id = await run_in_threadpool(service.shelf.id, name)
+    memory_id = await run_in_threadpool(service.registry.id, name)
     fields = Fields(await json_body(request, service.limits.json_depth))
     text, source = fields.needed("text"), fields.needed("source")
     tags, happened = fields.texts("tags", 64, empty=True), fields.text("happened")
     wait = fields.flag("wait", False)
     fields.end()
     accepted = await changes.accept_text(service, key, name, memory_id, text, source, tags, happened)
-    return await _told(accepted, wait=wait)
+    return await _reading_response(accepted, wait=wait)
 
 
 async def files(request: Request) -> Response:
@@ -81,8 +81,8 @@ async def files(request: Request) -> Response:
         raise ApiError(400, "wait: expected true or false", "invalid_value", param="wait")
     changes.require_names(asked.get("source", ""), tags, happened)
     expected = int(request.headers.get("content-length", "0"))
-    await run_in_threadpool(changes.require_room, service, key)
-    spool, memory_id = service.spool, await run_in_threadpool(service.shelf.id, name)
+    await run_in_threadpool(changes.require_capacity, service, key)
+    spool, memory_id = service.spool, await run_in_threadpool(service.registry.id, name)
     id, written = await run_in_threadpool(spool.begin, file, key.name, expected)
     try:
         with written:
@@ -95,36 +95,36 @@ async def files(request: Request) -> Response:
                     spool.expect(id, expected)
                     await run_in_threadpool(service.quotas.require_bytes, key)
                 await run_in_threadpool(written.write, chunk)
-            named = Named(asked.get("source", ""), (*tags, *service.tags_of(key)), happened)
-            order = await run_in_threadpool(spool.accept, id, written, name, key.name, named, memory_id)
+            metadata = TextMetadata(asked.get("source", ""), (*tags, *service.tags_of(key)), happened)
+            job = await run_in_threadpool(spool.accept, id, written, name, key.name, metadata, memory_id)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await run_in_threadpool(spool.remove, id)
         raise
-    return await _told(await run_in_threadpool(changes.take_up, service, key, order), wait=wait)
+    return await _reading_response(await run_in_threadpool(changes.enqueue_reading, service, key, job), wait=wait)
 
 
 async def readings(request: Request) -> Response:
     """List the readings of a memory."""
     service, key, name = _in_memory(request)
-    async with service.looks.taken(key.name):
+    async with service.looks.acquire(key.name):
         found = await run_in_threadpool(service.readings.of, name)
-    return JSONResponse({"object": "list", "data": [one.told() for one in found]})
+    return JSONResponse({"object": "list", "data": [one.fields() for one in found]})
 
 
 async def reading(request: Request) -> Response:
     """Tell how far a reading is, end it, or try one that failed again."""
     service, key, name = _in_memory(request, write=request.method != "GET")
-    async with service.looks.taken(key.name):
+    async with service.looks.acquire(key.name):
         found = await run_in_threadpool(service.readings.one, name, request.path_params["id"])
     if request.method == "DELETE":
         await run_in_threadpool(service.readings.cancel, found)
-        service.audit.note(key.name, "cancel", name, reading=found.order.id)
+        service.audit.note(key.name, "cancel", name, reading=found.job.id)
     elif request.method == "POST":
         service.keys.require_tokens(key)
         found = await run_in_threadpool(service.readings.retry, found)
-        service.audit.note(key.name, "retry", name, reading=found.order.id)
-    return JSONResponse(found.told())
+        service.audit.note(key.name, "retry", name, reading=found.job.id)
+    return JSONResponse(found.fields())
 
 
 async def search(request: Request) -> Response:
@@ -135,7 +135,7 @@ async def search(request: Request) -> Response:
     sources_, tags = fields.texts("source", 64), fields.texts("tags", 64)
     fields.end()
     where = Where(source=sources_, tags=tags)
-    found = await _look(service, key, name, lambda opened: service.looking.search(opened, query, most, where))
+    found = await _look(service, key, name, lambda opened: service.inspector.search(opened, query, most, where))
     service.audit.note(key.name, "search", name, blocks=[one["block_id"] for one in found])
     return JSONResponse({"object": "list", "data": found})
 
@@ -144,7 +144,7 @@ async def block(request: Request) -> Response:
     """Return a block with its neighbours."""
     service, key, name = _in_memory(request)
     number = request.path_params["block"]
-    found = await _look(service, key, name, lambda opened: service.looking.passage(opened, number))
+    found = await _look(service, key, name, lambda opened: service.inspector.passage(opened, number))
     service.audit.note(key.name, "read", name, blocks=[number])
     return JSONResponse(found)
 
@@ -186,12 +186,12 @@ async def _forget(request: Request, service: Service, key: Key, name: str) -> Re
     return JSONResponse({"object": "memory.forgotten", "blocks": forgotten})
 
 
-async def _told(reading: Reading, *, wait: bool) -> Response:
+async def _reading_response(reading: Reading, *, wait: bool) -> Response:
     """Return the answer to who sent a text: as it is now, or once it was tried."""
     if wait:
-        await changes.tried(reading)
+        await changes.wait_for_attempt(reading)
     code = {"done": 200, "failed": 422, "cancelled": 409}.get(reading.state, 202)
-    return JSONResponse(reading.told(), code if wait else 202)
+    return JSONResponse(reading.fields(), code if wait else 202)
 
 
 def _of(request: Request) -> tuple[Service, Key]:
@@ -207,11 +207,11 @@ def _in_memory(request: Request, *, write: bool = False) -> tuple[Service, Key, 
 
 
 async def _look(
-    service: Service, key: Key, name: str, look: Callable[[Memory], Any], shares: Shares | None = None
+    service: Service, key: Key, name: str, look: Callable[[Memory], Any], shares: FairSemaphore | None = None
 ) -> Any:
     def looked() -> Any:
-        with service.shelf.looking(name) as opened:
+        with service.registry.open_read_only(name) as opened:
             return look(opened)
 
-    async with (shares or service.looks).taken(key.name):
+    async with (shares or service.looks).acquire(key.name):
         return await run_in_threadpool(looked)

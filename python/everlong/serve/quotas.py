@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterator
 
 from everlong.serve.errors import too_many
-from everlong.serve.kept_responses import KeptResponses
 from everlong.serve.keys import Key, Keys
-from everlong.serve.shelf import Shelf
+from everlong.serve.memory_registry import MemoryRegistry
 from everlong.serve.spool import Spool
+from everlong.serve.stored_responses import StoredResponses
 
 _COPIES_EACH = 2  # copies of memories that are sent to a key at once
 
@@ -19,8 +19,8 @@ _COPIES_EACH = 2  # copies of memories that are sent to a key at once
 class Quotas:
     """Asked before the work is done. Thread-safe."""
 
-    def __init__(self, keys: Keys, shelf: Shelf, spool: Spool, kept: KeptResponses) -> None:
-        self._keys, self._shelf, self._spool, self._kept = keys, shelf, spool, kept
+    def __init__(self, keys: Keys, registry: MemoryRegistry, spool: Spool, kept: StoredResponses) -> None:
+        self._keys, self._registry, self._spool, self._kept = keys, registry, spool, kept
         self._by_name = {key.name: key for key in keys.all}
         self._copies: dict[str, list[int]] = collections.defaultdict(list)  # bytes of those being sent, by key
         self._lock = threading.Lock()
@@ -44,9 +44,9 @@ class Quotas:
         if found is None or found.max_bytes is None:
             return None
         used = self._spool.bytes_of(key) + self._kept.bytes_of(key)
-        for name in self._shelf.names():
+        for name in self._registry.names():
             if found.may_see(name):
-                with self._shelf.looking(name) as memory:
+                with self._registry.open_read_only(name) as memory:
                     used += sum(block.payload_bytes for block in memory.blocks(tag=found.tag))
         return found.max_bytes - used
 

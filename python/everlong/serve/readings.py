@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from everlong.errors import CapacityError, EverlongError, MemoryBusyError, MemoryNotFoundError
-from everlong.generation.given_file import GivenText, GivenTexts, file_texts
+from everlong.generation.file_input import FileText, FileTexts, file_texts
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.memory.where import Time, parse_time
 from everlong.serve.errors import ApiError, refusal_of, too_many
 from everlong.serve.fair_queue import FairQueue
 from everlong.serve.limits import Limits
-from everlong.serve.loaded import Loaded
+from everlong.serve.loaded_model import LoadedModel
+from everlong.serve.memory_registry import MemoryRegistry, MemoryState, no_memory
 from everlong.serve.metrics import Metrics
 from everlong.serve.quotas import Quotas
-from everlong.serve.shelf import Shelf, State, no_memory
-from everlong.serve.spool import OVER, Order, Spool
+from everlong.serve.spool import OVER, ReadingJob, Spool
 
 _LOGGER = logging.getLogger("everlong.serve")
 _MOST_CRASHES = 2  # a text that was read when the process ended so often is set aside
@@ -52,7 +52,7 @@ class _LaterError(Exception):
 class Reading:
     """A text on its way into a memory."""
 
-    order: Order
+    job: ReadingJob
     state: str = "waiting"  # as of an order
     tokens: int = 0  # read so far
     of: int | None = None  # in all, where that is known
@@ -66,25 +66,25 @@ class Reading:
     tried: concurrent.futures.Future[None] = dataclasses.field(default_factory=concurrent.futures.Future)
 
     @classmethod
-    def of_order(cls, order: Order) -> Reading:
-        state, cancelled = order.state, order.state == "cancelled"
-        return cls(order, state, order.tokens, None, order.attempts, order.report, order.reason, cancelled)
+    def of_order(cls, job: ReadingJob) -> Reading:
+        state, cancelled = job.state, job.state == "cancelled"
+        return cls(job, state, job.tokens, None, job.attempts, job.report, job.reason, cancelled)
 
     @property
     def key(self) -> str:
-        return self.order.key
+        return self.job.key
 
     @property
     def memory(self) -> str:
-        return self.order.memory
+        return self.job.memory
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return it for a caller."""
         return {
-            "id": self.order.id,
+            "id": self.job.id,
             "object": "memory.reading",
             "memory": self.memory,
-            "source": self.order.named.source or self.order.file,
+            "source": self.job.metadata.source or self.job.file,
             "status": self.state,
             "tokens": self.tokens,
             "total_tokens": self.of,
@@ -107,23 +107,23 @@ class Readings:
 
     def __init__(
         self,
-        loaded: Loaded,
-        shelf: Shelf,
+        loaded_model: LoadedModel,
+        registry: MemoryRegistry,
         spool: Spool,
         limits: Limits,
         metrics: Metrics,
         quotas: Quotas,
         host_bytes: int | None = None,
     ) -> None:
-        self._loaded, self._shelf, self._metrics = loaded.for_another_thread(), shelf, metrics
+        self._loaded, self._registry, self._metrics = loaded_model.with_own_tokenizer(), registry, metrics
         self._quotas, self._host_bytes, self.spool = quotas, host_bytes, spool
         self.queue: FairQueue[Reading] = FairQueue(limits.readings, limits.readings_each)
         self._set_aside = limits.readings_each
         self._live: dict[str, Reading] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everlong readings", daemon=True)
-        for order in self.spool.waiting():
-            self._take_up(order)
+        for job in self.spool.waiting_jobs():
+            self._next_job(job)
 
     @property
     def alive(self) -> bool:
@@ -132,74 +132,74 @@ class Readings:
     def start(self) -> None:
         self._thread.start()
 
-    def require_room(self, key: str) -> None:
+    def require_capacity(self, key: str) -> None:
         """Raise ApiError 429 where too many texts wait."""
-        if self._stopping.is_set() or not self.queue.has_room(key):
+        if self._stopping.is_set() or not self.queue.has_capacity(key):
             raise too_many("too many texts wait to be read", 30, "queue_full")
         if self.spool.set_aside(key) >= self._set_aside:
             raise too_many("too many texts of the key failed: try them again, or delete them", 30, "queue_full")
 
-    def put(self, order: Order) -> Reading:
+    def put(self, job: ReadingJob) -> Reading:
         """Let an accepted text wait for its turn. ApiError 429 where too many wait: then it was not accepted."""
-        reading = Reading(order)
-        self._live[order.id] = reading
-        if self.spool.order(order.id) is None:  # it was forgotten before anybody was told that it is accepted
+        reading = Reading(job)
+        self._live[job.id] = reading
+        if self.spool.job(job.id) is None:  # it was forgotten before anybody was told that it is accepted
             self._drop(reading)
         elif not self.queue.put(reading):
-            del self._live[order.id]
-            self.spool.remove(order.id)
+            del self._live[job.id]
+            self.spool.remove(job.id)
             raise too_many("too many texts wait to be read", 30, "queue_full")
         return reading
 
     def of(self, memory: str) -> list[Reading]:
         """Return the readings of a memory that are known still, oldest first."""
-        self.hear(memory, self._shelf.state(memory))
-        return [self._reading(order) for order in self.spool.orders(self._shelf.id(memory), memory)]
+        self.hear(memory, self._registry.state(memory))
+        return [self._reading(job) for job in self.spool.jobs(self._registry.id(memory), memory)]
 
     def one(self, memory: str, id: str) -> Reading:
         """Return a reading. ApiError where it is not known."""
-        order = self.spool.order(id)
-        if order is not None and order.state == "done":  # its name may have been forgotten
-            self.hear(memory, self._shelf.state(memory))
-            order = self.spool.order(id)
-        if order is None or (order.memory, order.memory_id) != (memory, self._shelf.id(memory)):
+        job = self.spool.job(id)
+        if job is not None and job.state == "done":  # its name may have been forgotten
+            self.hear(memory, self._registry.state(memory))
+            job = self.spool.job(id)
+        if job is None or (job.memory, job.memory_id) != (memory, self._registry.id(memory)):
             raise ApiError(404, f"{memory!r} has no reading {id[:80]!r}", "reading_not_found")
-        return self._reading(order)
+        return self._reading(job)
 
     def cancel(self, reading: Reading) -> None:
         """Take a text back, as far as it is not read yet. One that failed is forgotten."""
         if reading.state == "failed":
-            self.spool.remove(reading.order.id)
+            self.spool.remove(reading.job.id)
         elif reading.state not in OVER:
-            self.spool.note(reading.order.id, state="cancelled")
+            self.spool.note(reading.job.id, state="cancelled")
             reading.cancelled = True
             if self.queue.remove(reading):
                 self._drop(reading)
 
     def retry(self, reading: Reading) -> Reading:
         """Try a text that failed again. ApiError where it did not, or has no text any more."""
-        self.require_room(reading.key)
-        order = self.spool.take_up_again(reading.order.id)
-        if order is None:
+        self.require_capacity(reading.key)
+        job = self.spool.take_up_again(reading.job.id)
+        if job is None:
             raise ApiError(409, "there is nothing to try again", "no_text_to_read")
-        return self._take_up(order)
+        return self._next_job(job)
 
-    def forget(self, memory: str, memory_id: str, matches: Callable[[Order], bool]) -> int:
+    def forget(self, memory: str, memory_id: str, matches: Callable[[ReadingJob], bool]) -> int:
         """Remove the texts of a memory that match, read or not, and end their readings. Return how many were not."""
-        found = [order for order in self.spool.orders(memory_id, memory) if matches(order)]
-        for order in found:
-            reading = self._live.get(order.id)
+        found = [job for job in self.spool.jobs(memory_id, memory) if matches(job)]
+        for job in found:
+            reading = self._live.get(job.id)
             if reading is not None:
                 reading.cancelled = True
                 if self.queue.remove(reading):
                     self._drop(reading)
-            self.spool.remove(order.id)
-        return sum(order.state not in ("done", "cancelled") for order in found)
+            self.spool.remove(job.id)
+        return sum(job.state not in ("done", "cancelled") for job in found)
 
     def gone(self, memory: str, memory_id: str) -> None:
         """End the readings of a memory that was removed, with its row: their texts go."""
         for reading in list(self._live.values()):
-            if (reading.memory, reading.order.memory_id) == (memory, memory_id):
+            if (reading.memory, reading.job.memory_id) == (memory, memory_id):
                 reading.cancelled = True
                 if self.queue.remove(reading):
                     self._drop(reading)
@@ -218,29 +218,29 @@ class Readings:
         if self._thread.is_alive():
             self._thread.join()
 
-    def _take_up(self, order: Order) -> Reading:
+    def _next_job(self, job: ReadingJob) -> Reading:
         """Let a text wait that was accepted before, however many wait."""
-        reading = Reading.of_order(order)
-        if order.state == "reading":  # the process ended while it was read
-            crashes = order.crashes + 1
+        reading = Reading.of_order(job)
+        if job.state == "reading":  # the process ended while it was read
+            crashes = job.crashes + 1
             state = "failed" if crashes >= _MOST_CRASHES else "waiting"
             if state == "failed":
                 reading.error = f"set aside: the service ended {crashes} times while it was read"
-            self.spool.note(order.id, state=state, crashes=crashes, reason=reading.error)
+            self.spool.note(job.id, state=state, crashes=crashes, reason=reading.error)
             reading.state = state
         if reading.state == "waiting":
-            self._live[order.id] = reading
+            self._live[job.id] = reading
             self.queue.put(reading, anyway=True)
         return reading
 
-    def hear(self, memory: str, state: State | None) -> None:
+    def hear(self, memory: str, state: MemoryState | None) -> None:
         """Forget the names of texts that were read and are forgotten, by whomever. `state`: of the memory now."""
         if state is not None and self.spool.has_older(memory, state):
-            with self._shelf.looking(memory) as opened:
+            with self._registry.open_read_only(memory) as opened:
                 self.spool.keep_named(memory, state, {block.source for block in opened.blocks()})
 
-    def _reading(self, order: Order) -> Reading:
-        return self._live.get(order.id) or Reading.of_order(order)
+    def _reading(self, job: ReadingJob) -> Reading:
+        return self._live.get(job.id) or Reading.of_order(job)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -250,7 +250,7 @@ class Readings:
             try:
                 self._read(reading)
             except Exception:  # whatever fails, the thread goes on, and so does the text
-                _LOGGER.exception("a reading failed beside its text", extra={"reading": reading.order.id})
+                _LOGGER.exception("a reading failed beside its text", extra={"reading": reading.job.id})
                 reading.state, reading.not_before = "waiting", time.monotonic() + _NOTED
                 self.queue.put(reading, anyway=True, first=True)
 
@@ -258,7 +258,7 @@ class Readings:
         now = time.monotonic()
         if reading.not_before > now:
             return False
-        wanted = now < reading.not_before + _MOST_WANTED and self._shelf.is_wanted(reading.memory)
+        wanted = now < reading.not_before + _MOST_WANTED and self._registry.has_waiting_writer(reading.memory)
         return not wanted and self._quotas.has_tokens(reading.key)
 
     def _read(self, reading: Reading) -> None:
@@ -267,12 +267,12 @@ class Readings:
         try:
             if reading.cancelled:
                 raise _TakenBackError
-            with self._shelf.writing(reading.memory, patience=0.0) as folder:
+            with self._registry.write_lock(reading.memory, patience=0.0) as folder:
                 if reading.cancelled:  # while it waited for the memory
                     raise _TakenBackError
-                if self._shelf.id(reading.memory) != reading.order.memory_id:  # another one by that name
+                if self._registry.id(reading.memory) != reading.job.memory_id:  # another one by that name
                     raise no_memory(reading.memory)
-                self.spool.note(reading.order.id, state="reading")
+                self.spool.note(reading.job.id, state="reading")
                 reading.state = "reading"
                 reading.report, forgotten = self._read_into(folder, reading)
             reading.error = None
@@ -291,12 +291,12 @@ class Readings:
                 self._note(reading, state="waiting")
         except Exception as error:
             self._failed(reading, error)
-        self._shelf.changed(reading.memory)
+        self._registry.record_change(reading.memory)
 
     def _failed(self, reading: Reading, error: Exception) -> None:
         refusal = refusal_of(error)
         if self._is_gone(reading):  # with all that was to be read into it
-            self.spool.remove(reading.order.id)
+            self.spool.remove(reading.job.id)
             self._drop(reading)
             return
         if refusal.code == "memory_busy" and isinstance(error, ApiError):  # this service itself changes it
@@ -304,7 +304,7 @@ class Readings:
             return
         self._metrics.errors.labels(refusal.code or "error").inc()
         shown = error if refusal.status >= 500 else None
-        _LOGGER.warning("a reading failed", exc_info=shown, extra={"reading": reading.order.id})
+        _LOGGER.warning("a reading failed", exc_info=shown, extra={"reading": reading.job.id})
         reading.attempts += 1
         reading.error = refusal.message
         noted = {"attempts": reading.attempts, "reason": reading.error}
@@ -318,7 +318,7 @@ class Readings:
     def _is_gone(self, reading: Reading) -> bool:
         """Return whether the memory of a reading is not there any more. OSError says nothing of that."""
         try:
-            return self._shelf.id(reading.memory) != reading.order.memory_id
+            return self._registry.id(reading.memory) != reading.job.memory_id
         except ApiError:
             return True
         except (EverlongError, OSError):
@@ -330,7 +330,7 @@ class Readings:
             self._end(reading, "cancelled")
             return
         reading.state, reading.not_before = "waiting", time.monotonic() + seconds
-        self._note(reading, state="waiting", tokens=max(reading.tokens, reading.order.tokens), **noted)
+        self._note(reading, state="waiting", tokens=max(reading.tokens, reading.job.tokens), **noted)
         self.queue.put(reading, anyway=True, first=True)
 
     def _end(self, reading: Reading, state: str, **noted: Any) -> None:
@@ -342,34 +342,34 @@ class Readings:
     def _drop(self, reading: Reading) -> None:
         if reading.state not in OVER:
             reading.state = "cancelled"
-        if self._live.get(reading.order.id) is reading:  # and not another try
-            del self._live[reading.order.id]
+        if self._live.get(reading.job.id) is reading:  # and not another try
+            del self._live[reading.job.id]
         reading.end_wait()
 
     def _note(self, reading: Reading, **fields: Any) -> None:
         """Note what became of a reading. A disk that is full keeps the older note, by which it is tried again."""
         try:
-            self.spool.note(reading.order.id, **fields)
+            self.spool.note(reading.job.id, **fields)
         except OSError as error:
-            _LOGGER.warning("a reading could not be noted: %s", error, extra={"reading": reading.order.id})
+            _LOGGER.warning("a reading could not be noted: %s", error, extra={"reading": reading.job.id})
 
     def _read_into(self, folder: Path, reading: Reading) -> tuple[dict[str, Any], int]:
         """Return the report, and how often something had been forgotten in the memory by then."""
-        order, named = reading.order, reading.order.named
+        job, named = reading.job, reading.job.metadata
         happened: Time | None = None if named.happened is None else parse_time(named.happened)
-        file = self.spool.file(order)
-        with self._loaded.opened(folder, self._host_bytes, make=False) as mm:
-            if mm.memory.id != order.memory_id:
-                raise no_memory(order.memory)
+        file = self.spool.file(job)
+        with self._loaded.opened_memory(folder, self._host_bytes, make=False) as mm:
+            if mm.memory.id != job.memory_id:
+                raise no_memory(job.memory)
             self._require_not_forgotten(mm.memory, reading)
             if named.plain:
-                given = GivenTexts([GivenText([file.read_text(encoding="utf-8")], named.source)])
+                given = FileTexts([FileText([file.read_text(encoding="utf-8")], named.source)])
             else:
-                given = file_texts(file, called=order.file)
+                given = file_texts(file, called=job.file)
             report = mm.read(
                 given,
                 source=named.source,
-                origin=order.origin,
+                origin=job.origin,
                 tags=named.tags,
                 happened=happened,
                 progress=self._progress_of(reading, mm),
@@ -380,12 +380,12 @@ class Readings:
 
     def _require_not_forgotten(self, memory: Memory, reading: Reading) -> None:
         """End a reading of which a part was read, and forgotten by another process before it went on."""
-        now, noted = memory.forgotten_generation, self.spool.order(reading.order.id)
+        now, noted = memory.forgotten_generation, self.spool.job(reading.job.id)
         half_read = noted is not None and noted.tokens and noted.forgotten != now
-        if half_read and {block.source for block in memory.blocks()}.isdisjoint(reading.order.sources):
+        if half_read and {block.source for block in memory.blocks()}.isdisjoint(reading.job.sources):
             reading.cancelled = True
             raise _TakenBackError
-        self.spool.note(reading.order.id, forgotten=now)
+        self.spool.note(reading.job.id, forgotten=now)
 
     def _progress_of(self, reading: Reading, mm: MemoryModel) -> Callable[[int, int | None], None]:
         """Return what is told of each chunk. It counts, and ends the reading where it must."""
@@ -406,7 +406,7 @@ class Readings:
                 raise _LaterError("the key had its tokens of this minute")
             if more and time.monotonic() > noted + _NOTED:  # it is not this text that ends the process
                 noted = time.monotonic()
-                self.spool.note(reading.order.id, tokens=tokens, crashes=0)
+                self.spool.note(reading.job.id, tokens=tokens, crashes=0)
 
         return progress
 
@@ -414,7 +414,7 @@ class Readings:
         """End a reading that nobody wants any more, or whose memory somebody else wants to change."""
         if reading.cancelled or self._stopping.is_set():
             raise _TakenBackError
-        if self._shelf.is_wanted(reading.memory) and time.monotonic() > reading.began + _LEAST_TURN:
+        if self._registry.has_waiting_writer(reading.memory) and time.monotonic() > reading.began + _LEAST_TURN:
             raise _LaterError
 
     def _settle(self, mm: MemoryModel, reading: Reading) -> None:

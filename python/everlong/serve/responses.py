@@ -12,17 +12,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everlong.serve import told
-from everlong.serve.asking import Asked, Said
+from everlong.serve import response_fields
+from everlong.serve.answering import AnswerRequest, AnswerResult
 from everlong.serve.bodies import Fields, json_body
-from everlong.serve.engine import Ended, Job
+from everlong.serve.engine import Job, JobEnd
 from everlong.serve.errors import ApiError, refusal_of
-from everlong.serve.events import Events, begun, event, pieces, whole
-from everlong.serve.kept_responses import Kept
+from everlong.serve.events import Events, event, first_event, pieces, whole
 from everlong.serve.keys import Key
+from everlong.serve.memory_registry import NO_MEMORY_STATE, MemoryState
+from everlong.serve.request_parsing import answer_request_of, memory_of, messages_of
 from everlong.serve.service import Service
-from everlong.serve.shelf import NO_STATE, State
-from everlong.serve.turns import asked_of, memory_of, messages_of
+from everlong.serve.stored_responses import StoredResponse
 
 _BYTES_EACH = 16  # of a token of an answer that is kept, in its messages and its body
 
@@ -37,18 +37,20 @@ async def create_response(request: Request) -> Response:
     memory = memory_of(model, service.loaded.name)
     messages, state = await run_in_threadpool(_messages, service, fields, key, memory, previous)
     tokens = fields.whole("max_output_tokens", 1, service.limits.answer_tokens)
-    asked = dataclasses.replace(asked_of(fields, memory, messages, tokens, service.limits), state=state)
+    answer_request = dataclasses.replace(
+        answer_request_of(fields, memory, messages, tokens, service.limits), state=state
+    )
     metadata = _metadata(fields)
     _refuse_others(fields)
-    made = _Made(service, key, asked, model, previous, store=store, metadata=metadata)
+    made = _ResponseBuilder(service, key, answer_request, model, previous, store=store, metadata=metadata)
     if store:  # what is kept has at most so many bytes, about
-        size = 2 * sum(len(one["content"]) for one in messages) + _BYTES_EACH * asked.tokens
+        size = 2 * sum(len(one["content"]) for one in messages) + _BYTES_EACH * answer_request.tokens
         await run_in_threadpool(service.quotas.require_bytes, key, size)
-    job = service.ask(key, asked)
+    job = service.ask(key, answer_request)
     if stream:
-        return Events(_events(made, await begun(job), job), job.cancel)
-    said = await whole(request, job)
-    return JSONResponse(await run_in_threadpool(made.kept, said))
+        return Events(_events(made, await first_event(job), job), job.cancel)
+    answer = await whole(request, job)
+    return JSONResponse(await run_in_threadpool(made.store, answer))
 
 
 async def response(request: Request) -> Response:
@@ -59,17 +61,17 @@ async def response(request: Request) -> Response:
         if not await run_in_threadpool(service.kept.delete, id, key):
             raise _unknown(id)
         return JSONResponse({"id": id, "object": "response", "deleted": True})
-    return JSONResponse((await run_in_threadpool(_kept, service, request.state.key, id, "id")).body)
+    return JSONResponse((await run_in_threadpool(_stored, service, request.state.key, id, "id")).body)
 
 
-class _Made:
+class _ResponseBuilder:
     """A response that is being made."""
 
     def __init__(
         self,
         service: Service,
         key: Key,
-        asked: Asked,
+        asked: AnswerRequest,
         model: str,
         previous: str | None,
         *,
@@ -97,57 +99,57 @@ class _Made:
             "text": {"format": {"type": "text"}},
         }
 
-    def body(self, said: Said | None = None, error: ApiError | None = None) -> dict[str, Any]:
+    def body(self, answer: AnswerResult | None = None, error: ApiError | None = None) -> dict[str, Any]:
         """Return it as it is now."""
         if error is not None:
             told_error = {"code": error.code or "server_error", "message": error.message}
             return {**self._head, "status": "failed", "error": told_error, "output": [], "usage": None}
-        if said is None:
+        if answer is None:
             return {**self._head, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
-        whole = said.finish == "stop"
+        whole = answer.finish == "stop"
         return {
             **self._head,
             "status": "completed" if whole else "incomplete",
             "incomplete_details": None if whole else {"reason": "max_output_tokens"},
-            "output": [self.message(said)],
+            "output": [self.message(answer)],
             "usage": {
-                "input_tokens": said.known + said.read,
-                "input_tokens_details": {"cached_tokens": said.known, "cache_write_tokens": said.read},
-                "output_tokens": said.tokens,
+                "input_tokens": answer.known + answer.read,
+                "input_tokens_details": {"cached_tokens": answer.known, "cache_write_tokens": answer.read},
+                "output_tokens": answer.tokens,
                 "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": said.known + said.read + said.tokens,
+                "total_tokens": answer.known + answer.read + answer.tokens,
             },
-            "everlong": told.everlong_of(self.asked.memory, said),
+            "everlong": response_fields.everlong_field(self.asked.memory, answer),
         }
 
-    def part(self, said: Said | None = None) -> dict[str, Any]:
+    def part(self, answer: AnswerResult | None = None) -> dict[str, Any]:
         """Return the text of its message, with citations."""
-        cited = [] if said is None else told.citations_of(self.asked.memory, said)
+        cited = [] if answer is None else response_fields.citations_of(self.asked.memory, answer)
         annotations = [{"type": "url_citation", **one} for one in cited]
         return {
             "type": "output_text",
-            "text": "" if said is None else said.text,
+            "text": "" if answer is None else answer.text,
             "annotations": annotations,
             "logprobs": [],
         }
 
-    def message(self, said: Said | None = None) -> dict[str, Any]:
-        status = "in_progress" if said is None else "completed" if said.finish == "stop" else "incomplete"
-        content = [] if said is None else [self.part(said)]
+    def message(self, answer: AnswerResult | None = None) -> dict[str, Any]:
+        status = "in_progress" if answer is None else "completed" if answer.finish == "stop" else "incomplete"
+        content = [] if answer is None else [self.part(answer)]
         return {"type": "message", "id": self.item, "role": "assistant", "status": status, "content": content}
 
-    def kept(self, said: Said) -> dict[str, Any]:
+    def store(self, answer: AnswerResult) -> dict[str, Any]:
         """Return the whole response, once it is kept on disk."""
-        body = self.body(said)
+        body = self.body(answer)
         if self._store:
-            turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": said.text}]
-            memory, state = self.asked.memory, said.state or NO_STATE
+            turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": answer.text}]
+            memory, state = self.asked.memory, answer.state or NO_MEMORY_STATE
             left = self._service.quotas.bytes_left(self._key.name)
             body["store"] = self._service.kept.keep(self.id, self._key.name, memory, state, body, turns, left)
         return body
 
 
-async def _events(made: _Made, first: Any, job: Job) -> AsyncIterator[str]:
+async def _events(made: _ResponseBuilder, first: Any, job: Job) -> AsyncIterator[str]:
     number = 0
 
     def told_as(kind: str, **fields: Any) -> str:
@@ -162,31 +164,31 @@ async def _events(made: _Made, first: Any, job: Job) -> AsyncIterator[str]:
     yield told_as("content_part.added", **place, part=made.part())
     try:
         async for piece in pieces(first, job):
-            if not isinstance(piece, Ended):
+            if not isinstance(piece, JobEnd):
                 yield told_as("output_text.delta", **place, delta=piece, logprobs=[])
                 continue
-            said: Said = piece.value
-            body = await run_in_threadpool(made.kept, said)
-            yield told_as("output_text.done", **place, text=said.text, logprobs=[])
-            yield told_as("content_part.done", **place, part=made.part(said))
-            yield told_as("output_item.done", output_index=0, item=made.message(said))
-            yield told_as("completed" if said.finish == "stop" else "incomplete", response=body)
+            answer: AnswerResult = piece.value
+            body = await run_in_threadpool(made.store, answer)
+            yield told_as("output_text.done", **place, text=answer.text, logprobs=[])
+            yield told_as("content_part.done", **place, part=made.part(answer))
+            yield told_as("output_item.done", output_index=0, item=made.message(answer))
+            yield told_as("completed" if answer.finish == "stop" else "incomplete", response=body)
     except Exception as error:
         yield told_as("failed", response=made.body(error=refusal_of(error)))
 
 
 def _messages(
     service: Service, fields: Fields, key: Key, memory: str, previous: str | None
-) -> tuple[list[dict[str, str]], State | None]:
+) -> tuple[list[dict[str, str]], MemoryState | None]:
     """Return all messages, of the earlier response and what is new, and the state of the memory that the first tell."""
     given = fields.take("input")
     new: Any = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if isinstance(new, list):
         new = [_without_type(one) for one in new]
     earlier: list[dict[str, str]] = []
-    state: State | None = None
+    state: MemoryState | None = None
     if previous is not None:
-        found = _kept(service, key, previous, "previous_response_id")
+        found = _stored(service, key, previous, "previous_response_id")
         state = found.state
         if found.memory != memory:
             raise ApiError(
@@ -236,7 +238,7 @@ def _refuse_others(fields: Fields) -> None:
     fields.end()
 
 
-def _kept(service: Service, key: Key, id: str, param: str) -> Kept:
+def _stored(service: Service, key: Key, id: str, param: str) -> StoredResponse:
     """Return a response of a key. ApiError where it has none of that id, or may not see its memory any more."""
     found = service.kept.one(id, key.name)
     if found is None or (found.memory and not key.may_see(found.memory)):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import IO, Any
 
-from everlong.memory.given_text import name_of
-from everlong.serve.contents import Contents
+from everlong.memory.text_input import name_of
+from everlong.serve.file_store import FileStore
+from everlong.serve.memory_registry import MemoryState, no_memory
 from everlong.serve.records import Records
-from everlong.serve.shelf import State, no_memory
 
 _TOLD = 1000  # readings of a memory that are over, whose end is still told
 _COLUMNS = (
@@ -26,7 +26,7 @@ OVER = ("done", "failed", "cancelled")
 
 
 @dataclasses.dataclass(frozen=True)
-class Named:
+class TextMetadata:
     """The names under which a text is read."""
 
     source: str = ""
@@ -36,7 +36,7 @@ class Named:
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class ReadingJob:
     """A text to read into a memory, and what came of it."""
 
     id: str
@@ -45,7 +45,7 @@ class Order:
     key: str
     number: int  # they are read in this order
     file: str  # what the caller calls it: content, and no name of a file
-    named: Named
+    metadata: TextMetadata
     bytes: int = 0
     state: str = "waiting"  # then "reading", then one of OVER
     attempts: int = 0
@@ -58,12 +58,12 @@ class Order:
     @property
     def sources(self) -> tuple[str, ...]:
         """The names of which its blocks have one, as far as that is known before it is read."""
-        return (self.named.source,) if self.named.source else (self.file, name_of(self.file))
+        return (self.metadata.source,) if self.metadata.source else (self.file, name_of(self.file))
 
     @property
     def origin(self) -> str:
         """Where its blocks say that they were read from."""
-        return "" if self.named.plain else f"upload:{self.file}"
+        return "" if self.metadata.plain else f"upload:{self.file}"
 
 
 class Spool:
@@ -74,7 +74,7 @@ class Spool:
         self._records, self._id_of = records, id_of
         self._begun: dict[str, tuple[str, str, int]] = {}  # by id: what it is called, whose it is, its bytes
         self._lock = threading.Lock()
-        self._contents = Contents(root, lambda: {str(id) for (id,) in records.rows("SELECT id FROM readings")})
+        self._contents = FileStore(root, lambda: {str(id) for (id,) in records.rows("SELECT id FROM readings")})
 
     def begin(self, name: str, key: str = "", expected: int = 0) -> tuple[str, IO[bytes]]:
         """Open a new file. Return its id, and the file to write into.
@@ -88,8 +88,8 @@ class Spool:
         return id, file
 
     def accept(
-        self, id: str, file: IO[bytes], memory: str, key: str, named: Named, memory_id: str | None = None
-    ) -> Order:
+        self, id: str, file: IO[bytes], memory: str, key: str, metadata: TextMetadata, memory_id: str | None = None
+    ) -> ReadingJob:
         """Make a file that was written whole durable, and return its order.
 
         `memory_id`: of the memory for which it was sent. ApiError where there is another one by now.
@@ -98,36 +98,39 @@ class Spool:
         there = self._id_of(memory)
         if memory_id is not None and memory_id != there:
             raise no_memory(memory)
-        called, tags = self._begun[id][0], json.dumps(named.tags)
-        size += len(f"{called}{named.source}{tags}".encode())
+        called, tags = self._begun[id][0], json.dumps(metadata.tags)
+        size += len(f"{called}{metadata.source}{tags}".encode())
         with self._records.changing():
             bound = self._records.memory(memory, there)
             ((number,),) = self._records.rows(
                 "INSERT INTO readings (id, memory, key, created, bytes, file, source, tags, happened, plain, state) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting') RETURNING number",
-                (*(id, bound, key, time.time(), size, called), *(named.source, tags, named.happened, named.plain)),
+                (
+                    *(id, bound, key, time.time(), size, called),
+                    *(metadata.source, tags, metadata.happened, metadata.plain),
+                ),
             )
         self._contents.named(id)
         with self._lock:
             del self._begun[id]
-        return Order(id, memory, there, key, number, called, named, size)
+        return ReadingJob(id, memory, there, key, number, called, metadata, size)
 
-    def file(self, order: Order) -> Path:
+    def file(self, job: ReadingJob) -> Path:
         """Return where the text of an order stands."""
-        return self._contents.path(order.id)
+        return self._contents.path(job.id)
 
-    def order(self, id: str) -> Order | None:
+    def job(self, id: str) -> ReadingJob | None:
         """Return an order as it is noted now."""
-        return next(iter(self._orders("WHERE r.id = ?", (id,))), None)
+        return next(iter(self._jobs("WHERE r.id = ?", (id,))), None)
 
-    def orders(self, memory_id: str, memory: str) -> list[Order]:
+    def jobs(self, memory_id: str, memory: str) -> list[ReadingJob]:
         """Return all orders of a memory, in their order."""
-        return self._orders("WHERE m.id = ? AND m.name = ? ORDER BY r.number", (memory_id, memory))
+        return self._jobs("WHERE m.id = ? AND m.name = ? ORDER BY r.number", (memory_id, memory))
 
-    def waiting(self) -> list[Order]:
+    def waiting_jobs(self) -> list[ReadingJob]:
         """Return what was accepted and is not over, in its order; what was at work when a process ended comes last."""
-        found = self._orders("WHERE r.state IN ('waiting', 'reading') ORDER BY r.number", ())
-        return sorted(found, key=lambda order: order.state == "reading" or order.crashes > 0)
+        found = self._jobs("WHERE r.state IN ('waiting', 'reading') ORDER BY r.number", ())
+        return sorted(found, key=lambda job: job.state == "reading" or job.crashes > 0)
 
     def note(self, id: str, **fields: Any) -> None:
         """Note durably what became of an order: columns of its row. What was read or taken back has no text any more.
@@ -146,10 +149,10 @@ class Spool:
         if fields.get("state") in ("done", "cancelled") or fields.get("bytes") == 0:
             self._contents.remove([id])
 
-    def take_up_again(self, id: str) -> Order | None:
+    def take_up_again(self, id: str) -> ReadingJob | None:
         """Let an order that failed wait again. Return it; None where it did not, or has no text any more."""
         waits = "UPDATE readings SET state = 'waiting', crashes = 0 WHERE id = ? AND state = 'failed' AND bytes > 0"
-        return self.order(id) if self._records.change(waits, (id,)) else None
+        return self.job(id) if self._records.change(waits, (id,)) else None
 
     def retire(self, key: str, seconds: float) -> None:
         """Forget a key's orders that are over and older than it keeps what it wrote."""
@@ -168,7 +171,7 @@ class Spool:
         """Remove the texts of orders that went with their memory."""
         self._contents.clean()
 
-    def has_older(self, memory: str, state: State) -> bool:
+    def has_older(self, memory: str, state: MemoryState) -> bool:
         """Return whether an order of a memory was read before something was forgotten there: it may tell its name."""
         return bool(
             self._records.rows(
@@ -177,14 +180,14 @@ class Spool:
             )
         )
 
-    def keep_named(self, memory: str, state: State, sources: Set[str]) -> None:
+    def keep_named(self, memory: str, state: MemoryState, sources: Set[str]) -> None:
         """Keep of the orders that were read only those of which the memory has the source still."""
-        for order in self.orders(state.id, memory):
-            if order.state == "done":
-                if sources.isdisjoint(order.sources):
-                    self.remove(order.id)
+        for job in self.jobs(state.id, memory):
+            if job.state == "done":
+                if sources.isdisjoint(job.sources):
+                    self.remove(job.id)
                 else:
-                    self.note(order.id, forgotten=state.forgotten)
+                    self.note(job.id, forgotten=state.forgotten)
 
     def set_aside(self, key: str) -> int:
         """Return how many texts of a key failed, and may be tried again."""
@@ -214,14 +217,14 @@ class Spool:
         newest = f"SELECT number FROM readings WHERE {over} ORDER BY number DESC LIMIT 1 OFFSET ?"
         self._records.change(f"DELETE FROM readings WHERE {over} AND number <= ({newest})", (id, id, _TOLD))
 
-    def _orders(self, chosen: str, given: Sequence[Any]) -> list[Order]:
+    def _jobs(self, chosen: str, given: Sequence[Any]) -> list[ReadingJob]:
         return [_order_of(row) for row in self._records.rows(f"SELECT {_COLUMNS} {_FROM} {chosen}", given)]
 
 
-def _order_of(row: Sequence[Any]) -> Order:
+def _order_of(row: Sequence[Any]) -> ReadingJob:
     id, memory, memory_id, key, number, file, source, tags, happened, plain, *rest, report = row
-    named = Named(source, tuple(json.loads(tags)), happened, bool(plain))
-    told = None if report is None else json.loads(report)
+    metadata = TextMetadata(source, tuple(json.loads(tags)), happened, bool(plain))
+    fields = None if report is None else json.loads(report)
     size, state, attempts, crashes, tokens, forgotten, reason = rest
-    of_text = (id, memory, memory_id, key, number, file, named, size)
-    return Order(*of_text, state, attempts, crashes, tokens, forgotten, reason, told)
+    of_text = (id, memory, memory_id, key, number, file, metadata, size)
+    return ReadingJob(*of_text, state, attempts, crashes, tokens, forgotten, reason, fields)

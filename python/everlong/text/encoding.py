@@ -23,7 +23,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, models
 from tokenizers.decoders import DecodeStream
 
-from everlong.text.acting import ActingTokens, acting_tokens
+from everlong.text.special_tokens import SpecialTokens, special_tokens
 
 WINDOW = 1 << 12  # characters
 OVERLAP = 1 << 11
@@ -51,7 +51,7 @@ def decode_text(tokenizer: Any, ids: Sequence[int]) -> str:
     return text
 
 
-def characters_said(tokenizer: Any, ids: Sequence[int], text: str) -> Callable[[int], int]:
+def count_decoded_characters(tokenizer: Any, ids: Sequence[int], text: str) -> Callable[[int], int]:
     """Return a function: how many characters of `text`, which ids say, the first n of them say.
 
     A character of several tokens is said by the last of them.
@@ -66,7 +66,7 @@ def characters_said(tokenizer: Any, ids: Sequence[int], text: str) -> Callable[[
 
 
 def token_at(said: Callable[[int], int], tokens: int, character: int) -> int:
-    """Return the token that a character begins in, of so many; `said` is of `characters_said`."""
+    """Return the token that a character begins in, of so many; `said` is of `count_decoded_characters`."""
     count = bisect.bisect_left(range(tokens + 1), character, key=said)
     return count if said(count) == character else count - 1
 
@@ -109,7 +109,7 @@ class TextEncoder:
             return self._ids(self._windows.end())
         text, self._pieces = "".join(self._pieces), []
         ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, ids):
+        if not self._special_tokens and special_tokens(self._tokenizer).spelled(text, ids):
             ids = _literal(self._tokenizer)(text, add_special_tokens=False, verbose=False)["input_ids"]
         self.begins = np.linspace(0, len(text), len(ids), endpoint=False).astype(np.int32)
         return torch.tensor(ids, dtype=torch.int64, device="cpu")
@@ -187,7 +187,7 @@ class _Windows:
         # Models warn of texts that are longer than their window; a memory is there for these.
         how = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
         encoded = self._tokenizer(text, **how)
-        if not self._special_tokens and acting_tokens(self._tokenizer).spelled(text, encoded["input_ids"]):
+        if not self._special_tokens and special_tokens(self._tokenizer).spelled(text, encoded["input_ids"]):
             encoded = _literal(self._tokenizer)(text, **how)
         tokens = np.empty((len(encoded["input_ids"]), 3), dtype=np.int32)
         tokens[:, 0] = encoded["input_ids"]
@@ -201,17 +201,17 @@ _NO_TOKENS: Tokens = np.zeros((0, 3), dtype=np.int32)
 def _literal(tokenizer: Any) -> Any:
     """Return a copy of the tokenizer that sees none of its tokens that act in a text."""
     # A copy, because other threads may use the tokenizer. It costs a tenth of a second, and is kept.
-    acting = acting_tokens(tokenizer)
+    special = special_tokens(tokenizer)
     with _copying:
         seen, literal = _literals.get(tokenizer, (None, None))
-        if literal is None or seen is not acting:
+        if literal is None or seen is not special:
             literal = copy.deepcopy(tokenizer)
             literal.split_special_tokens = True
             if getattr(literal, "is_fast", False):  # it splits special tokens alone: the others are special in the copy
-                tokens = [AddedToken(word, special=True, normalized=False) for word in acting.ids]
+                tokens = [AddedToken(word, special=True, normalized=False) for word in special.ids]
                 literal.backend_tokenizer.add_special_tokens(tokens)
-                _take_out(literal.backend_tokenizer, {word for word, i in acting.ids.items() if i != acting.unknown})
-            _literals[tokenizer] = acting, literal
+                _take_out(literal.backend_tokenizer, {word for word, i in special.ids.items() if i != special.unknown})
+            _literals[tokenizer] = special, literal
     return literal
 
 
@@ -231,7 +231,7 @@ def _take_out(tokenizer: Tokenizer, words: set[str]) -> None:
 
 
 # The tokens that it does not see, and the copy
-_literals: weakref.WeakKeyDictionary[Any, tuple[ActingTokens, Any]] = weakref.WeakKeyDictionary()
+_literals: weakref.WeakKeyDictionary[Any, tuple[SpecialTokens, Any]] = weakref.WeakKeyDictionary()
 _copying = threading.Lock()
 
 
@@ -255,16 +255,16 @@ def _meeting(tokens: Tokens, following: Tokens, taken: int) -> tuple[int, int] |
     return None
 
 
-def spoken(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
+def incremental_decode(tokenizer: Any, answer: Iterable[int]) -> Generator[str]:
     """Yield the text of token ids as they come, piece by piece. Together the pieces are `decode_text` of all ids.
 
     Only the newest tokens are decoded, with some before them that tell how they are written.
     """
-    with contextlib.closing(spoken_in_steps(tokenizer, answer)) as steps:
+    with contextlib.closing(incremental_decode_in_steps(tokenizer, answer)) as steps:
         yield from filter(None, steps)
 
 
-def spoken_in_steps(tokenizer: Any, answer: Iterable[int | None]) -> Generator[str]:
+def incremental_decode_in_steps(tokenizer: Any, answer: Iterable[int | None]) -> Generator[str]:
     """Do as `spoken`, with a piece for each item: an empty one where that says nothing yet. None says nothing."""
     special = set(getattr(tokenizer, "all_special_ids", ()))
     tokens: list[int] = []  # the newest

@@ -15,7 +15,7 @@ _SHORT = re.compile(r"\s*(how|which|when|where|who|whose|what|why)(\s+\w+)?[\s?]
 _LONGEST = 2000  # characters: who says more says what is meant
 
 
-def goes_on(question: str) -> bool:
+def is_follow_up(question: str) -> bool:
     """Return whether a question, in English, needs the turn before it to be understood; a guess by its words."""
     if len(question) > _LONGEST:
         return False

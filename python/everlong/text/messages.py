@@ -10,7 +10,7 @@ from typing import Any
 Message = Mapping[str, Any]
 
 
-def asked_of(question: str | None, messages: Sequence[Message] | None, system: str | None) -> str | list[Message]:
+def question_of(question: str | None, messages: Sequence[Message] | None, system: str | None) -> str | list[Message]:
     """Return what is asked: a question as it is, or messages, a system message first. The last one is a user's.
 
     TypeError for neither or both of question and messages, and for what is no text. ValueError for messages that end

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from everlong.text.encoding import encode
-from everlong.text.guarded import Conversation, Place
 from everlong.text.messages import Message, with_system_in_turn
+from everlong.text.safe_rendering import Place, RenderedConversation
 
 _EARLIER_ANSWER = "(earlier answer)"
 
@@ -124,8 +124,8 @@ def build_prompt(
     because it would cut the question off from the text. (Measured: a small model then answers from itself.) A given
     system message that the template has no place for stands at the beginning of the user's turn.
 
-    What spells a token that acts (text/acting.py) in a message is text: a page that is pasted into a question ends no
-    turn. Within an assistant's message a model's own tokens stay, such as <think>, unless they are special.
+    What spells a token that acts (text/special_tokens.py) in a message is text: a page that is pasted into a question
+    ends no turn. Within an assistant's message a model's own tokens stay, such as <think>, unless they are special.
     ControlTokenError where a template rewrites a message so that this cannot be kept up. In a question that is taken as
     it is, it is that token, because a caller's own template may have written it.
     """
@@ -141,9 +141,9 @@ def build_prompt(
         text = said.text
         # A message may begin with the system's words: the question ends it.
         start, end = (places[-1][1] - len(core), places[-1][1]) if places[-1] is not None else (-1, -1)
-        guarded = said.ids(places, slice(max(start, 0), end if start >= 0 else len(text)))
-        if guarded is not None:
-            return Prompt(*guarded)
+        rendered = said.ids(places, slice(max(start, 0), end if start >= 0 else len(text)))
+        if rendered is not None:
+            return Prompt(*rendered)
     elif not isinstance(question, str):
         raise ValueError("messages and system= need a chat template: the tokenizer has none, or chat=False forbids it")
     else:
@@ -186,7 +186,7 @@ def _turns(question: str | Sequence[Message]) -> list[Message]:
 
 def _rendered(
     tokenizer: Any, turns: list[Message], variables: Mapping[str, Any], *, first: bool
-) -> tuple[Conversation, list[Place | None]]:
+) -> tuple[RenderedConversation, list[Place | None]]:
     """Render turns by the template. Return them, and where each one's stripped content stands in the text, or None."""
 
     def render(turns: Sequence[Message], given: Mapping[str, Any] = types.MappingProxyType({})) -> str:
@@ -199,7 +199,7 @@ def _rendered(
             shown = ""
         if _mark(0) not in shown:
             turns = with_system_in_turn(turns)
-    said, shown = Conversation(tokenizer, render, turns, variables), _marked(render, turns)
+    said, shown = RenderedConversation(tokenizer, render, turns, variables), _marked(render, turns)
     text = said.text
     # A template's words may also be those of a message. So each content is looked for after what stands before it.
     places: list[Place | None] = []

@@ -19,20 +19,20 @@ _ESCAPED = {code: ascii(chr(code))[1:-1] for code in (*_CONTROLS, *_DIRECTIONS, 
 _ESCAPED_IN_LINES = {code: escaped for code, escaped in _ESCAPED.items() if chr(code) not in "\n\t"}
 
 
-def shown(text: object, *, lines: bool = False) -> str:
+def escape_controls(text: object, *, lines: bool = False) -> str:
     """Return text with its control characters escaped as Python writes them. `lines` keeps ends of lines and tabs."""
     return str(text).translate(_ESCAPED_IN_LINES if lines else _ESCAPED)
 
 
-def say(text: object, *, lines: bool = False, stderr: bool = False, end: str = "\n") -> None:
+def print_escaped(text: object, *, lines: bool = False, stderr: bool = False, end: str = "\n") -> None:
     """Print text at once, as `shown` returns it."""
-    print(shown(text, lines=lines), end=end, flush=True, file=sys.stderr if stderr else sys.stdout)
+    print(escape_controls(text, lines=lines), end=end, flush=True, file=sys.stderr if stderr else sys.stdout)
 
 
 def escaping_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """Return a console that shows every text as it is: without markup, and with control characters escaped."""
     made = Console(stderr=stderr, quiet=quiet, markup=False, emoji=False)
-    made.push_render_hook(_Escaping())
+    made.push_render_hook(_EscapingHook())
     return made
 
 
@@ -41,12 +41,12 @@ def line_by_line(console: Console) -> Callable[[str], None]:
     return lambda line: console.print(line, highlight=False, soft_wrap=True)
 
 
-class _Escaping(RenderHook):
+class _EscapingHook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Escaped(one) for one in renderables]
+        return [_EscapedRenderable(one) for one in renderables]
 
 
-class _Escaped:
+class _EscapedRenderable:
     """What is drawn, with its texts escaped. What the console itself says to the terminal passes."""
 
     def __init__(self, drawn: ConsoleRenderable) -> None:
@@ -54,4 +54,4 @@ class _Escaped:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._drawn, options):
-            yield segment if segment.control else segment._replace(text=shown(segment.text, lines=True))
+            yield segment if segment.control else segment._replace(text=escape_controls(segment.text, lines=True))

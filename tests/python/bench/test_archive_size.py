@@ -27,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_is_as_large_by_made_up_numbers_as_by_its_own() -> None:
-    fit = transform.fitted(tiny_model(), byte_tokenizer())
+    fit = transform.fit_bases(tiny_model(), byte_tokenizer())
     bases, k, v = made_up(fit, Geometry(*fit.shape), torch.Generator().manual_seed(0))
     for step in (0.4, 0.1):
         tables = tables_file(bases, step, "made up", fit.shape)
@@ -40,7 +40,7 @@ def test_a_model_is_as_large_by_made_up_numbers_as_by_its_own() -> None:
 
 def test_groups_of_fewer_layers_code_in_more_bytes() -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
-    wide, narrow = (transform.fitted(model, tokenizer, layers_of_group=count) for count in (3, 1))
+    wide, narrow = (transform.fit_bases(model, tokenizer, layers_of_group=count) for count in (3, 1))
     assert (len(wide.bases), len(narrow.bases)) == (2, 6)
     assert wide.judge(wide.tables(0.1))[0] < narrow.judge(narrow.tables(0.1))[0]
 

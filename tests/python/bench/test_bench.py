@@ -18,7 +18,7 @@ from everlong.bench import BenchReport, asking, decoding, reading, run_bench, ru
 from everlong.bench.grown_memory import book_ids, grow, read_seed
 from everlong.cli.app import app, main
 from everlong.errors import CapacityError, UnsupportedModelError
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from support import OWN_STATE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model
 
 SIZES = (6_000, 4_000)
@@ -64,7 +64,7 @@ def test_a_report_says_what_stands_beside_what(temporary: Path, monkeypatch: pyt
     assert report.reading.chunk_tokens == fitting.frame.chunk_tokens
     assert report.reading.span_tokens == fitting.frame.sink_tokens + fitting.frame.rolling_tokens
     assert report.reading.tokens == 1_536  # whole chunks
-    assert (report.model, report.dtype, report.made_with) == ("tiny", "float32", made_with(model))
+    assert (report.model, report.dtype, report.made_with) == ("tiny", "float32", provenance(model))
     # k and v of 3 layers, 2 heads of 16, and cos and sin.
     assert report.frame_bytes == (2048 + fitting.frame.sink_tokens) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)
     assert 2 * 3 * 2 * 16 < report.disk_token_bytes < 10 * 2 * 3 * 2 * 16  # e4m3, and what stands around it
@@ -109,7 +109,7 @@ def test_every_chunk_of_the_anchor_sees_the_span_alone(kind: str, rope: str) -> 
     answers: list[torch.Tensor] = []
     listener = model.register_forward_hook(lambda _module, _args, out: answers.append(out.logits[0, -1].clone()))
     for _ in range(2):
-        reading.anchor_seconds(model, cache, ids[96:], 32)
+        reading.baseline_seconds(model, cache, ids[96:], 32)
     listener.remove()
     assert cache.get_seq_length() == 96
     assert len(answers) == 4
@@ -137,7 +137,7 @@ def test_a_grown_memory_is_copies_of_what_was_read(tmp_path: Path) -> None:
         for _ in range(2):  # what was fed is forgotten again
             assert len(decoding.frame_seconds(mm, ids[:4])) == 4
             assert decoding.resident_tokens(mm) == length
-        assert len(decoding.anchor_seconds(mm.model, ids, length)) == 4
+        assert len(decoding.baseline_seconds(mm.model, ids, length)) == 4
 
 
 def test_what_cannot_be_measured_is_refused_in_one_line(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_bench_on_the_command_line(tmp_path: Path) -> None:
     speeds = {"everlong_tokens_per_second", "anchor_tokens_per_second", "ratio"}
     assert set(report["reading"]) == {"tokens", "chunk_tokens", "span_tokens"} | speeds
     assert [set(row) for row in report["decoding"]] == [{"memory_tokens", "frame_tokens"} | speeds]
-    assert [set(row) for row in report["asking"]] == [{field.name for field in dataclasses.fields(asking.Cost)}]
+    assert [set(row) for row in report["asking"]] == [{field.name for field in dataclasses.fields(asking.QuestionCost)}]
     shown = CliRunner().invoke(app, command)
     assert shown.exit_code == 0, shown.output
     assert "threads, torch" in shown.stdout.splitlines()[0]

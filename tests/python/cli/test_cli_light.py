@@ -14,7 +14,7 @@ import pytest
 import everlong
 from everlong import _native
 from everlong.cli import version
-from everlong.cli.app import starting
+from everlong.cli.app import startup_status
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 
 HEAVY = {"torch", "transformers", "numpy"}
@@ -166,7 +166,7 @@ def test_the_first_line_comes_before_torch(command: list[str], memory: pathlib.P
 
 
 def test_json_has_no_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert starting("smollm2", quiet=True) == "smollm2"
+    assert startup_status("smollm2", quiet=True) == "smollm2"
     assert capsys.readouterr().err == ""
-    starting("smol\x1blm2", quiet=False)
+    startup_status("smol\x1blm2", quiet=False)
     assert capsys.readouterr().err == "loading smol\\x1blm2\n"

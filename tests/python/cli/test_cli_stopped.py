@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.cli.unfinished import kept_in, unfinished_notes
+from everlong.cli.unfinished import stored_in, unfinished_notes
 from everlong.memory.unfinished import unfinished_in
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 from support.processes import everlong_command, run_script
@@ -143,7 +143,7 @@ def test_unfinished_readings_are_counted_by_their_texts(tmp_path: pathlib.Path) 
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", TINY_MEMORY) as mm:
         assert unfinished_in(mm.memory) == []
-        assert kept_in(tmp_path / "m") == ""
+        assert stored_in(tmp_path / "m") == ""
         mm.read("whole. " * 50, source="whole")
         mm.read("first. " * 40, source="first", more=True, tags="x")
         with pytest.raises(KeyboardInterrupt):

@@ -17,7 +17,7 @@ from everlong.codecs.sensitivity import sensitivity
 from everlong.codecs.transform_tables import Samples, bases_of, spans_of, tables_file
 from everlong.errors import CorruptMemoryError, MemoryNotFoundError, ModelMismatchError
 from support import byte_tokenizer, random_text, tiny_model
-from support.kept import KEPT
+from support.kept_tokens import KEPT_TOKENS
 
 SHAPE = (4, 2, 8)  # layers, heads, head_dim
 ALIKE = (torch.ones(4, 2), torch.ones(4, 2))  # sensitivities
@@ -137,21 +137,21 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_tables_are_fitted_once_and_keep_to_the_quality(quick: None, tmp_path: Path) -> None:
     told: list[str] = []
-    coarse = transform.tables_for(tiny_model(), byte_tokenizer(), 10.0, told=told.append)
+    coarse = transform.tables_for(tiny_model(), byte_tokenizer(), 10.0, log=told.append)
     assert any("is read" in line for line in told)
     told.clear()
-    assert transform.tables_for(tiny_model(), byte_tokenizer(), 10.0, told=told.append) == coarse
+    assert transform.tables_for(tiny_model(), byte_tokenizer(), 10.0, log=told.append) == coarse
     assert told == []
     with pytest.raises(ValueError, match="quality is 0"):
         transform.tables_for(tiny_model(), byte_tokenizer(), 0)
-    fitted = transform.fitted(tiny_model(), byte_tokenizer())
+    fitted = transform.fit_bases(tiny_model(), byte_tokenizer())
     assert fitted.tables(transform.STEPS[0]) == coarse
     sizes = [fitted.judge(fitted.tables(step))[0] for step in transform.STEPS]
     assert sizes == sorted(sizes)
 
 
 def test_a_memory_is_coded_by_the_transform_and_goes_anywhere(quick: None, tmp_path: Path) -> None:
-    config = KEPT.changed(search={"index": ("heads", "lexical"), "heads_keys": "int8"})
+    config = KEPT_TOKENS.changed(search={"index": ("heads", "lexical"), "heads_keys": "int8"})
     text = random_text(3000)
     tables = transform.tables_for(tiny_model(), byte_tokenizer(), 1e-4)
 
@@ -188,7 +188,7 @@ def test_a_memory_is_coded_by_the_transform_and_goes_anywhere(quick: None, tmp_p
 
 def test_tables_that_are_damaged_or_of_another_model_are_refused(quick: None, tmp_path: Path) -> None:
     tables = transform.tables_for(tiny_model(), byte_tokenizer(), 1e-4)
-    with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT) as mm:
+    with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT_TOKENS) as mm:
         mm.read(random_text(2000))
         foreign = tables_file(bases_of(samples(1), samples(2), ALIKE), 0.1, "w", SHAPE)
         with pytest.raises(ModelMismatchError, match="fit them to its model"):

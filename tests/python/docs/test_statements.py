@@ -343,7 +343,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/choosing-an-index.md", r"Every (\d+) tokens of a page have a vector", "TOKENS_A_VECTOR"),
     ("guides/choosing-an-index.md", r"128 numbers for 4 tokens, 384 for (\d+)\)", "SENTENCE_TOKENS"),
     ("guides/choosing-an-index.md", r"A page alone scores (\w+) the cosine", "SENTENCE_WEIGHT"),
-    ("guides/choosing-an-index.md", r"knows less than (\w+) of the characters", "_KNOWN@encoder/at_work.py"),
+    ("guides/choosing-an-index.md", r"knows less than (\w+) of the characters", "_KNOWN@encoder/runtime.py"),
     ("guides/choosing-an-index.md", r"so many seconds at most and at (\d+) places at least", "_FIRST_CANDIDATES"),
     ("guides/choosing-an-index.md", r"once a memory has (\d+) pages", "MIN_CALIBRATION_PAGES"),
     (
@@ -402,7 +402,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("format.md", r"Symbol (\d+), the escape", lambda: 2 * constant("kTransformReach") + 1),
     ("security.md", r"Of more than (\d+ MiB) that are to be read", "kBelievedBytes"),
     ("security.md", r"one byte in (\d+) must be on the disk", "kMostCompressed"),
-    ("security.md", r"look at the memory's number every ([a-z ]+),", "_LOOK_AGAIN@serve/asking.py"),
+    ("security.md", r"look at the memory's number every ([a-z ]+),", "_LOOK_AGAIN@serve/answering.py"),
     ("security.md", r"in a sweep each (minute)\.", "_SWEEP_SECONDS"),
     # Files.
     ("guides/files.md", r"The child has (\w+ minutes)", "seconds@files/parsing.py"),
@@ -422,7 +422,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/service.md", r"Headers must be whole after (\d+ seconds)", "header_seconds@serve/limits.py"),
     ("guides/service.md", r"A body below (\d KiB) a second", "body_rate@serve/limits.py"),
     ("guides/service.md", r"half of the ([\d,]+) connections", "connections@serve/limits.py"),
-    ("guides/service.md", r"are kept for (\d+ days), with their questions", "KEPT_SECONDS"),
+    ("guides/service.md", r"are kept for (\d+ days), with their questions", "STORED_SECONDS"),
     ("guides/service.md", r"when the service died (\w+) is set aside", "_MOST_CRASHES"),
     ("guides/service.md", r"Below (\d+) % the page says", lambda: 100 * constant("UNSURE_BELOW")),
     # The graph.

@@ -51,7 +51,7 @@ def test_sixty_files_are_read_and_cited_and_hostile_ones_do_nothing(
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
     short = functools.partial(parse, limits=Limits(seconds=10))
-    monkeypatch.setattr("everlong.generation.given_file.parse", short)
+    monkeypatch.setattr("everlong.generation.file_input.parse", short)
     folder = tmp_path / "folder"
     good = list(itertools.islice(make_good(folder / "good", each=4), GOOD))
     for path in set((folder / "good").rglob("*.*")) - {one.path for one in good}:

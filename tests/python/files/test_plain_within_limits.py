@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlong.files import document, parsing, plain
-from everlong.files.document import Section, Thrift, UnreadableFileError
+from everlong.files.document import Budget, Section, UnreadableFileError
 from everlong.files.parsing import Limits, parse
 from support.made_files import zip_of
 
@@ -102,7 +102,7 @@ def test_what_a_long_text_costs_the_main_process(ending: str, line: str, tmp_pat
 def test_many_short_sections_are_joined_and_few_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "_SHORT_SECTIONS", 10)
     sections = [Section(f"row {number}", "ab\n") for number in range(2000)]
-    thrift = Thrift()
+    thrift = Budget()
     joined = [*thrift.joined(sections[:1000]), *thrift.joined(sections[1000:])]
     assert "".join(one.text for one in joined) == "ab\n" * 2000
     assert joined[:10] == sections[:10]
@@ -113,7 +113,7 @@ def test_many_short_sections_are_joined_and_few_are_not(monkeypatch: pytest.Monk
         assert begins[one.place] == at
         at += len(one.text)
     long = [Section(f"p. {number}", "x" * 100) for number in range(2000)]
-    assert list(Thrift().joined(long)) == long
+    assert list(Budget().joined(long)) == long
 
 
 LETTERS = st.text(st.sampled_from("a# \t`~\n\r\x0b\x0c\u2028"), max_size=60)

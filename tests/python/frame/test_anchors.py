@@ -334,12 +334,12 @@ def test_of_a_zone_only_what_is_there_and_true_stays(how: str, tmp_path: Path, m
             gone = [block.span for block in memory.blocks("part 1")]
             memory.forget(source="part 1")
     else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
-        monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
+        monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000)
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
         mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         mm.memory.close()
-        monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 200)
+        monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 200)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         if how == "killed":
             assert mm.frame.os.anchor_zone["tombstones"] == zone["tombstones"]
@@ -363,7 +363,7 @@ def test_a_zone_after_a_process_that_died_is_that_of_one_that_lived(
     apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was archived since the last checkpoint is read again, and leaves in the zone what it left there before."""
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", apart)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", apart)
     model, tokenizer = tiny_model(), byte_tokenizer()
     for name in ("lived", "died"):
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / name, config=ZONED)
@@ -395,7 +395,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     forgotten: tuple[str, ...], reads_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest text is forgotten, other is read to where that ended and further, and nobody closes the memory."""
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000)
     model, tokenizer = tiny_model(), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         for part in range(3):
@@ -410,7 +410,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
     mm.memory.close()
     zone = mm.frame.os.anchor_zone
     assert len(mm.frame.os.anchor_positions) > 0
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000 if reads_again else 100)
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED) as mm:
         assert mm.frame.os.stream_end >= 900
         if reads_again:  # the text that is there now

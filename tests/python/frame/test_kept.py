@@ -23,10 +23,10 @@ from everlong.frame.part import Needs, Span
 from everlong.frame.parts import Parts
 from everlong.models.releases import cache_argument
 from everlong.parts.trimmer import Trimmer
-from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn
+from everlong.parts.trimmer.runtime import HeadScorer, KeyNormScorer, RandomScorer
 from everlong.retrieval.older_kept import OlderKept
 from support import TOLERANCE, byte_tokenizer, next_logits, random_text, tiny_model
-from support.kept import KEPT, NEWEST
+from support.kept_tokens import KEPT_TOKENS, NEWEST
 from support.processes import killed, tell_and_wait
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -172,7 +172,7 @@ class Choices:
 @pytest.mark.parametrize(("kind", "rope"), SHAPES)
 def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
     """Over evictions, later trims and drops, a recall of a kept block and what is read with it in place."""
-    with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=KEPT) as mm:
+    with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         masked, choices = Masked(mm), Choices(mm)
         ids = mm._encode(random_text(1440))
         worst = 0.0
@@ -197,7 +197,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
         events = [event["what"] for event in mm.trace()]
         assert events.count("trim again") >= 4
         assert events.count("kept dropped") >= 2
-        assert len(mm.frame.os.kept_held) > KEPT.frame.kept_tokens // 2
+        assert len(mm.frame.os.kept_held) > KEPT_TOKENS.frame.kept_tokens // 2
 
 
 def read_parts(mm: everlong.MemoryModel, parts: int = 4, first: int = 0) -> None:
@@ -209,14 +209,19 @@ def kept_slots(mm: everlong.MemoryModel) -> tuple[torch.Tensor, torch.Tensor]:
     """k, v of the zone in the frame."""
     cache = mm.frame.cache
     last = cache.rolling_slot - cache.recalled
-    own = slice(last - len(cache.kept_shown), last)
+    own = slice(last - len(cache.kept_visible), last)
     return cache.k[:, :, own].clone(), cache.v[:, :, own].clone()
 
 
 def test_the_zone_changes_what_is_predicted() -> None:
     """The control of the test above, and who chooses matters."""
     logits = []
-    for config in (KEPT, KEPT.changed(frame={"kept_tokens": 0}), NEWEST, KEPT.with_part(Trimmer(by="random"))):
+    for config in (
+        KEPT_TOKENS,
+        KEPT_TOKENS.changed(frame={"kept_tokens": 0}),
+        NEWEST,
+        KEPT_TOKENS.with_part(Trimmer(by="random")),
+    ):
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
             read_parts(mm)
             logits.append(next_logits(mm, random_text(30, seed=9)))
@@ -226,7 +231,7 @@ def test_the_zone_changes_what_is_predicted() -> None:
 
 @pytest.mark.parametrize("mode", ["kv", "auto", "text"])
 def test_a_recall_brings_no_token_twice_and_its_pages_whole(mode: str) -> None:
-    config = KEPT.changed(answer={"recall_mode": mode})
+    config = KEPT_TOKENS.changed(answer={"recall_mode": mode})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         read_parts(mm)
         os, before = mm.frame.os, kept_slots(mm)
@@ -249,7 +254,7 @@ def test_a_recall_brings_no_token_twice_and_its_pages_whole(mode: str) -> None:
     ("kind", "rope"), [*SHAPES, ("smollm3", "default"), ("glm", "partial"), ("qwen3_next", "partial")]
 )
 def test_branch_undoes_the_zone(kind: str, rope: str) -> None:
-    with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=KEPT) as mm:
+    with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         read_parts(mm)
         cache, zone = mm.frame.cache, mm.frame.os.kept
         masters = cache.kept.in_order()
@@ -272,7 +277,7 @@ def test_branch_undoes_the_zone(kind: str, rope: str) -> None:
 def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rope: str, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     reopened = 0
-    config = KEPT.with_part(Trimmer(by="random"))  # no rounding makes it choose otherwise
+    config = KEPT_TOKENS.with_part(Trimmer(by="random"))  # no rounding makes it choose otherwise
     with everlong.MemoryModel(model, tokenizer, config=config) as through:
         for part in range(7):
             with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
@@ -291,25 +296,25 @@ def test_a_memory_reopened_goes_on_with_the_same_zone_bit_for_bit(kind: str, rop
             # So that what comes is compared bit for bit again.
             through.frame.cache.kept.write(sorted(mm.frame.cache.kept.tokens), mm.frame.cache.kept.in_order())
             through.frame.cache.lay_front()
-    assert reopened > 6 * 2 * KEPT.frame.kept_tokens // 2
+    assert reopened > 6 * 2 * KEPT_TOKENS.frame.kept_tokens // 2
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost", "smaller", "off", "forgotten"])
 def test_of_a_zone_only_what_is_there_and_true_stays(how: str, tmp_path: Path) -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
-    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=KEPT) as mm:
+    with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=KEPT_TOKENS) as mm:
         read_parts(mm)
         held, masters = mm.frame.os.kept_held, mm.frame.cache.kept.in_order()
-    config, file = KEPT, tmp_path / "m" / "files" / "frame.safetensors"
+    config, file = KEPT_TOKENS, tmp_path / "m" / "files" / "frame.safetensors"
     if how == "damaged":
         state = file.read_bytes()
         file.write_bytes(state[:-1] + bytes([state[-1] ^ 1]))
     elif how == "lost":
         file.unlink()
     elif how == "smaller":
-        config = KEPT.changed(frame={"kept_tokens": 20})
+        config = KEPT_TOKENS.changed(frame={"kept_tokens": 20})
     elif how == "off":
-        config = KEPT.changed(frame={"kept_tokens": 0})
+        config = KEPT_TOKENS.changed(frame={"kept_tokens": 0})
     else:
         with everlong.Memory.open(tmp_path / "m") as memory:
             gone = [block.span for block in memory.blocks("part 2")]
@@ -339,7 +344,7 @@ class Waits:
 
     def __init__(self, mm: everlong.MemoryModel, block: int, pipe: Connection) -> None:
         self._mm, self._block, self._pipe = mm, block, pipe
-        self._random = Drawn()
+        self._random = RandomScorer()
 
     def score_tokens(self, block: Span) -> torch.Tensor:
         if self._mm.frame.archive.blocks == self._block:
@@ -348,11 +353,11 @@ class Waits:
         return self._random.score_tokens(block)
 
 
-KILLED = KEPT.with_part(Trimmer(by="random"))
+KILLED = KEPT_TOKENS.with_part(Trimmer(by="random"))
 
 
 def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> None:
-    everlong.frame.notes.CHECKPOINT_TOKENS = apart
+    everlong.frame.checkpointing.CHECKPOINT_TOKENS = apart
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=KILLED) as mm:
         mm.frame.stream.parts = Parts({"waits": Waits(mm, block, pipe)})
         mm.read(random_text(3000))
@@ -362,7 +367,7 @@ def read_and_trim(folder: Path, block: int, apart: int, pipe: Connection) -> Non
 def test_a_process_killed_while_trimming_leaves_the_zone_of_one_that_lived(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 300)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 300)
     begin = killed(read_and_trim, tmp_path / "killed", block, 300)
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "killed", config=KILLED) as mm:
         end = mm.stream_tokens
@@ -384,7 +389,7 @@ def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
         def score_tokens(self, block: Span) -> torch.Tensor:
             raise RuntimeError("no score")
 
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         own, mm.frame.stream.parts = mm.frame.parts, Parts({"fails": Fails()})
         mm.frame.extend(mm._encode(random_text(100)), "read")
         with pytest.raises(RuntimeError, match="no score"):
@@ -408,7 +413,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
             told.append(dataclasses.replace(block, kv=lambda: rows))
             return torch.full((len(block.ids),), torch.nan)
 
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT) as mm:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         mm.frame.stream.parts = Parts({"last": Last()})
         ids = mm._encode(random_text(250))
         mm.frame.extend(ids, "read")
@@ -435,14 +440,14 @@ def test_a_head_on_states_scores_them_side_by_side() -> None:
     hidden = {1: torch.rand(5, 4).bfloat16(), 3: torch.rand(5, 4).bfloat16()}
     block = Span(0, torch.zeros(5, dtype=torch.int64), hidden, lambda: (torch.zeros(0), torch.zeros(0)))
     weight = torch.rand(8)
-    got = ByStates((3, 1), lambda states: states @ weight).score_tokens(block)
+    got = HeadScorer((3, 1), lambda states: states @ weight).score_tokens(block)
     torch.testing.assert_close(got, hidden[3].float() @ weight[:4] + hidden[1].float() @ weight[4:])
 
 
 @pytest.mark.parametrize(("kind", "rope"), [*SHAPES, ("smollm3", "default")])
 def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, rope: str) -> None:
     """And is read over; what the zone has of them stays there."""
-    config = KEPT.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
+    config = KEPT_TOKENS.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=config) as mm:
         masked, choices = Masked(mm), Choices(mm)
         ids = mm._encode(random_text(1152))
@@ -479,7 +484,7 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
 def test_a_page_of_the_conversation_comes_whole_where_its_block_comes_as_chosen_tokens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = KEPT.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
+    config = KEPT_TOKENS.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         masked, choices = Masked(mm), Choices(mm)
         ids = mm._encode(random_text(1152))
@@ -508,10 +513,10 @@ def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OlderKept, "missing", lambda older: [])  # it is not made yet
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT) as mm:
+    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT_TOKENS) as mm:
         read_parts(mm)
         assert mm.memory.core.blocks.tensors(1).keys() == {"kept.tokens"}
-    config = KEPT.changed(answer={"recall_mode": "kept"})
+    config = KEPT_TOKENS.changed(answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config) as mm:
         read_parts(mm, 3, 4)
         pages = [mm.memory.core.blocks.pages_of(0, at, at + 1)[0] for at in (10, 1300)]
@@ -528,8 +533,8 @@ def test_a_block_without_a_payload_of_its_own_comes_back_in_pages(
 
 def test_what_is_fed_again_is_chosen_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever chose, and whatever it chose by: the block says so."""
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", 10_000)
-    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000)
+    mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT_TOKENS)
     mm.frame.extend(mm._encode(random_text(900)), "read")
     mm.frame.end_of_text()
     mm.memory.close()
@@ -550,11 +555,11 @@ def test_the_untrained_scorers_by_their_definitions() -> None:
 
     assert best(None) == [139, 138, 137, 136, 135, 134]
     norms = np.linalg.norm(keys.numpy().astype(np.float64), axis=-1).mean(axis=(0, 1))
-    assert best(ByKeys()) == [t for t in (100 + np.argsort(norms)).tolist() if t in free][:6]
-    assert best(Drawn()) == best(Drawn()) != best(None)
+    assert best(KeyNormScorer()) == [t for t in (100 + np.argsort(norms)).tolist() if t in free][:6]
+    assert best(RandomScorer()) == best(RandomScorer()) != best(None)
     other = dataclasses.replace(block, begin=300)
-    assert not torch.equal(Drawn().score_tokens(block), Drawn().score_tokens(other))
-    assert set(best(Drawn())) < free
+    assert not torch.equal(RandomScorer().score_tokens(block), RandomScorer().score_tokens(other))
+    assert set(best(RandomScorer())) < free
     scores = torch.tensor([torch.nan, 1.0, torch.inf, -torch.inf, 1.0])
     assert best_tokens(scores, 10, [(10, 15)], 5) == [12, 14, 11, 13, 10]
 
@@ -565,7 +570,7 @@ def test_a_kept_token_never_loses_by_staying() -> None:
     model = tiny_model(max_position_embeddings=8192)
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    config = KEPT.changed(
+    config = KEPT_TOKENS.changed(
         frame={"kept_tokens": 512, "kept_share": 64, "rolling_tokens": 64, "evict_tokens": 4, "chunk_tokens": 4},
         archive={"block_tokens": 32, "codec": "bf16"},
     )
@@ -587,12 +592,12 @@ def test_a_kept_token_never_loses_by_staying() -> None:
 def test_what_cannot_be_kept_is_refused_before_there_is_a_folder(tmp_path: Path) -> None:
     for config, named in (
         (
-            KEPT.with_part(Trimmer()),
+            KEPT_TOKENS.with_part(Trimmer()),
             "trimmer: nothing was trained for this model; `everlong train trimmer` .* 'random', 'key_norm' need none",
         ),
-        (KEPT.changed(frame={"kept_tokens": 8}), "kept_tokens is 8, expected 0 or at least 16"),
-        (KEPT.changed(frame={"kept_tokens": 1000}), "kept_tokens"),
-        (KEPT.changed(frame={"kept_rungs": 0}), "kept_rungs"),
+        (KEPT_TOKENS.changed(frame={"kept_tokens": 8}), "kept_tokens is 8, expected 0 or at least 16"),
+        (KEPT_TOKENS.changed(frame={"kept_tokens": 1000}), "kept_tokens"),
+        (KEPT_TOKENS.changed(frame={"kept_rungs": 0}), "kept_rungs"),
     ):
         with pytest.raises(ValueError, match=named):
             everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=config)
@@ -600,4 +605,4 @@ def test_what_cannot_be_kept_is_refused_before_there_is_a_folder(tmp_path: Path)
     with pytest.raises(ValueError, match="by is 'best', expected one of learned, random"):
         Trimmer(by="best")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a memory of text alone has none"):
-        KEPT.of_text_alone()
+        KEPT_TOKENS.of_text_alone()

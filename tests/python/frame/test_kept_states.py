@@ -133,7 +133,7 @@ class KeptStates(RuleBasedStateMachine):
         assert len(frame) + len(os.anchor_zone["tombstones"]) == cache.length
         assert cache.kept.tokens == set(os.kept_held)
         assert len(os.kept_held) <= self.config.frame.kept_tokens
-        assert cache.kept_shown == tuple(os.kept_shown)
+        assert cache.kept_visible == tuple(os.kept_shown)
 
     @invariant()
     def has_the_keys_of_the_archive(self) -> None:

@@ -12,7 +12,7 @@ import torch
 
 import everlong
 from everlong import AnswerConfig, MemoryConfig, MemoryModel
-from everlong.frame.serve import TextAloneError, configured
+from everlong.frame.model_setup import TextAloneError, configured
 from everlong.frame.text_frame import TextFrame
 from everlong.models.releases import cache_argument
 from support import TEXT_ALONE, TINY_MEMORY, byte_tokenizer, tiny_model, tiny_text_model

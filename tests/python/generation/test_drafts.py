@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import everlong
-from everlong.generation import answering
+from everlong.generation import answer_generator
 from everlong.generation.drafts import Drafts
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.models import ARCHITECTURES, OWN_STATE
@@ -78,7 +78,7 @@ def test_any_draft_gives_the_same_answer_and_the_same_frame(
         plain = mm.generate(QUESTION, max_new_tokens=60)
         expected = state_of(mm)
     drafts = Told(plain.token_ids, wrong_every, seed=wrong_every)
-    monkeypatch.setattr(answering, "Drafts", lambda texts, most: drafts)
+    monkeypatch.setattr(answer_generator, "Drafts", lambda texts, most: drafts)
     with opened(kind, rope, 8) as mm:
         lengths = forwards_of(mm)
         answer = mm.generate(QUESTION, max_new_tokens=60)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from everlong import MemoryModel, Where
-from everlong.generation.answering import prompt_of
+from everlong.generation.answer_generator import prompt_of
 from everlong.retrieval.recall import tap_question, tap_question_in_steps
-from everlong.serve.stops import Stops
+from everlong.serve.stop_strings import StopStrings
 from everlong.text.encoding import decode_text
 from support import SMALL, random_text, tiny_model
 from support.service import chat_tokenizer
@@ -129,7 +129,9 @@ def test_what_a_search_reads_of_a_question_is_its_own(model: Any) -> None:
 def test_an_answer_that_is_closed_leaves_nothing(model: Any, steps: int, *, remember: bool) -> None:
     short = [{"role": "user", "content": "Who?"}]
     with opened(model) as mm, opened(model) as fresh:
-        cut = mm.in_steps(LONG, 50, remember=remember, cuts=Stops(["\0"]))  # never said: it is taken back in any case
+        cut = mm.in_steps(
+            LONG, 50, remember=remember, cuts=StopStrings(["\0"])
+        )  # never said: it is taken back in any case
         for _ in range(steps):
             next(cut)
         cut.close()
@@ -173,7 +175,7 @@ def test_exactly_what_was_sent_is_remembered(model: Any, quotes: int) -> None:
         whole = "".join(mm.in_steps(question, 30, remember=False, recall=False))
     stop = next(whole[at : at + 2] for at in range(5, 20) if whole.find(whole[at : at + 2]) == at)
     with opened(model, answer={"quotes": quotes}) as mm:
-        sent = "".join(mm.in_steps(question, 30, cuts=Stops([stop]), recall=False))
+        sent = "".join(mm.in_steps(question, 30, cuts=StopStrings([stop]), recall=False))
         assert sent == whole[: whole.index(stop)]
         assert said(mm).endswith(f"Tell me.\nassistant: {sent}")
         # It goes on as one that never said more.
@@ -190,7 +192,7 @@ def test_a_character_that_was_cut_is_remembered_as_it_was_sent() -> None:
     first = chat_tokenizer()("é")["input_ids"][0]  # the first of its two bytes
     model.generation_config.suppress_tokens = [token for token in range(257) if token != first]
     with opened(model) as mm:
-        sent = "".join(mm.in_steps([{"role": "user", "content": "Tell me."}], 3, cuts=Stops(["\0"])))
+        sent = "".join(mm.in_steps([{"role": "user", "content": "Tell me."}], 3, cuts=StopStrings(["\0"])))
         assert sent == "\ufffd" * 3
         assert said(mm).endswith(f"assistant: {sent}")
         ids = mm.memory.core.blocks.token_ids(mm.frame.os.stream, mm.stream_tokens - 9, mm.stream_tokens).tolist()

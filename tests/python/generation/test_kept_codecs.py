@@ -9,12 +9,12 @@ import pytest
 import everlong
 from everlong import Memory, MemoryModel, ops
 from support import byte_tokenizer, random_text, tiny_model
-from support.kept import KEPT
+from support.kept_tokens import KEPT_TOKENS
 
 
 @pytest.mark.parametrize(("codec", "page_tokens"), [("e4m3", 64), ("e5m2", 128), ("int8", 128), ("k5v4", 64)])
 def test_a_memory_and_its_copies_answer_the_same(codec: str, page_tokens: int, tmp_path: Path) -> None:
-    config = KEPT.changed(
+    config = KEPT_TOKENS.changed(
         archive={"codec": codec, "page_tokens": page_tokens},
         search={"index": ("heads", "lexical"), "heads_keys": "int8"},
     )
@@ -41,7 +41,7 @@ def test_a_memory_and_its_copies_answer_the_same(codec: str, page_tokens: int, t
         mm.memory.export(tmp_path / "file")
     Memory.import_file(tmp_path / "file", tmp_path / "imported").close()
     for folder in ("m", "fork", "imported"):
-        with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / folder, config=KEPT) as mm:
+        with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / folder, config=KEPT_TOKENS) as mm:
             assert answer(mm) == said, folder
     with everlong.Memory.open(tmp_path / "m", read_only=True) as memory:
         assert memory.verify().damage == ()

@@ -33,7 +33,7 @@ def answers(mm: everlong.MemoryModel) -> list[str]:
 
 def read(folder: Path, kind: str, rope: str, acknowledged: int, apart: int, pipe: Connection) -> None:
     """Waits in the middle of a step: behind two blocks that may not be durable yet."""
-    everlong.frame.notes.CHECKPOINT_TOKENS = apart
+    everlong.frame.checkpointing.CHECKPOINT_TOKENS = apart
     with open_model(folder, kind=kind, rope=rope) as mm:
 
         def archived(*of_block: object) -> None:
@@ -66,7 +66,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
     kind: str, rope: str, acknowledged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next one answers as if it had read all: layers that are not archived go on from the last checkpoint."""
-    monkeypatch.setattr(everlong.frame.notes, "CHECKPOINT_TOKENS", APART)
+    monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", APART)
     archived = killed(read, tmp_path / "killed", kind, rope, acknowledged, APART)
     with everlong.Memory.open(tmp_path / "killed") as memory:
         assert acknowledged <= memory.stats().blocks <= archived

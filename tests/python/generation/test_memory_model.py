@@ -21,8 +21,8 @@ import everlong
 from everlong.config.answer import Policy
 from everlong.frame.offers import Offers
 from everlong.memory.where import parse_time, seconds
+from everlong.models.model_interface import gpu_of
 from everlong.models.releases import cache_argument
-from everlong.models.served import gpu_of
 from support import SMALL, TINY_MEMORY, byte_tokenizer, changed, random_text, tiny_model
 from support.processes import run_script
 from support.traces import blocks_of
@@ -608,7 +608,7 @@ def test_a_constructor_that_fails_leaves_the_model_as_it_was(monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(everlong.frame.frame.Frame, "__init__", noted)
-        patched.setattr(everlong.retrieval.heads, "load_profile", fail)
+        patched.setattr(everlong.retrieval.retrieval_heads, "load_profile", fail)
         with pytest.raises(RuntimeError, match="no profile"):
             everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=SMALL)
     assert all(not module._forward_hooks for module in model.modules())

@@ -13,7 +13,7 @@ import pytest
 
 import everlong
 from everlong.generation.progress import track_tokens
-from everlong.text.progress import tell_until, working
+from everlong.text.progress import report_until, show_working
 from support import SMALL, byte_tokenizer, changed, random_text, tiny_model
 
 
@@ -151,17 +151,17 @@ def test_what_cannot_be_counted_tells_how_long_it_takes(lines: int, capsys: pyte
         waits.append(seconds)
         return len(waits) > lines
 
-    tell_until("answering", over)
+    report_until("answering", over)
     assert capsys.readouterr().err.splitlines() == [f"answering: {10 * number} s" for number in range(1, lines + 1)]
     assert set(waits) == {10.0}
 
 
 def test_a_sign_of_life_ends_with_its_work(capsys: pytest.CaptureFixture[str]) -> None:
     before = threading.active_count()
-    with working("answering", enabled=True):
+    with show_working("answering", enabled=True):
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
-    with working("answering", enabled=False):
+    with show_working("answering", enabled=False):
         assert threading.active_count() == before
     assert capsys.readouterr().err == ""
 
@@ -170,7 +170,7 @@ def test_a_terminal_is_shown_that_work_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with working("answering \x1b[2J[red]", enabled=True):
+    with show_working("answering \x1b[2J[red]", enabled=True):
         pass
     shown = capsys.readouterr().err
     assert "answering \\x1b[2J[red]" in shown

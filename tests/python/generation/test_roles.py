@@ -238,7 +238,7 @@ def test_calibration_quotes_what_was_read(monkeypatch: pytest.MonkeyPatch) -> No
         mm.read(random_text(3000), source="book")
         quoted: list[str] = []
         monkeypatch.setattr(
-            "everlong.retrieval.heads.quoting_prompt",
+            "everlong.retrieval.retrieval_heads.quoting_prompt",
             lambda tokenizer, quote: (quoted.append(quote), quoting_prompt(tokenizer, quote))[1],
         )
         mm.calibrate()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import everlong
-from everlong.generation.answering import Answering
+from everlong.generation.answer_generator import AnswerGenerator
 from everlong.text.prompt import Prompt
 from support import SMALL, byte_tokenizer, tiny_model
 
@@ -19,13 +19,13 @@ LINES = ("The captain has 3 ships.", "The captain lost 1 of his ships.")
 def spy_on_prompts(monkeypatch: pytest.MonkeyPatch) -> list[Prompt]:
     """Return what will have the prompts that are answered."""
     prompts: list[Prompt] = []
-    answer = Answering.answer
+    answer = AnswerGenerator.answer
 
-    def told(self: Answering, prompt: Prompt, *given: object) -> object:
+    def told(self: AnswerGenerator, prompt: Prompt, *given: object) -> object:
         prompts.append(prompt)
         return answer(self, prompt, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Answering, "answer", told)
+    monkeypatch.setattr(AnswerGenerator, "answer", told)
     return prompts
 
 

@@ -21,7 +21,7 @@ from everlong.cli.unfinished import unfinished_notes
 from everlong.memory.origins import origin_tag
 from everlong.memory.places import place_in
 from everlong.memory.sources import sources
-from everlong.memory.synced import keep_table
+from everlong.memory.synced import store_table
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 from support.examples import examples
 from support.made_files import mbox_of
@@ -217,7 +217,7 @@ def test_the_same_size_and_time_is_not_looked_into_and_a_touched_file_not_read(t
         os.utime(folder / "d0" / "n0.txt", (old, old))
         os.utime(folder / "d1" / "n1.txt", (old + 5, old + 5))
         assert mm.sync(folder).kept == 3
-        keep_table(mm.memory.core, {})  # without the table all is looked into
+        store_table(mm.memory.core, {})  # without the table all is looked into
         assert mm.sync(folder).changed == ("d0/n0.txt",)
         assert held(mm) == there(folder)
 

@@ -16,7 +16,7 @@ from transformers import LogitsProcessorList
 
 import everlong
 from everlong import MemoryModel, Where
-from everlong.frame.part import Finds, Needs, Offer
+from everlong.frame.part import Needs, Offer, PartFindings
 from everlong.parts.writer import Writer
 from support import (
     TINY_MEMORY,
@@ -387,10 +387,10 @@ def test_blocks_that_are_offered_as_detail_tokens_pass() -> None:
     class OffersAll:
         needs = Needs()
 
-        def retrieve(self, question: Any, hidden: Any) -> Finds:
+        def retrieve(self, question: Any, hidden: Any) -> PartFindings:
             core = mm.memory.core
             pages = [core.blocks.pages_of(0, *block.span)[0] for block in mm.memory.blocks()[2:6]]
-            return Finds(offers=[Offer(-0.5, page, ("all",), as_details=True) for page in pages])
+            return PartFindings(offers=[Offer(-0.5, page, ("all",), as_details=True) for page in pages])
 
     config = changed(LONG, recall_mode="both", parts=(Writer(), OffersAll()))
     with MemoryModel(tiny_model(), byte_tokenizer(), None, config, pack=None) as mm:
@@ -458,7 +458,7 @@ def test_a_filtered_question_is_remembered_as_any_other(quotes: int) -> None:
         answer = mm.generate("what was it?", 6, where=Where(source="ann"))
         blocks = [(block.role, block.span) for block in mm.memory.blocks() if block.span[0] >= end]
         assert blocks == [("asked", (end, end + 12)), ("said", (end + 12, end + 12 + answer.tokens))]
-        assert not mm.frame.stream.shown
+        assert not mm.frame.stream.visible
         assert mm.frame.cache.hidden is None
         pieces = "".join(mm.stream("what was it?", 6, remember=False, where=Where(source="ann")))
         assert pieces == mm.generate("what was it?", 6, remember=False, where=Where(source="ann")).text

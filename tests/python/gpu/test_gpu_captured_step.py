@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import everlong
-from everlong.frame.captured_step import CapturedStep
+from everlong.frame.cuda_graph import GraphStep
 from everlong.frame.kv_zones import KvZones
 from everlong.frame.read_request import ReadRequest
 from support import OWN_STATE, SMALL, TINY_KINDS, TOLERANCE, byte_tokenizer, random_text, tiny_model
@@ -28,7 +28,7 @@ def opened(model: Any) -> everlong.MemoryModel:
     return mm
 
 
-def step_of(mm: everlong.MemoryModel) -> CapturedStep:
+def step_of(mm: everlong.MemoryModel) -> GraphStep:
     zones = mm.frame.zones
     assert isinstance(zones, KvZones)
     return zones.computing._step

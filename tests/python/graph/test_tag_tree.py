@@ -21,8 +21,8 @@ import everlong._core as _core
 from everlong import Memory, MemoryConfig, MemoryModel, SearchConfig, Where
 from everlong.cli.app import app
 from everlong.memory.origins import happened_tag, key_tag
-from everlong.retrieval.narrowing import keyphrases_of, narrowed_by
-from everlong.retrieval.times import times_of
+from everlong.retrieval.query_filters import filters_of, keyphrases_of
+from everlong.retrieval.query_times import times_of
 from everlong.text.keyphrases import Keyphrases, phrases_of
 from support import TINY_MEMORY, byte_tokenizer, changed, tiny_model
 from support.examples import examples
@@ -150,8 +150,8 @@ def test_times_of_a_question_are_days_weeks_months_and_years() -> None:
 
 
 def test_a_question_without_times_and_tags_narrows_nothing() -> None:
-    assert narrowed_by("?", ("tags",)) is None
-    assert narrowed_by("Who is the owner?", ()) is None
+    assert filters_of("?", ("tags",)) is None
+    assert filters_of("Who is the owner?", ()) is None
 
 
 MAY, JUNE = datetime.datetime(2024, 5, 3, 12), datetime.datetime(2024, 6, 7, 12)

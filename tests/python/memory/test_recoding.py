@@ -20,7 +20,7 @@ from everlong import Memory, MemoryModel, ops
 from everlong.cli.app import app
 from everlong.errors import CapacityError, ReadOnlyMemoryError
 from support import byte_tokenizer, random_text, tiny_model
-from support.kept import KEPT
+from support.kept_tokens import KEPT_TOKENS
 from support.native import DIM, KV_HEADS, LAYERS, PAGE, Written, fill, manifest
 
 
@@ -61,7 +61,7 @@ def test_a_block_is_what_its_codecs_make_of_it_one_after_the_other(codecs: list[
 
 @pytest.mark.parametrize("in_folder", [True, False])
 def test_a_memory_answers_after_it_was_coded_anew(in_folder: bool, tmp_path: Path) -> None:
-    config = KEPT.changed(search={"index": ("heads", "lexical"), "heads_keys": "int8"})
+    config = KEPT_TOKENS.changed(search={"index": ("heads", "lexical"), "heads_keys": "int8"})
     text = random_text(3000)
     with MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m" if in_folder else None, config=config) as mm:
         mm.read(text)
@@ -75,7 +75,7 @@ def test_a_memory_answers_after_it_was_coded_anew(in_folder: bool, tmp_path: Pat
             work = mm.memory.recoding(codec)
             assert len(work.blocks) == before.blocks
             told: list[int] = []
-            freed = mm.memory.compact(codec, told=told.append)
+            freed = mm.memory.compact(codec, progress=told.append)
             assert sum(told) == work.old_bytes
             assert freed == work.old_bytes - work.new_bytes
             assert mm.memory.stats().payload_bytes == work.new_bytes
@@ -125,7 +125,7 @@ def test_what_was_stopped_goes_on(stopped_behind: int, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with Memory.open(folder) as memory, pytest.raises(KeyboardInterrupt):
-        memory.compact("int6", told=stop)
+        memory.compact("int6", progress=stop)
     with Memory.open(folder) as memory:
         assert len(memory.recoding("int6").blocks) == 8 - stopped_behind - 1
         memory.core.blocks.forget([8])

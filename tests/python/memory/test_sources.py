@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.memory.origins import told_apart
+from everlong.memory.origins import split_reserved_tags
 from everlong.memory.sources import sources
 from support import TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 
@@ -137,7 +137,7 @@ def test_a_text_of_which_a_part_was_forgotten_is_not_all_there() -> None:
 
 
 def test_tags_of_everlongs_own_are_no_users() -> None:
-    assert told_apart(["a", "everlong:origin=/b", "everlong:text=c"]) == (("a",), "/b")
+    assert split_reserved_tags(["a", "everlong:origin=/b", "everlong:text=c"]) == (("a",), "/b")
     with open_model() as mm:
         with pytest.raises(ValueError, match="everlong's own"):
             mm.read("a", tags=["everlong:origin=b"])

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import everlong
-from everlong.frame.serve import serve
+from everlong.frame.model_setup import attach_model
 from everlong.models.fingerprint import fingerprint
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 
@@ -24,7 +24,7 @@ class Adapted(torch.nn.Linear):
 
 def test_adapters_that_are_at_work_count() -> None:
     model, tokenizer = tiny_model(), byte_tokenizer()
-    served = serve(model, SMALL)
+    served = attach_model(model, SMALL)
 
     def weights() -> str:
         return fingerprint(served, tokenizer).weights
@@ -109,7 +109,9 @@ def test_weights_that_are_made_of_several_tensors_count_by_these(tmp_path: Path)
 def test_a_model_s_own_method_of_that_name_is_no_adapter() -> None:
     model = tiny_model()
     assert callable(model.active_adapters)
-    assert fingerprint(serve(model, SMALL), byte_tokenizer()) == fingerprint(serve(model, SMALL), byte_tokenizer())
+    assert fingerprint(attach_model(model, SMALL), byte_tokenizer()) == fingerprint(
+        attach_model(model, SMALL), byte_tokenizer()
+    )
 
 
 def test_a_model_in_float16_is_told_apart_and_told_why(tmp_path: Path) -> None:

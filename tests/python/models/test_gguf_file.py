@@ -12,7 +12,7 @@ import transformers
 
 from everlong import MemoryModel
 from everlong.models import load
-from everlong.models.converted import entries
+from everlong.models.conversion_cache import entries
 from support.gguf_files import write_gguf
 
 TEXT = "the thing in <|im_end|> the café"

@@ -13,10 +13,10 @@ from torch.utils.hooks import RemovableHandle
 from everlong.frame.phase import PhaseTap
 from everlong.frame.taps import HiddenTap, QueryTap
 from everlong.models.attach import attach
-from everlong.models.hooks import put_on
+from everlong.models.early_exit import early_exit_states
+from everlong.models.hooks import register_hook
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, adapted, mapped_layers
-from everlong.models.shallow import shallow_states
-from everlong.parts.retrieve.at_work import Retrieving
+from everlong.parts.retrieve.runtime import RetrieveRuntime
 from support import plain_logits, tiny_model
 
 IDS = torch.arange(7, 30)
@@ -91,7 +91,7 @@ def test_hooks_of_two_threads_have_two_numbers(monkeypatch: pytest.MonkeyPatch) 
     def late(self: RemovableHandle, hooks: Any, **named: Any) -> None:
         number = RemovableHandle.next_id
         if not others:
-            others.append(threading.Thread(target=lambda: put_on(module.register_forward_hook, hear(2))))
+            others.append(threading.Thread(target=lambda: register_hook(module.register_forward_hook, hear(2))))
             others[0].start()
             others[0].join(0.2)  # it waits for its turn, or takes the same number
         init(self, hooks, **named)
@@ -101,7 +101,7 @@ def test_hooks_of_two_threads_have_two_numbers(monkeypatch: pytest.MonkeyPatch) 
         return lambda *_: heard.append(one)
 
     monkeypatch.setattr(RemovableHandle, "__init__", late)
-    put_on(module.register_forward_hook, hear(1))
+    register_hook(module.register_forward_hook, hear(1))
     others[0].join()
     module(torch.zeros(1, 2))
     assert sorted(heard) == [1, 2]
@@ -122,7 +122,7 @@ def test_an_adapter_is_at_work_for_its_own_thread(maps: tuple[Any, LowRankMaps])
     adapter.requires_grad_(requires_grad=False)
     expected = plain_logits(model, IDS)
     assert not adapted()
-    with AttachedMaps(adapter, model).at_work():
+    with AttachedMaps(adapter, model).active():
         assert adapted()
         assert not elsewhere(adapted)
         own = plain_logits(model, IDS)
@@ -138,24 +138,24 @@ def test_two_adapters_of_two_threads_do_not_add_up(maps: tuple[Any, LowRankMaps]
     attached = AttachedMaps(adapter, model)
 
     def answered() -> torch.Tensor:
-        with attached.at_work():
+        with attached.active():
             return plain_logits(model, IDS)
 
     expected = answered()
-    with attached.at_work():
+    with attached.active():
         assert torch.equal(elsewhere(answered), expected)
         assert torch.equal(plain_logits(model, IDS), expected)
 
 
 def test_an_adapter_that_learns_is_at_work_wherever_layers_are_computed_anew(maps: tuple[Any, LowRankMaps]) -> None:
     model, adapter = maps
-    with AttachedMaps(adapter, model).at_work():
+    with AttachedMaps(adapter, model).active():
         assert torch.equal(elsewhere(lambda: plain_logits(model, IDS)), plain_logits(model, IDS))
 
 
 def test_what_is_recorded_for_retrieve_is_of_its_own_thread(maps: tuple[Any, LowRankMaps]) -> None:
     model, adapter = maps
-    with Retrieving(torch.nn.Identity(), adapter, model).listening() as heard:  # type: ignore[arg-type]
+    with RetrieveRuntime(torch.nn.Identity(), adapter, model).recording_states() as heard:  # type: ignore[arg-type]
         elsewhere(lambda: plain_logits(model, IDS[:3]))
         plain_logits(model, IDS)
         elsewhere(lambda: plain_logits(model, IDS[:3]))
@@ -172,7 +172,7 @@ def test_taps_and_shallow_forwards_of_two_threads_at_once() -> None:
             plain_logits(model, ids)
             inside()
             taken = [hidden.hidden(0), hidden.hidden(1), hidden.hidden(-1), queries.queries(0), *phase.newest]
-        return [*taken, *shallow_states(model, ids, [1]).values()]
+        return [*taken, *early_exit_states(model, ids, [1]).values()]
 
     expected = [states(ids, lambda: None) for ids in (IDS, IDS[:5])]
     inner: list[list[torch.Tensor]] = []

@@ -15,8 +15,8 @@ import torch
 import everlong
 from everlong.models import rotations
 from everlong.models.attach import attach
-from everlong.models.rotations import keep_apart, own_rotations
-from everlong.models.shallow import shallow_states
+from everlong.models.early_exit import early_exit_states
+from everlong.models.rotations import isolate_rotations, own_rotations
 from support import SMALL, byte_tokenizer, plain_logits, random_text, tiny_model
 
 CHOOSING = [("phi3", "longrope"), ("llama", "dynamic")]
@@ -53,7 +53,7 @@ def test_a_memory_s_forwards_write_nothing_to_the_rotary_embedding(kind: str, ro
         with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
             mm.read(random_text(450))
             mm.answer_many([random_text(9), random_text(12, seed=1)], max_new_tokens=3)
-            shallow_states(model, torch.arange(30), [1])
+            early_exit_states(model, torch.arange(30), [1])
     assert state(model.model.rotary_emb) == before
 
 
@@ -92,7 +92,7 @@ def test_a_thread_has_its_own_table_while_another_one_has_the_other(kind: str, r
             cos: torch.Tensor = rotary(torch.zeros(1), positions, *layer_type)[0]
         return cos
 
-    keep_apart(model)
+    isolate_rotations(model)
     expected = [table(positions) for positions in (SHORT, LONG)]
     with disturbed(lambda: table(LONG), 8) as made:
         assert torch.equal(table(SHORT), expected[0])
@@ -150,7 +150,7 @@ def test_calls_elsewhere_do_what_transformers_does() -> None:
 def test_a_thread_s_copy_is_made_anew_with_the_tensors() -> None:
     model = tiny_model("phi3", "longrope")
     rotary = model.model.rotary_emb
-    keep_apart(model)
+    isolate_rotations(model)
     with own_rotations():
         before = asked(rotary, SHORT)
         rotary.original_inv_freq = rotary.original_inv_freq * 2
@@ -160,8 +160,8 @@ def test_a_thread_s_copy_is_made_anew_with_the_tensors() -> None:
 
 def test_the_class_is_changed_once() -> None:
     model = tiny_model("phi3", "longrope")
-    keep_apart(model)
+    isolate_rotations(model)
     forward = type(model.model.rotary_emb).forward
-    keep_apart(tiny_model("phi3", "longrope"))
+    isolate_rotations(tiny_model("phi3", "longrope"))
     assert type(model.model.rotary_emb).forward is forward
     assert rotations._own.depth == 0

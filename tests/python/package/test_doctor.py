@@ -19,7 +19,7 @@ from everlong.cli import main
 from everlong.cli.app import app, print_json
 from everlong.doctor import _text_ids, compare, examine
 from everlong.errors import UnsupportedModelError
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from support import TINY_KINDS, byte_tokenizer, tiny_model, tiny_text_model
 from support.models import ROPE
 
@@ -150,7 +150,7 @@ def test_doctor_on_the_command_line(saved_model: Path, capsys: pytest.CaptureFix
     result = CliRunner().invoke(app, ["doctor", str(saved_model), "--dtype", "float32", "--tokens", "128", "--json"])
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert report["made_with"] == made_with(tiny_model())
+    assert report["made_with"] == provenance(tiny_model())
     assert report["layers"] == {"full_attention": 3}
     # k and v of 3 layers, 2 heads of 16, and cos and sin, for as many tokens as the model's window; sinks on top.
     assert report["frame_bytes"] == (report["frame_tokens"] + 16) * (2 * 3 * 2 * 16 * 4 + 2 * 8 * 4)

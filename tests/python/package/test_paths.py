@@ -12,7 +12,7 @@ import pytest
 
 import everlong
 from everlong.models.pack import Pack, load_pack
-from everlong.models.profiles import cache_folder, keep, kept
+from everlong.models.profiles import cache_folder, store_measurement, stored_measurement
 from everlong.paths import absolute
 from everlong.retrieval.index import FlatIndex
 from support import byte_tokenizer, open_model, random_text, tiny_model
@@ -124,8 +124,8 @@ def test_the_cache_is_where_the_variable_says(home: Path, way: str, monkeypatch:
     monkeypatch.setenv("EVERLONG_CACHE", WAYS[way](home))
     assert cache_folder() == home / NAME
     os.chdir("sub")
-    keep("dtype-x", "{}")
-    assert kept("dtype-x") == "{}"
+    store_measurement("dtype-x", "{}")
+    assert stored_measurement("dtype-x") == "{}"
     os.chdir(home)
     assert nothing_else(home)
     assert (home / NAME / "profiles" / "dtype-x.json").exists()

@@ -26,9 +26,20 @@ import everlong
 import everlong._core as _core
 from everlong import part_list
 from everlong.config import settings
-from everlong.frame.part import AnswerProgress, Finds, Hidden, Needs, Offer, Opening, PartSettings, Question, Rows, Span
+from everlong.frame.part import (
+    AnswerProgress,
+    Hidden,
+    LoadContext,
+    Needs,
+    Offer,
+    PartFindings,
+    PartSettings,
+    Question,
+    Rows,
+    Span,
+)
 from everlong.frame.parts import Parts
-from everlong.parts.towers.at_work import query_vectors
+from everlong.parts.towers.runtime import query_vectors
 from everlong.parts.writer import Writer
 from everlong.text.prompt import Prompt
 from support import SMALL, TESTS, TINY_MEMORY, byte_tokenizer, random_text, tiny_model, tiny_text_model
@@ -64,9 +75,9 @@ class Tells:
         self._told.append((self.name, "wants"))
         return True
 
-    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> PartFindings:
         self._told.append((self.name, "asked"))
-        return Finds()
+        return PartFindings()
 
     def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
         self._told.append((self.name, "came back"))
@@ -291,7 +302,7 @@ class Points(PartSettings, group="points"):
     def between_questions(cls) -> frozenset[str]:
         return frozenset({"at", "score"})
 
-    def load(self, opening: Opening) -> Any:
+    def load(self, opening: LoadContext) -> Any:
         return Pointing(self, opening.core)
 
 
@@ -302,10 +313,10 @@ class Pointing:
     def __init__(self, settings: Points, core: _core.Memory) -> None:
         self.settings, self._core = settings, core
 
-    def retrieve(self, question: Question, hidden: Hidden) -> Finds:
+    def retrieve(self, question: Question, hidden: Hidden) -> PartFindings:
         assert hidden == {}
         (page,) = self._core.blocks.pages_of(0, self.settings.at, self.settings.at + 1)
-        return Finds(offers=[Offer(self.settings.score, page, (self.settings.by,))])
+        return PartFindings(offers=[Offer(self.settings.score, page, (self.settings.by,))])
 
 
 def test_what_is_offered_comes_back_among_what_was_found_by_its_score() -> None:
@@ -399,8 +410,8 @@ def test_a_memory_of_text_alone_asks_no_part_that_looks_at_a_question_s_states()
 
 def test_a_public_method_that_no_protocol_has_is_refused_by_its_name() -> None:
     class Misspelt:
-        def retreive(self, question: Question, hidden: Hidden) -> Finds:
-            return Finds()
+        def retreive(self, question: Question, hidden: Hidden) -> PartFindings:
+            return PartFindings()
 
     class Private:
         weight = torch.nn.Linear(1, 1)  # what can be called, and is no method
@@ -411,13 +422,13 @@ def test_a_public_method_that_no_protocol_has_is_refused_by_its_name() -> None:
         def helps(self) -> bool:
             return True
 
-        def retrieve(self, question: Question, hidden: Hidden) -> Finds:
-            return Finds()
+        def retrieve(self, question: Question, hidden: Hidden) -> PartFindings:
+            return PartFindings()
 
     with pytest.raises(TypeError, match=r"the part Misspelt: Misspelt\.retreive is a public .* retrieve, "):
         open_model(None, Misspelt())
     with pytest.raises(TypeError, match=r"the part other: SimpleNamespace\.asked is a public method"):
-        open_model(None, SimpleNamespace(name="other", asked=lambda question, hidden: Finds()))
+        open_model(None, SimpleNamespace(name="other", asked=lambda question, hidden: PartFindings()))
     open_model(None, Private()).close()
 
 

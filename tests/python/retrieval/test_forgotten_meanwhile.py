@@ -10,8 +10,8 @@ import everlong
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.frame import Frame
 from everlong.frame.kv_zones import KvZones
-from everlong.generation import answering
-from everlong.retrieval.citing import Citing
+from everlong.generation import answer_generator
+from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.quotes import Sentence, words_of
 from everlong.retrieval.searcher import Searcher
 from support import SMALL, byte_tokenizer, random_text, tiny_model
@@ -46,9 +46,9 @@ def forgets_before(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch, ow
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Citing, "found"),
+        (CitationBuilder, "found"),
         (Searcher, "quotes"),
-        (answering, "words_of"),
+        (answer_generator, "words_of"),
         (Frame, "_bringing_back"),
         (KvZones, "place_in_steps"),
     ],
@@ -68,7 +68,7 @@ def test_a_question_goes_on_without_it(
 @pytest.mark.parametrize("call", ["recall", "find", "survey"])
 def test_a_search_goes_on_without_it(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     name = {"recall": "found", "find": "places", "survey": "lines"}[call]
-    forgets_before(mm, monkeypatch, Citing, name)
+    forgets_before(mm, monkeypatch, CitationBuilder, name)
     found = getattr(mm, call)(QUESTION) if call != "survey" else mm.survey(QUESTION, 3).recalled
     assert all(one.source != "told" for one in found)
 

@@ -29,9 +29,9 @@ def tags_of(memory: everlong.Memory) -> dict[int, list[str]]:
 
 def says(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """A tiny model says nothing that makes sense: it is asked, and this is what is heard."""
-    real = ModelTags.said
+    real = ModelTags.generate_tags
     heard = lambda self, texts: [words for _ in real(self, texts)]  # noqa: E731
-    monkeypatch.setattr(ModelTags, "said", heard)
+    monkeypatch.setattr(ModelTags, "generate_tags", heard)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3", "gpt_oss"])
@@ -40,7 +40,7 @@ def test_several_texts_are_told_of_as_each_alone_by_plain_transformers(architect
     with everlong.MemoryModel(model, tokenizer, None, TINY_MEMORY) as mm:
         tags = ModelTags(mm.memory.core, model, tokenizer)
         texts = [torch.randint(97, 123, (40,), generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-        together = tags.said(texts)
+        together = tags.generate_tags(texts)
     separators, ends = tags._separators, tags._end
     for text, said in zip(texts, together, strict=True):
         ids = torch.cat([tags._before, text, tags._behind])
@@ -82,13 +82,13 @@ def test_a_memory_that_was_read_without_gets_them_and_goes_on_where_it_stopped(
     with open_model(tmp_path / "m", SMALL) as mm:
         mm.read(TEXT)
     asked: list[int] = []
-    real = ModelTags.said
+    real = ModelTags.generate_tags
 
     def counted(self: ModelTags, texts: Sequence[torch.Tensor]) -> list[str]:
         asked.append(len(texts))
         return real(self, texts)
 
-    monkeypatch.setattr(ModelTags, "said", counted)
+    monkeypatch.setattr(ModelTags, "generate_tags", counted)
     with everlong.Memory.open(tmp_path / "m") as memory:
         tags = ModelTags(memory.core, tiny_model(), byte_tokenizer())
         blocks = [block.id for block in memory.blocks()]

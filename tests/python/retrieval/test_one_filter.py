@@ -19,7 +19,7 @@ from everlong.memory import Block, Memory
 from everlong.memory.origins import origin_tag
 from everlong.retrieval.notes import take_notes
 from everlong.retrieval.searcher import Searcher
-from everlong.serve.looking import Looking
+from everlong.serve.inspector import MemoryInspector
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.examples import examples
 
@@ -145,7 +145,7 @@ def noted(mm: everlong.MemoryModel, where: Where) -> set[int]:
 
 
 def looked(mm: everlong.MemoryModel, where: Where) -> set[int]:
-    found = Looking(mm.tokenizer).search(mm.memory, WORD, 100, where)
+    found = MemoryInspector(mm.tokenizer).search(mm.memory, WORD, 100, where)
     return over(one["span"] for one in found)
 
 
@@ -154,7 +154,7 @@ def shown(mm: everlong.MemoryModel, where: Where) -> set[int]:
     with mm.frame.branch():
         mm.frame.clear_recalled()
         mm.frame.narrow(where)
-        there = mm.frame.stream.shown
+        there = mm.frame.stream.visible
         begin, end = mm.frame.os.rolling
         return over([(begin, end)] if there is None else there.runs(begin, min(end, mm.frame.os.archived_until)))
 
@@ -204,7 +204,7 @@ THROUGH = {
 
 
 def takers() -> Iterator[str]:
-    for owner in (everlong.MemoryModel, Memory, Searcher, Looking, type(library().frame)):
+    for owner in (everlong.MemoryModel, Memory, Searcher, MemoryInspector, type(library().frame)):
         for name, method in inspect.getmembers(owner, callable):
             if not name.startswith("_") and "where" in inspect.signature(method).parameters:
                 yield f"{'Frame' if owner is type(library().frame) else owner.__name__}.{name}"

@@ -93,7 +93,7 @@ def test_heads_that_the_model_does_not_have_are_passed_over_and_not_kept(
             assert profiles.load_profile(mm.memory.core) is None
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         mm.read(TEXT)
-        profiles.keep_profile(mm.memory.core, dataclasses.replace(found, heads=((99, 0, 0),)))
+        profiles.store_profile(mm.memory.core, dataclasses.replace(found, heads=((99, 0, 0),)))
     (file,) = (cache / "profiles").iterdir()
     file.unlink()
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:

@@ -14,7 +14,7 @@ import torch
 
 import everlong
 from everlong.frame.taps import QueryTap, rotate_queries
-from everlong.retrieval.calibrate import calibrate
+from everlong.retrieval.calibration import calibrate
 from everlong.retrieval.recall import mean_query, tap_question
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt

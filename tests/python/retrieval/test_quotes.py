@@ -15,8 +15,8 @@ import everlong
 from everlong.frame.part import Vectors
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
-from everlong.parts.towers.at_work import query_vectors
 from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.parts.towers.runtime import query_vectors
 from everlong.retrieval.quotes import WORDS_WEIGHT, Sentence, _sentences, nearest_sentences, quoting, words_of
 from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, tiny_model

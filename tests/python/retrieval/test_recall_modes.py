@@ -20,7 +20,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.frame.taps import QueryTap
 from everlong.models.releases import cache_argument
-from everlong.retrieval.recall import Found, Tapped, search
+from everlong.retrieval.recall import SearchOutcome, TappedQuestion, search
 from everlong.text.prompt import Prompt, build_prompt
 from support import OWN_STATE, SMALL, byte_tokenizer, next_logits, random_text, tiny_model
 
@@ -187,7 +187,7 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
     places = list(range(len(probabilities)))
     random.Random(len(places)).shuffle(places)
     groups = [_offer(64 * place, p) for place, p in zip(places, probabilities, strict=True)]
-    offers = Found(tuple(groups), True, 1.0).in_frame_order(order, temperature)
+    offers = SearchOutcome(tuple(groups), True, 1.0).in_frame_order(order, temperature)
     expected = {
         group.begin: 1 + (temperature - 1) * (1 - p / probabilities[0])
         for group, p in zip(groups, probabilities, strict=True)
@@ -197,7 +197,7 @@ def test_the_surest_group_keeps_its_keys_and_the_others_cool_by_how_unsure_they_
     assert [offer.begin for offer in offers if offer.best] == [groups[0].begin]
     assert [offer.temperature for offer in offers] == pytest.approx([expected[o.begin] for o in offers], abs=1e-9)
     assert expected[groups[0].begin] == 1
-    assert Found((), False, 0.0).in_frame_order(order, temperature) == []
+    assert SearchOutcome((), False, 0.0).in_frame_order(order, temperature) == []
 
 
 def test_a_question_comes_to_the_frame_with_its_temperatures() -> None:
@@ -280,9 +280,9 @@ def test_a_recall_that_fails_on_the_way_leaves_nothing_behind(tmp_path: Path) ->
 
 def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layer 1 asks by what layer 0 saw, whose keys are of single tokens: a plain forward gives the same queries."""
-    asked: list[tuple[Tapped, tuple[int, int]]] = []
+    asked: list[tuple[TappedQuestion, tuple[int, int]]] = []
 
-    def spy(frame: Frame, prompt: Prompt, question: Tapped, *rest: Any) -> Found:
+    def spy(frame: Frame, prompt: Prompt, question: TappedQuestion, *rest: Any) -> SearchOutcome:
         asked.append((question, frame.os.rolling))
         return search(frame, prompt, question, *rest)
 

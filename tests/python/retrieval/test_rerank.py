@@ -15,7 +15,7 @@ import everlong._core as _core
 from everlong.models.releases import cache_argument
 from everlong.models.rope import rope_table
 from everlong.retrieval import recall, rerank
-from everlong.retrieval.rerank import LIFT_WEIGHT, MOST_CANDIDATES, Asked, Candidate, Reranker, candidates
+from everlong.retrieval.rerank import LIFT_WEIGHT, MOST_CANDIDATES, Candidate, Reranker, RerankQuery, candidates
 from everlong.text.prompt import Prompt, build_prompt
 from support import (
     ARCHITECTURES,
@@ -57,7 +57,7 @@ def test_the_beginning_of_a_text_is_a_plain_forward(kind: str, rope: str, sinks:
         ids, question = mm._encode(random_text(600)), question_ids()
         served, lengths = mm.frame.served, (64, 192, 128, 0)
         groups = [mm.memory.core.blocks.pages_of(0, 0, length) for length in lengths[:3]]
-        asked = Asked.of(Prompt(question, QUESTION))
+        asked = RerankQuery.of(Prompt(question, QUESTION))
         found = Reranker(mm.frame, []).log_likelihoods(asked, [*groups, []])
         by_archive = rerank.is_archived_whole(served)
         assert by_archive == ((kind, rope) not in [(kind, rope) for kind, rope in ARCHITECTURES[7:]])
@@ -80,7 +80,7 @@ def test_pages_that_saw_earlier_text_are_those_keys_moved(kind: str, rope: str, 
     with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY.changed(frame={"sink_tokens": sinks})) as mm:
         mm.read(random_text(600))
         ids, question = mm._encode(random_text(600)), question_ids()
-        asked = Asked.of(Prompt(question, QUESTION))
+        asked = RerankQuery.of(Prompt(question, QUESTION))
         reranker = Reranker(mm.frame, [])
         pages = mm.memory.core.blocks.pages_of(0, 256, 448)
         (found,) = reranker.log_likelihoods(asked, [pages]).tolist()
@@ -104,7 +104,7 @@ def test_a_batch_of_unlike_lengths_changes_nothing(kind: str, rope: str) -> None
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=ROOMY) as mm:
         mm.read(random_text(600))
         core, reranker = mm.memory.core, Reranker(mm.frame, [])
-        asked = Asked.of(Prompt(question_ids(), QUESTION))
+        asked = RerankQuery.of(Prompt(question_ids(), QUESTION))
         groups = [core.blocks.pages_of(0, *span) for span in ((64, 128), (128, 320), (0, 0), (500, 600), (0, 64))]
         alone = torch.cat([reranker.log_likelihoods(asked, [group]) for group in groups])
         together = reranker.log_likelihoods(asked, groups)
@@ -114,13 +114,13 @@ def test_a_batch_of_unlike_lengths_changes_nothing(kind: str, rope: str) -> None
 
 def test_a_question_is_asked_from_where_something_stands_before_it() -> None:
     ids = torch.arange(10)
-    asked = Asked.of(Prompt(ids, slice(3, 7)))
+    asked = RerankQuery.of(Prompt(ids, slice(3, 7)))
     assert (asked.inputs.tolist(), asked.targets.tolist()) == ([0, 1, 2, 3, 4, 5], [3, 4, 5, 6])
-    asked = Asked.of(Prompt(ids, slice(0, 10)))
+    asked = RerankQuery.of(Prompt(ids, slice(0, 10)))
     assert (asked.inputs.tolist(), asked.targets.tolist()) == ([*range(9)], [*range(1, 10)])
-    asked = Asked.of(Prompt(ids, slice(3, 9)), most=4)
+    asked = RerankQuery.of(Prompt(ids, slice(3, 9)), most=4)
     assert (asked.inputs.tolist(), asked.targets.tolist()) == ([5, 6, 7], [6, 7, 8])
-    assert len(Asked.of(Prompt(ids[:1], slice(0, 1))).targets) == 0
+    assert len(RerankQuery.of(Prompt(ids[:1], slice(0, 1))).targets) == 0
 
 
 @pytest.fixture(name="mm")
@@ -185,7 +185,7 @@ def test_the_order_is_what_scores_and_lifts_make_it(mm: everlong.MemoryModel) ->
     use(mm, 1000)
     reranked = mm.recall(ASKED)
     reranker = Reranker(mm.frame, [])
-    lifts = reranker.log_likelihoods(Asked.of(prompt), [place.window for place in places]).tolist()
+    lifts = reranker.log_likelihoods(RerankQuery.of(prompt), [place.window for place in places]).tolist()
     hits = core.search.find(
         **mm.searcher.inputs(prompt),
         max_groups=1000,
@@ -219,7 +219,7 @@ def test_a_page_comes_first_that_makes_the_question_likely(
     prompt, places = first_places(mm)
     chosen = places[6]
 
-    def likely(self: Reranker, asked: Asked, groups: Any) -> torch.Tensor:
+    def likely(self: Reranker, asked: RerankQuery, groups: Any) -> torch.Tensor:
         return torch.tensor([-10.0 if list(group) == list(chosen.window) else -90.0 for group in groups]).double()
 
     monkeypatch.setattr(Reranker, "log_likelihoods", likely)
@@ -242,7 +242,7 @@ def test_seconds_say_how_many_are_looked_at(mm: everlong.MemoryModel, monkeypatc
     looked_at: list[int] = []
     compute = Reranker.log_likelihoods
 
-    def counted(self: Reranker, asked: Asked, groups: Any) -> torch.Tensor:
+    def counted(self: Reranker, asked: RerankQuery, groups: Any) -> torch.Tensor:
         looked_at.append(len(groups))
         return compute(self, asked, groups)
 
@@ -323,7 +323,7 @@ def test_what_is_forgotten_meanwhile_is_passed_over(mm: everlong.MemoryModel, mo
     expected = [page for place in there for page, _ in place.shares if page.block != gone]
     assert [page for page, _ in added] == expected
     with mm.frame.branch(), pytest.raises(everlong.MemoryNotFoundError):
-        Reranker(mm.frame, []).log_likelihoods(Asked.of(prompt), [places[0].window])
+        Reranker(mm.frame, []).log_likelihoods(RerankQuery.of(prompt), [places[0].window])
 
 
 def test_what_is_forgotten_while_it_is_looked_at_is_passed_over(
@@ -334,7 +334,7 @@ def test_what_is_forgotten_while_it_is_looked_at_is_passed_over(
     compute = Reranker.log_likelihoods
     calls: list[int] = []
 
-    def forgetful(self: Reranker, asked: Asked, groups: Any) -> torch.Tensor:
+    def forgetful(self: Reranker, asked: RerankQuery, groups: Any) -> torch.Tensor:
         calls.append(len(groups))
         if len(calls) == 2:  # the first one asks without any pages
             mm.memory.core.blocks.forget([gone])
@@ -355,7 +355,7 @@ def test_layers_of_their_own_read_the_candidates_behind_a_beginning() -> None:
         prompt, places = first_places(mm)
         use(mm, 1000)
         reranked = mm.recall(ASKED)
-        (found,) = Reranker(mm.frame, [257]).log_likelihoods(Asked.of(prompt), [places[1].window]).tolist()
+        (found,) = Reranker(mm.frame, [257]).log_likelihoods(RerankQuery.of(prompt), [places[1].window]).tolist()
         window = places[1].window
         ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, window[0].begin, window[-1].end)).long()
     whole = torch.cat([torch.tensor([257]), ids, prompt.ids[: prompt.question.stop]])

@@ -15,9 +15,9 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
-from everlong.serve.own_folder import OwnFolder
 from everlong.serve.service import Service
-from everlong.serve.spool import Named
+from everlong.serve.service_folder import ServiceFolder
+from everlong.serve.spool import TextMetadata
 from support import random_text
 from support.service import Running, names, running, tiny_loaded, until
 
@@ -58,11 +58,11 @@ def test_the_content_of_a_file_is_read_whatever_it_is_called(http: httpx.Client,
     assert answer.json()["status"] == "done", answer.text
     found = http.post("/memories/m/search", json={"query": "heron reeds"}).json()["data"]
     assert any("the heron stands in the reeds" in one["text"] for one in found)
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def test_a_busy_memory_is_waited_for(http: httpx.Client, service: Running) -> None:
-    with Memory.open(service.service.shelf.root / "m"):  # as another process has it
+    with Memory.open(service.service.registry.root / "m"):  # as another process has it
         waiting = sent(http, "a", random_text(300), wait=True)
         assert (waiting["status"], waiting["attempts"]) == ("waiting", 1)
         assert waiting["error"]
@@ -77,12 +77,12 @@ def test_more_than_may_wait_are_taken_up_again(tmp_path: Path) -> None:
     root = tmp_path / "memories"
     root.mkdir()
     first = Service(tiny_loaded(), root, limits=limits)
-    with first.loaded.opened(root / "m"):
+    with first.loaded.opened_memory(root / "m"):
         pass
     for number in range(5):  # as when the reading thread had taken three of them
         id, file = first.spool.begin("a.txt")
         file.write(random_text(200, seed=number).encode())
-        order = first.spool.accept(id, file, "m", "local", Named(f"text {number}", plain=True))
+        order = first.spool.accept(id, file, "m", "local", TextMetadata(f"text {number}", plain=True))
         if number < 2:
             first.readings.put(order)
     first.records.close()
@@ -95,19 +95,19 @@ def test_a_text_that_ends_the_process_twice_is_set_aside_and_may_be_tried_again(
     root = tmp_path / "memories"
     root.mkdir()
     service = Service(tiny_loaded(), root)
-    with service.loaded.opened(root / "m"):
+    with service.loaded.opened_memory(root / "m"):
         pass
     ids = []
     for name in ("deadly", "other"):
         id, file = service.spool.begin("a.txt")
         file.write(random_text(200).encode())
-        service.readings.put(service.spool.accept(id, file, "m", "local", Named(name, plain=True)))
+        service.readings.put(service.spool.accept(id, file, "m", "local", TextMetadata(name, plain=True)))
         ids.append(id)
     service.spool.note(ids[0], state="reading")
     service.records.close()
     again = Service(tiny_loaded(), root)  # it ended once while "deadly" was read: that is tried again, last
-    assert [again.readings.queue.take(wait=0).order.id for _ in ids] == [ids[1], ids[0]]  # type: ignore[union-attr]
-    assert [order.id for order in again.spool.waiting()] == [ids[1], ids[0]]
+    assert [again.readings.queue.take(wait=0).job.id for _ in ids] == [ids[1], ids[0]]  # type: ignore[union-attr]
+    assert [order.id for order in again.spool.waiting_jobs()] == [ids[1], ids[0]]
     again.spool.note(ids[0], state="reading")
     again.records.close()
     with running(root) as there, httpx.Client(base_url=there.api, timeout=60) as http:
@@ -129,11 +129,11 @@ def test_a_text_that_fails_by_a_fault_of_the_service_is_tried_some_times_and_sta
         failing = sent(http, "a", random_text(200))
         until(lambda: told(http, failing)["status"] == "failed")
     assert told(http, failing)["attempts"] == 5
-    assert len(list(service.service.own.spool.iterdir())) == 1
+    assert len(list(service.service.folder.spool.iterdir())) == 1
     assert http.post(f"/memories/m/readings/{failing['id']}").status_code == 200
     until(lambda: told(http, failing)["status"] == "done")
     assert names(http) == ["a"]
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def test_a_text_goes_into_the_memory_that_it_was_sent_to_and_no_other_of_its_name(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_a_killed_removal_and_a_killed_export_left_goes_at_the_next_start(t
     root = tmp_path / "memories"
     with running(root) as there:
         httpx.post(f"{there.api}/memories", json={"name": "m"}, timeout=60).raise_for_status()
-        own = there.service.own
+        own = there.service.folder
         trash, copy, waiting = own.new_in(own.trash), own.new_in(own.exports), own.new_in(own.spool)
     (root / "m").rename(trash)
     copy.write_bytes(b"a")
@@ -169,7 +169,7 @@ def test_what_a_killed_removal_and_a_killed_export_left_goes_at_the_next_start(t
         assert not any(path.exists() for path in (trash, copy, waiting, root / ".service" / "of-another-release"))
         assert httpx.post(f"{there.api}/memories", json={"name": "m"}, timeout=60).status_code == 201
         assert httpx.delete(f"{there.api}/memories/m", timeout=60).status_code == 200
-        assert list(there.service.own.trash.iterdir()) == []
+        assert list(there.service.folder.trash.iterdir()) == []
 
 
 def test_two_services_do_not_share_their_own_folder(tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_two_services_do_not_share_their_own_folder(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    held = OwnFolder(tmp_path)
+    held = ServiceFolder(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from everlong.serve.own_folder import OwnFolder\n"
+        "import sys; from pathlib import Path; from everlong.serve.service_folder import OwnFolder\n"
         "try: OwnFolder(Path(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__)\n"
         "print(OwnFolder(Path(sys.argv[1]), alone=False).path.name)"
@@ -269,7 +269,7 @@ def test_a_reading_is_done_when_its_vectors_are_there(tmp_path: Path) -> None:
         with httpx.Client(base_url=there.api, timeout=120) as http:
             http.post("/memories", json={"name": "m"}).raise_for_status()
             assert sent(http, "a", text, wait=True)["status"] == "done"
-        with Memory.open(there.service.shelf.root / "m", read_only=True) as memory:
+        with Memory.open(there.service.registry.root / "m", read_only=True) as memory:
             blocks = memory.core.blocks
             stored = [list(blocks.tensor_shapes(info.id)) for info in blocks.infos()]
     assert stored

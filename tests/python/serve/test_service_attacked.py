@@ -20,7 +20,7 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.memory.memory import MEMORY_ID
 from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.own_folder import OwnFolder
+from everlong.serve.service_folder import ServiceFolder
 from support import random_text
 from support.service import MODEL, Running, client_of, names, running, until
 
@@ -78,7 +78,7 @@ def test_a_text_is_tried_again_once_however_many_ask(
     assert sorted(one.result().status_code for one in asked) == [200, *[409] * 7]
     until(lambda: state(http, id) == "done")
     assert names(http) == ["a"]
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def test_what_could_not_be_taken_back_is_not_said_to_be(
@@ -87,15 +87,15 @@ def test_what_could_not_be_taken_back_is_not_said_to_be(
     def full(*given: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with service.service.shelf.writing("m"):
+    with service.service.registry.write_lock("m"):
         id = sent(http, "a", random_text(100))
         with monkeypatch.context() as patched:
             patched.setattr(service.service.records, "change", full)
             assert http.delete(f"/memories/m/readings/{id}").status_code == 507
         assert state(http, id) == "waiting"
         assert http.delete(f"/memories/m/readings/{id}").json()["status"] == "cancelled"
-    assert service.service.spool.waiting() == []
-    assert list(service.service.own.spool.iterdir()) == []
+    assert service.service.spool.waiting_jobs() == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def test_an_earlier_answer_that_is_forgotten_while_the_next_question_waits_is_not_kept_in_it(
@@ -113,7 +113,7 @@ def test_an_earlier_answer_that_is_forgotten_while_the_next_question_waits_is_no
     with concurrent.futures.ThreadPoolExecutor(2) as several:
         later = several.submit(http.post, "/responses", json={**body, "previous_response_id": first})
         until(lambda: len(service.service.engine.queue) == 1)
-        with Memory.open(service.service.shelf.root / "m") as memory:
+        with Memory.open(service.service.registry.root / "m") as memory:
             assert memory.forget(source="a") > 0
         go_on.set()
         assert later.result().status_code == 409
@@ -165,7 +165,7 @@ def test_who_waits_for_the_records_does_not_stop_the_others(service: Running, ht
 
 def test_a_folder_that_takes_the_place_of_another_is_another(service: Running, http: httpx.Client) -> None:
     sent(http, "kept", random_text(300), wait=True)
-    root = service.service.shelf.root
+    root = service.service.registry.root
     shutil.copytree(root / "m", root.parent / "backup")
     sent(http, "later", "The heron of Loch Arden stands on one leg. " * 8 + random_text(200), wait=True)
     body = {"model": "m", "messages": [{"role": "user", "content": "Where does the heron stand?"}], "max_tokens": 2}
@@ -178,7 +178,7 @@ def test_a_folder_that_takes_the_place_of_another_is_another(service: Running, h
 
 def test_an_older_copy_of_a_memory_brings_no_kept_answer_back(service: Running, http: httpx.Client) -> None:
     sent(http, "secret", "The heron of Loch Arden stands on one leg. " * 8 + random_text(200), wait=True)
-    root = service.service.shelf.root
+    root = service.service.registry.root
     shutil.copytree(root / "m", root.parent / "backup")
     sent(http, "other", random_text(100), wait=True)
     http.delete("/memories/m/sources", params={"source": "other"}).raise_for_status()
@@ -188,7 +188,7 @@ def test_an_older_copy_of_a_memory_brings_no_kept_answer_back(service: Running, 
     (root.parent / "backup").rename(root / "m")
     http.delete("/memories/m/sources", params={"source": "secret"}).raise_for_status()
     assert http.get(f"/responses/{kept}").status_code == 404
-    assert list(service.service.own.responses.iterdir()) == []
+    assert list(service.service.folder.responses.iterdir()) == []
 
 
 def test_a_body_that_ends_late_goes_into_no_other_memory(service: Running, http: httpx.Client) -> None:
@@ -220,13 +220,13 @@ def test_threads_of_the_service_live_through_a_disk_that_refuses(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     records = service.service.records
-    with service.service.shelf.writing("m"):
+    with service.service.registry.write_lock("m"):
         gone = sent(http, "a", random_text(100))
         with monkeypatch.context() as patched:
             patched.setattr(service.service.readings, "_is_gone", lambda reading: True)
             patched.setattr("everlong.serve.readings._NOTED", 0.05)
             patched.setattr(service.service.spool, "remove", full)
-            patched.setattr(service.service.shelf, "id", full)
+            patched.setattr(service.service.registry, "id", full)
             time.sleep(1.0)  # the reading thread meets it some times
     with monkeypatch.context() as patched:
         for name in ("change", "rows", "memories", "overwrite"):
@@ -250,7 +250,7 @@ def test_a_conversation_that_could_not_be_forked_leaves_no_folder(
     with monkeypatch.context() as patched:
         patched.setattr(Memory, "fork", refused)
         assert http.post("/chat/completions", json=body).status_code == 507
-    assert list(service.service.own.conversations.iterdir()) == []
+    assert list(service.service.folder.conversations.iterdir()) == []
     assert http.post("/chat/completions", json=body).status_code == 200
 
 
@@ -270,12 +270,12 @@ def test_a_link_is_no_folder_for_a_service(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".service").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(MemoryBusyError, match="link"):
-        OwnFolder(tmp_path)
+        ServiceFolder(tmp_path)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_service_that_shares_the_memories_leaves_no_word(tmp_path: Path) -> None:
-    own = OwnFolder(tmp_path, alone=False)
+    own = ServiceFolder(tmp_path, alone=False)
     own.spool.mkdir()
     (own.spool / "a").write_text("a word")
     own.close()
@@ -286,7 +286,7 @@ def test_a_sweep_that_looked_too_early_takes_nothing(service: Running, http: htt
     """It saw no memory of that name; before it goes on there is one again."""
     sent(http, "a", random_text(300), wait=True)
     kept = http.post("/responses", json={"model": "m", "input": "Where?", "max_output_tokens": 4}).json()["id"]
-    with service.service.shelf.writing("m"):
+    with service.service.registry.write_lock("m"):
         waiting = sent(http, "b", random_text(100))
         service.service._drop_rows("m", None)
         assert state(http, waiting) == "waiting"
@@ -295,7 +295,7 @@ def test_a_sweep_that_looked_too_early_takes_nothing(service: Running, http: htt
 
 
 def test_a_memory_of_an_earlier_release_gets_an_id(service: Running, http: httpx.Client) -> None:
-    folder = service.service.shelf.root / "m"
+    folder = service.service.registry.root / "m"
     with Memory.open(folder) as memory:
         memory.core.set_attribute(MEMORY_ID, "")
     assert Memory.id_of(folder) == ""
@@ -324,7 +324,7 @@ def test_texts_that_failed_go_when_the_keys_time_is_over(
         failing(old, monkeypatch)
         service.service.sweep()
         assert old.get("/memories/m/readings").json()["data"] == []
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def test_a_text_that_another_process_forgot_when_it_was_half_read_is_not_read_on(
@@ -334,12 +334,12 @@ def test_a_text_that_another_process_forgot_when_it_was_half_read_is_not_read_on
     monkeypatch.setattr("everlong.serve.readings._MOST_WANTED", 60.0)
     id = sent(http, "a", random_text(30_000))
     until(lambda: http.get(f"/memories/m/readings/{id}").json()["tokens"] > 0)
-    monkeypatch.setattr(service.service.shelf, "is_wanted", lambda name: True)
+    monkeypatch.setattr(service.service.registry, "has_waiting_writer", lambda name: True)
     until(lambda: state(http, id) == "waiting")
-    with Memory.open(service.service.shelf.root / "m") as memory:
+    with Memory.open(service.service.registry.root / "m") as memory:
         assert memory.forget(source="a") > 0
     monkeypatch.undo()
-    until(lambda: not service.service.spool.waiting())
+    until(lambda: not service.service.spool.waiting_jobs())
     assert names(http) == []
 
 
@@ -365,4 +365,4 @@ def test_no_descriptor_stays_of_what_was_refused(service: Running, http: httpx.C
     for _ in range(10):
         refused()
     assert len(os.listdir("/proc/self/fd")) <= before + 2
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []

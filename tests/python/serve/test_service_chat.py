@@ -165,12 +165,12 @@ def test_the_tenth_turn_of_a_long_chat_reads_its_own_turn_and_finds_the_first(cl
 
 
 def test_nothing_of_a_question_stays_in_the_memory(service: Running, client: openai.OpenAI) -> None:
-    with service.service.shelf.looking("garden") as memory:
+    with service.service.registry.open_read_only("garden") as memory:
         before = memory.blocks()
     ask(client, "Where is the key?")
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
     ask(client, turns)
-    with service.service.shelf.looking("garden") as memory:
+    with service.service.registry.open_read_only("garden") as memory:
         assert memory.blocks() == before
 
 

@@ -66,7 +66,7 @@ def by_the_service(there: Running, http: httpx.Client) -> None:
 
 
 def by_another_process(there: Running, http: httpx.Client) -> None:
-    with Memory.open(there.service.shelf.root / "m") as memory:
+    with Memory.open(there.service.registry.root / "m") as memory:
         assert memory.forget(source="secret") > 0
         memory.compact()
 
@@ -148,7 +148,7 @@ def test_texts_that_wait_are_forgotten_under_their_names(service: Running, http:
     assert http.delete("/memories/m/sources", params={"source": "long"}).status_code == 200
     left = [one["source"] for one in http.get("/memories/m/readings").json()["data"]]
     assert left == ["other"]
-    assert list(service.service.own.spool.iterdir()) == []
+    assert list(service.service.folder.spool.iterdir()) == []
 
 
 def bytes_of(text: str) -> list[bytes]:
@@ -198,7 +198,7 @@ def test_an_export_that_is_being_sent_is_cut_off(service: Running, http: httpx.C
         head = slow.recv(1000)
         promised = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
         by_the_service(service, http)
-        assert list(service.service.own.exports.iterdir()) == []
+        assert list(service.service.folder.exports.iterdir()) == []
         taken = 0
         with contextlib.suppress(ConnectionError):
             while some := slow.recv(1 << 20):
@@ -213,7 +213,7 @@ def test_a_sweep_hears_what_another_process_forgot(service: Running, http: httpx
     by_another_process(service, http)
     service.service.sweep()
     service.service.engine.soon(lambda: None).result(60)
-    assert files_with(service.service.own.path, "amaranth") == set()
+    assert files_with(service.service.folder.path, "amaranth") == set()
     assert len(service.service.answers.conversations) == 0
 
 
@@ -248,7 +248,7 @@ def test_descriptors_threads_and_files_are_as_before(service: Running, http: htt
         http.delete("/memories/m/sources", params={"source": f"s{number}"})
 
     def counted() -> tuple[int, int, int]:
-        files = sum(1 for _ in service.service.own.path.rglob("*"))
+        files = sum(1 for _ in service.service.folder.path.rglob("*"))
         return len(os.listdir("/proc/self/fd")), threading.active_count(), files
 
     for number in range(3):

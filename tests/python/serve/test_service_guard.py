@@ -16,7 +16,7 @@ import pytest
 from everlong.serve.errors import ApiError
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
-from everlong.serve.shelf import NO_STATE
+from everlong.serve.memory_registry import NO_MEMORY_STATE
 from support import random_text
 from support.service import MODEL, Running, client_of, running
 
@@ -165,7 +165,7 @@ def test_texts_that_wait_answers_and_copies_count_as_bytes_of_their_key(service:
     before = quotas.bytes_left("small")
     assert before is not None
     id, _ = service.service.spool.begin("a", "small", 1000)
-    service.service.kept.keep("r", "small", "", NO_STATE, {"text": "b" * 500}, [])
+    service.service.kept.keep("r", "small", "", NO_MEMORY_STATE, {"text": "b" * 500}, [])
     assert before - 1600 < quotas.bytes_left("small") < before - 1500  # type: ignore[operator]
     service.service.spool.remove(id)
     assert service.service.kept.delete("r", "small")
@@ -226,7 +226,7 @@ def test_large_and_deep_bodies_are_refused(service: Running) -> None:
         deep = b'{"model": "hers", "messages": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
         told = ada.post("/chat/completions", content=deep, headers=json_)
         assert (told.status_code, told.json()["error"]["code"]) == (400, "json_too_deep")
-    assert list((service.service.own.path / "spool").iterdir()) == []
+    assert list((service.service.folder.path / "spool").iterdir()) == []
 
 
 def test_garbage_and_slow_callers_stop_nobody(service: Running) -> None:
@@ -257,7 +257,7 @@ def test_logs_and_the_audit_have_ids_and_no_content(service: Running, caplog: py
         assert answer.headers["x-request-id"] == "mine-1"
         forged = ada.get("/models", headers={"X-Request-Id": "a b{}"})
         assert forged.headers["x-request-id"] != "a b{}"
-    audit = (service.service.own.path / "audit.log").read_text()
+    audit = (service.service.folder.path / "audit.log").read_text()
     rows = [json.loads(line) for line in audit.splitlines()]
     mine = [row for row in rows if row["request"] == "mine-1"]
     assert [(row["key"], row["did"], row["memory"]) for row in mine] == [("ada", "ask", "hers")]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from everlong import errors as library
 from everlong.serve.bodies import Fields, depth_of, parsed_object
-from everlong.serve.errors import ApiError, keep_private, refusal_of
+from everlong.serve.errors import ApiError, hide_private_paths, refusal_of
 from everlong.serve.limits import Limits
 from support import random_text
 from support.encoder import CountingEncoder
@@ -114,7 +114,7 @@ def require_answered(service: Running, answer: httpx.Response) -> None:
 
 
 def require_no_path(service: Running, text: str) -> None:
-    for folder in (service.service.shelf.root, Path(__file__).parents[3], Path(httpx.__file__).parents[1]):
+    for folder in (service.service.registry.root, Path(__file__).parents[3], Path(httpx.__file__).parents[1]):
         assert str(folder) not in text
 
 
@@ -384,8 +384,8 @@ def test_what_asks_for_nothing_passes(value: Any) -> None:
     ],
 )
 def test_no_refusal_tells_a_path(kind: type[Exception], said: str, caplog: pytest.LogCaptureFixture) -> None:
-    keep_private(Path("memories"))
-    keep_private(Path("/srv/all memories"))
+    hide_private_paths(Path("memories"))
+    hide_private_paths(Path("/srv/all memories"))
     refusal = refusal_of(kind(said))
     assert not set(re.findall(r"srv|memories/|spool|lib|b\.pdf", refusal.message))
     assert refusal.message.strip()

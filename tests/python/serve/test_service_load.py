@@ -122,7 +122,7 @@ def test_nobody_is_lost_and_nobody_gets_anothers_memory(service: Running) -> Non
     assert len(seconds) == REQUESTS
     assert all(wait >= 1 for wait in refused)
     # Asked by the thread that alone may: nothing is at work any more.
-    seats = service.service.answers.seats.seats
+    seats = service.service.answers.pool.models
     assert len(seats) <= LIMITS.open_memories + LIMITS.at_once
     stats = [seat.mm.memory.stats() for seat in seats]
     assert sum(one.host_bytes + one.index_bytes for one in stats) <= RAM

@@ -88,7 +88,7 @@ def test_a_memory_is_made_once_and_removed_whole(http: httpx.Client, service: Ru
     assert http.delete("/memories/m").json()["deleted"]
     assert http.get("/memories").json()["data"] == []
     assert http.get("/memories/m").status_code == 404
-    assert not (service.service.shelf.root / "m").exists()
+    assert not (service.service.registry.root / "m").exists()
 
 
 def test_what_is_forgotten_is_gone_from_conversations_too(http: httpx.Client) -> None:
@@ -137,15 +137,15 @@ def test_a_long_reading_shows_progress_lets_others_answer_and_is_ended(http: htt
     ],
 )
 def test_names_that_are_paths_reach_nothing(service: Running, http: httpx.Client, path: str, content: bytes) -> None:
-    before = sorted(service.service.shelf.root.parent.rglob("a.txt"))
+    before = sorted(service.service.registry.root.parent.rglob("a.txt"))
     assert http.put(path, content=content).status_code in (400, 404)
-    assert sorted(service.service.shelf.root.parent.rglob("a.txt")) == before
+    assert sorted(service.service.registry.root.parent.rglob("a.txt")) == before
 
 
 def test_a_link_among_the_memories_is_none(service: Running, http: httpx.Client, tmp_path: Path) -> None:
     with running(tmp_path / "elsewhere") as other:
         httpx.post(f"{other.api}/memories", json={"name": "theirs"}, timeout=60)
-    (service.service.shelf.root / "linked").symlink_to(tmp_path / "elsewhere" / "theirs")
+    (service.service.registry.root / "linked").symlink_to(tmp_path / "elsewhere" / "theirs")
     assert http.get("/memories/linked").status_code == 404
     assert [one["id"] for one in http.get("/memories").json()["data"]] == ["m"]
 

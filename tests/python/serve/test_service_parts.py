@@ -22,23 +22,23 @@ from everlong.serve.bodies import Fields, depth_of, parsed_object
 from everlong.serve.conversations import digests_of
 from everlong.serve.errors import ApiError
 from everlong.serve.fair_queue import FairQueue
-from everlong.serve.kept_responses import KeptResponses
+from everlong.serve.fair_semaphore import FairSemaphore
 from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
 from everlong.serve.limits import Limits
+from everlong.serve.memory_registry import NO_MEMORY_STATE, MemoryState
 from everlong.serve.names import file_name, memory_name
 from everlong.serve.records import Records
-from everlong.serve.shares import Shares
-from everlong.serve.shelf import NO_STATE, State
-from everlong.serve.spool import Named, Order, Spool
-from everlong.serve.stops import Stops
-from everlong.serve.turns import asked_of
+from everlong.serve.request_parsing import answer_request_of
+from everlong.serve.spool import ReadingJob, Spool, TextMetadata
+from everlong.serve.stop_strings import StopStrings
+from everlong.serve.stored_responses import StoredResponses
 
 
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
 def test_an_answer_ends_before_the_first_stop_string_however_it_is_cut(text: str, stops: list[str], data: Any) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    taken = Stops(stops)
+    taken = StopStrings(stops)
     said = "".join(map(taken.more, pieces)) + taken.rest()
     # The first place where one of them is complete, and of those that end there the longest.
     ends = [end for end in range(len(text) + 1) if any(text[:end].endswith(stop) for stop in stops)]
@@ -99,12 +99,12 @@ def test_a_full_queue_and_a_full_line_refuse() -> None:
 
 
 def test_places_are_handed_from_key_to_key() -> None:
-    shares, turns = Shares(2, 1), collections.Counter[str]()
+    shares, turns = FairSemaphore(2, 1), collections.Counter[str]()
     at_once: collections.Counter[str] = collections.Counter()
 
     async def use(key: str, times: int) -> None:
         for _ in range(times):
-            async with shares.taken(key):
+            async with shares.acquire(key):
                 at_once[key] += 1
                 assert at_once[key] == 1
                 assert at_once.total() <= 2
@@ -124,8 +124,8 @@ def test_places_are_handed_from_key_to_key() -> None:
         for task in (*greedy, *more):
             task.cancel()
         await asyncio.gather(*greedy, *more, cut, return_exceptions=True)
-        assert shares._at_work.total() == len(shares._waiting) == 0
-        async with shares.taken("after"), shares.taken("those"):
+        assert shares._active.total() == len(shares._waiting) == 0
+        async with shares.acquire("after"), shares.acquire("those"):
             pass
 
     asyncio.run(load())
@@ -135,7 +135,7 @@ def test_who_was_taken_waits_in_front_again_and_who_waits_may_go() -> None:
     queue: FairQueue[Waiting] = FairQueue(2, 1)
     first, second = Waiting("a", "m", 0), Waiting("a", "m", 1)
     assert queue.put(first)
-    assert not queue.has_room("a")
+    assert not queue.has_capacity("a")
     assert not queue.put(second)
     assert queue.put(second, anyway=True)
     taken = queue.take(wait=0)
@@ -144,7 +144,7 @@ def test_who_was_taken_waits_in_front_again_and_who_waits_may_go() -> None:
     assert queue.remove(second)
     assert not queue.remove(second)
     assert [queue.take(wait=0), queue.take(wait=0)] == [first, None]
-    assert (len(queue), queue.has_room("a")) == (0, True)
+    assert (len(queue), queue.has_capacity("a")) == (0, True)
 
 
 def test_who_waits_is_woken() -> None:
@@ -277,30 +277,37 @@ def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
 
 
 def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_path: Path) -> None:
-    state = State("first", 3)
-    kept = KeptResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
+    state = MemoryState("first", 3)
+    kept = StoredResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
     turns = [{"role": "user", "content": "a"}]
     assert kept.keep("one", "ada", "garden", state, {"id": "one"}, turns)
-    assert kept.keep("alone", "ada", "", NO_STATE, {"id": "alone"}, turns)
-    again = KeptResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
+    assert kept.keep("alone", "ada", "", NO_MEMORY_STATE, {"id": "alone"}, turns)
+    again = StoredResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
     found = again.one("one", "ada")
     assert found is not None
     assert (found.memory, found.state, found.messages) == ("garden", state, turns)
     assert again.one("one", "ben") is None
     assert not again.delete("one", "ben")
-    assert not kept.keep("late", "ada", "garden", State("first", 2), {}, turns)  # something was forgotten meanwhile
-    for other in (State("first", 4), State("second", 3), State("first", 3, 7), None):  # forgotten, made again, replaced
+    assert not kept.keep(
+        "late", "ada", "garden", MemoryState("first", 2), {}, turns
+    )  # something was forgotten meanwhile
+    for other in (
+        MemoryState("first", 4),
+        MemoryState("second", 3),
+        MemoryState("first", 3, 7),
+        None,
+    ):  # forgotten, made again, replaced
         kept.keep("two", "ada", "garden", state, {"id": "two"}, turns)
         before, state = state, other  # type: ignore[assignment]
         assert kept.one("two", "ada") is None
         state = before
         assert kept.one("two", "ada") is None  # it is gone for good
     assert kept.one("one", "ada") == found
-    again.forget("garden", State("first", 4))  # who says so looked too early
+    again.forget("garden", MemoryState("first", 4))  # who says so looked too early
     assert kept.one("one", "ada") == found
-    state = State("first", 4)
+    state = MemoryState("first", 4)
     again.forget("garden", state)
-    state = State("first", 3)
+    state = MemoryState("first", 3)
     assert kept.one("one", "ada") is None
     alone = kept.one("alone", "ada")
     assert alone is not None
@@ -309,16 +316,16 @@ def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_
 
 
 def test_what_was_deleted_is_in_no_byte_of_the_records(tmp_path: Path) -> None:
-    state = State("first", 0)
+    state = MemoryState("first", 0)
     records = Records(tmp_path / "r")
-    kept = KeptResponses(tmp_path / "kept", records, lambda memory: state)
+    kept = StoredResponses(tmp_path / "kept", records, lambda memory: state)
     spool = Spool(tmp_path / "spool", records, lambda memory: "first")
     orders = []
     for number in range(300):  # so many that pages are split, and rows move between them
         kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth"}, [])
         orders.append(accepted(spool, f"{number} amaranth.txt", "garden", b"amaranth", source=f"amaranth {number}"))
         spool.note(orders[number // 2].id, reason="amaranth " * (number % 40))
-    state = State("first", 1)
+    state = MemoryState("first", 1)
     kept.forget("garden", state)
     for order in orders:
         spool.remove(order.id)
@@ -332,10 +339,10 @@ def spool_in(folder: Path, ids: dict[str, str]) -> Spool:
     return Spool(folder / "spool", Records(folder / "records"), lambda memory: ids[memory])
 
 
-def accepted(spool: Spool, name: str, memory: str, text: bytes, **named: Any) -> Order:
+def accepted(spool: Spool, name: str, memory: str, text: bytes, **named: Any) -> ReadingJob:
     id, file = spool.begin(name, "ada")
     file.write(text)
-    return spool.accept(id, file, memory, "ada", Named(**named))
+    return spool.accept(id, file, memory, "ada", TextMetadata(**named))
 
 
 def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: Path) -> None:
@@ -344,7 +351,7 @@ def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: 
     id, cut_short = spool.begin("c.txt")
     cut_short.close()
     again = spool_in(tmp_path, {"garden": "1"})
-    assert again.waiting() == orders
+    assert again.waiting_jobs() == orders
     assert [again.file(order).read_text() for order in orders] == ["b.txt", "a.txt"]
     assert not (tmp_path / "spool" / id).exists()
     assert accepted(again, "d.txt", "garden", b"").number > orders[-1].number
@@ -364,7 +371,7 @@ def test_no_name_of_a_caller_names_a_file(name: str) -> None:
         files = {file for file in Path(folder).rglob("*") if file.is_file() and not file.name.startswith("records")}
         assert files == {Path(folder) / "spool" / order.id for order in orders}
         assert all(re.fullmatch("[0-9a-f]{32}", order.id) for order in orders)
-        assert [order.file for order in spool.waiting()] == [name, name]
+        assert [order.file for order in spool.waiting_jobs()] == [name, name]
 
 
 def test_a_text_is_bound_to_the_memory_that_it_was_sent_to(tmp_path: Path) -> None:
@@ -374,10 +381,10 @@ def test_a_text_is_bound_to_the_memory_that_it_was_sent_to(tmp_path: Path) -> No
     id, file = spool.begin("b.txt", "ada")  # it is being sent while the memory is removed, and made again
     ids["garden"] = "second"
     with pytest.raises(ApiError) as refused:
-        spool.accept(id, file, "garden", "ada", Named(), "first")
+        spool.accept(id, file, "garden", "ada", TextMetadata(), "first")
     assert refused.value.status == 404
-    assert spool.orders("second", "garden") == []
-    assert [order.file for order in spool.orders("first", "garden")] == ["a.txt"]
+    assert spool.jobs("second", "garden") == []
+    assert [order.file for order in spool.jobs("first", "garden")] == ["a.txt"]
 
 
 def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path: Path) -> None:
@@ -406,8 +413,8 @@ def test_of_what_is_over_the_newest_is_told(tmp_path: Path, monkeypatch: pytest.
         order = accepted(spool, str(number), "garden", b"a")
         spool.note(order.id, **({"state": "done"} if number % 2 else {"state": "failed", "bytes": 0}))
     waits = accepted(spool, "waits", "garden", b"a")
-    assert [one.file for one in spool.orders("1", "garden")] == ["aside", "9", "10", "11", "waits"]
-    assert [one.file for one in spool.orders("2", "other")] == ["elsewhere"]
+    assert [one.file for one in spool.jobs("1", "garden")] == ["aside", "9", "10", "11", "waits"]
+    assert [one.file for one in spool.jobs("2", "other")] == ["elsewhere"]
     assert spool.set_aside("ada") == 1
     assert {file.name for file in (tmp_path / "spool").iterdir()} == {aside.id, waits.id}
 
@@ -422,7 +429,9 @@ def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", ["source", "tags"])
 def test_a_filter_of_no_names_is_refused_and_one_that_is_not_given_leaves_nothing_out(field: str) -> None:
     def asked(told: dict[str, Any]) -> Any:
-        return asked_of(Fields({"everlong": told}), "m", [{"role": "user", "content": "Who?"}], 1, Limits()).where
+        return answer_request_of(
+            Fields({"everlong": told}), "m", [{"role": "user", "content": "Who?"}], 1, Limits()
+        ).where
 
     with pytest.raises(ApiError) as refused:
         asked({field: []})

@@ -11,7 +11,7 @@ import pytest
 from everlong import MemoryConfig
 from everlong.data import shipped_books
 from everlong.models import load
-from everlong.serve.loaded import Loaded
+from everlong.serve.loaded_model import LoadedModel
 from support.service import Running, running
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     model, tokenizer = load("smollm2")
     # A small frame, so that a short text leaves it.
     config = MemoryConfig.fitting(1024)
-    with running(tmp_path_factory.mktemp("memories"), loaded=Loaded("smollm2", model, tokenizer, config)) as there:
+    with running(tmp_path_factory.mktemp("memories"), loaded=LoadedModel("smollm2", model, tokenizer, config)) as there:
         client = openai.OpenAI(base_url=there.api, api_key="none", max_retries=0)
         client.post("/memories", body={"name": "notes"}, cast_to=object)
         book = shipped_books()[0].text

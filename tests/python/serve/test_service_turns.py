@@ -15,7 +15,7 @@ import pytest
 
 from everlong.errors import MemoryNotFoundError
 from everlong.memory import Memory
-from everlong.serve.asking import Asked, Counted
+from everlong.serve.answering import AnswerRequest, TokenCounter
 from everlong.serve.engine import Engine, Job
 from everlong.serve.keys import Key, Keys, hash_of
 from everlong.serve.limits import Limits
@@ -86,7 +86,7 @@ def test_a_key_without_an_answer_under_way_is_let_in_beyond_the_others() -> None
             await asyncio.to_thread(until, lambda: len(began) == 2)
             for job in jobs[4:]:
                 made.put(job)
-            await asyncio.to_thread(until, lambda: made.at_work == 4)
+            await asyncio.to_thread(until, lambda: made.active_jobs == 4)
             await asyncio.sleep(0.1)
             assert sorted(began) == ["a", "a", "b", "c"]  # d comes as soon as anything ends, before the others' second
             jobs[0].cancel()
@@ -123,7 +123,7 @@ def test_a_job_is_closed_between_two_steps(ends: str) -> None:
                 job.cancel()
             with contextlib.suppress(Exception):
                 await job.result()
-            await asyncio.to_thread(until, lambda: made.at_work == 0)
+            await asyncio.to_thread(until, lambda: made.active_jobs == 0)
 
     asyncio.run(asked())
     assert closed == [ends]
@@ -140,7 +140,7 @@ def test_what_was_read_of_a_prompt_is_counted_as_far_as_it_was_read() -> None:
         def flatten(self) -> tuple[int, ...]:
             return self._ids
 
-    counted = Counted()
+    counted = TokenCounter()
     assert counted.tokens == 0
     counted.put(Ids(*range(100)))
     assert counted.tokens == 0
@@ -205,11 +205,11 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
     known, folders = len(conversations), set(conversations._root.iterdir())
     mallory = threading.Thread(target=leaves_at_once, args=(service, "mallory", body, path))
     mallory.start()
-    until(lambda: service.service.engine.at_work > 0)
+    until(lambda: service.service.engine.active_jobs > 0)
     with client_of(service, "ada") as http:
         assert chat(http, "Who?").status_code == 200
     mallory.join()
-    until(lambda: service.service.engine.at_work == 0)
+    until(lambda: service.service.engine.active_jobs == 0)
     assert len(conversations) == known
     assert set(conversations._root.iterdir()) == folders
     assert used(service, "mallory") < len(LONG)  # it was cut short
@@ -224,12 +224,12 @@ def test_several_long_questions_of_one_key_leave_room_for_another(service: Runni
     several = [threading.Thread(target=leaves_at_once, args=(service, "mallory", body)) for _ in range(5)]
     for one in several:
         one.start()
-    until(lambda: service.service.engine.at_work == 2)
+    until(lambda: service.service.engine.active_jobs == 2)
     with client_of(service, "ada") as http:
         assert chat(http, "Who?").status_code == 200
     for one in several:
         one.join()
-    until(lambda: service.service.engine.at_work == 0 and len(service.service.engine.queue) == 0)
+    until(lambda: service.service.engine.active_jobs == 0 and len(service.service.engine.queue) == 0)
 
 
 @pytest.mark.slow
@@ -251,7 +251,9 @@ def test_the_tokens_of_an_answer_are_counted_however_it_ends(service: Running, e
     service.service.keys._used.clear()
     ada = next(key for key in KEYS.all if key.name == "ada")
     question = "Tell me. " + random_text(50)
-    asked = Asked("lib", ({"role": "user", "content": question},), 60, 0.0, stop=("zz", "e") if ends == "stop" else ())
+    asked = AnswerRequest(
+        "lib", ({"role": "user", "content": question},), 60, 0.0, stop=("zz", "e") if ends == "stop" else ()
+    )
 
     async def answered() -> int:
         job = service.service.ask(ada, asked)
@@ -266,7 +268,7 @@ def test_the_tokens_of_an_answer_are_counted_however_it_ends(service: Running, e
         return taken
 
     taken = asyncio.run(answered())
-    until(lambda: service.service.engine.at_work == 0)
+    until(lambda: service.service.engine.active_jobs == 0)
     assert used(service, "ada") >= len(question) + taken
     if ends == "whole":
         assert used(service, "ada") <= len(question) + 60 + 30  # the template's
@@ -295,5 +297,5 @@ def test_a_conversation_goes_on_with_what_was_sent(service: Running, model: str,
         blocks = sorted(memory.core.blocks.infos(), key=lambda block: block.begin)
         spans = [(one.stream, max(one.begin, place.base), one.end) for one in blocks if one.end > place.base]
         ids = [token for span in spans for token in memory.core.blocks.token_ids(*span).tolist()]
-    told = decode_text(service.service.loaded.for_another_thread().tokenizer, ids)
+    told = decode_text(service.service.loaded.with_own_tokenizer().tokenizer, ids)
     assert f"river.\nassistant: {cut}\nuser: And of the harbor?\nassistant: " in told

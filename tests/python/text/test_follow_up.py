@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import everlong
-from everlong.text.follow_up import goes_on
+from everlong.text.follow_up import is_follow_up
 from support import SMALL, byte_tokenizer, tiny_model
 
 
@@ -17,7 +17,7 @@ from support import SMALL, byte_tokenizer, tiny_model
     ["Who looks after it?", "And the second one?", "What about Leeds?", "Is he still there?", "Why?", "How tall?"],
 )
 def test_these_go_on(question: str) -> None:
-    assert goes_on(question)
+    assert is_follow_up(question)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_these_go_on(question: str) -> None:
     ],
 )
 def test_these_stand_alone(question: str) -> None:
-    assert not goes_on(question)
+    assert not is_follow_up(question)
 
 
 def searches(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from everlong.text.terminal import escaping_console, line_by_line, say, shown
+from everlong.text.terminal import escape_controls, escaping_console, line_by_line, print_escaped
 
 TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # bidirectional classes of UAX 9
 MARKS = "\u061c\u200e\u200f"
@@ -27,22 +27,22 @@ ANY = st.text(st.characters(codec=None) | st.sampled_from("\x1b\x07\r\n\t\x9b\x8
 
 @given(ANY)
 def test_nothing_that_is_shown_drives_a_terminal(text: str) -> None:
-    assert not any(map(drives, shown(text)))
-    assert {character for character in shown(text, lines=True) if drives(character)} <= set("\n\t")
-    shown(text).encode("utf-8")
+    assert not any(map(drives, escape_controls(text)))
+    assert {character for character in escape_controls(text, lines=True) if drives(character)} <= set("\n\t")
+    escape_controls(text).encode("utf-8")
 
 
 @given(ANY)
 def test_all_else_is_shown_as_it_is(text: str) -> None:
     harmless = "".join(character for character in text if not drives(character))
-    assert shown(harmless) == harmless
+    assert escape_controls(harmless) == harmless
     in_lines = "".join(character for character in text if not drives(character) or character in "\n\t")
-    assert shown(in_lines, lines=True) == in_lines
+    assert escape_controls(in_lines, lines=True) == in_lines
 
 
 @given(ANY)
 def test_what_was_escaped_can_be_read_back(text: str) -> None:
-    escaped = shown(text.replace("\\", ""))
+    escaped = escape_controls(text.replace("\\", ""))
     assert escaped.encode("ascii", "backslashreplace").decode("unicode_escape") == text.replace("\\", "")
 
 
@@ -55,10 +55,10 @@ def test_a_console_escapes_what_it_draws(text: str, capsys: pytest.CaptureFixtur
     console.print(table)
     console.print(text, highlight=False)
     line_by_line(console)(text)
-    say(text)
+    print_escaped(text)
     printed = capsys.readouterr().out
     assert not any(drives(character) for character in printed if character != "\n")
-    left = shown(text.replace("\x07", "").replace("\r", ""))  # rich leaves these two out
+    left = escape_controls(text.replace("\x07", "").replace("\r", ""))  # rich leaves these two out
     assert "".join(printed.split()).count("".join(left.split())) >= 3
 
 

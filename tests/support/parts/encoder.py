@@ -10,7 +10,7 @@ import transformers
 
 from everlong.models.pack import PackPart
 from everlong.parts import encoder
-from everlong.parts.encoder import at_work
+from everlong.parts.encoder import runtime
 from everlong.parts.encoder.model import EncoderHeads, EncoderSettings, TextEncoder, encoder_part, new_maps
 
 SETTINGS = EncoderSettings(rank=4, dimension=16)
@@ -43,5 +43,5 @@ def use_tiny_encoder(patch: pytest.MonkeyPatch, seed: int = 0) -> tuple[PackPart
     part = drawn_part(seed)
     made = TextEncoder.of_part(part, tiny_bert())
     patch.setattr(encoder, "trained_encoder", lambda: part)
-    patch.setattr(at_work, "loaded_encoder", lambda part_id, device: made)
+    patch.setattr(runtime, "loaded_encoder", lambda part_id, device: made)
     return part, made

@@ -9,9 +9,9 @@ from pathlib import Path
 from support.models import tiny_model
 from support.processes import everlong_command, run_script
 from support.service import chat_tokenizer
-from support.soak.asker import held
 from support.soak.callers import Caller
-from support.soak.oracle import Shelved, There
+from support.soak.client import held
+from support.soak.oracle import Presence, StoredMemory
 
 _BUSY = 75
 _FORGET = f"""
@@ -42,7 +42,7 @@ class Neighbour:
         while time.monotonic() < self._calls.until:
             await asyncio.sleep(self._rng.uniform(0, pause))
             await self._calls.go.wait()
-            there = [one for one in self._oracle.memories.values() if one.there is There.YES and not one.held]
+            there = [one for one in self._oracle.memories.values() if one.there is Presence.YES and not one.held]
             if not there:
                 continue
             memory = self._rng.choice(there)
@@ -53,7 +53,7 @@ class Neighbour:
             finally:
                 self._calls.under_way -= 1
 
-    async def _forget(self, memory: Shelved) -> None:
+    async def _forget(self, memory: StoredMemory) -> None:
         text = self._caller.one_text(memory)
         if text is None:
             return
@@ -63,7 +63,7 @@ class Neighbour:
         self._oracle.left(leaving, {0: True, _BUSY: False}.get(ended.returncode))
         self._oracle.require(ended.returncode in (0, _BUSY), "forget beside", ended.stderr[-1500:])
 
-    async def _read(self, memory: Shelved) -> None:
+    async def _read(self, memory: StoredMemory) -> None:
         file = self._folder / "beside.txt"
         text = self._oracle.send(self._caller.text_for(memory))
         file.write_text(self._caller.words_of(text))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from support.soak.looking import Looking
-from support.soak.taking import Taking
+from support.soak.inspecting import Inspecting
+from support.soak.removing import Removing
 from support.soak.writing import Writing
 
 # What a caller may do, and how often.
@@ -15,7 +15,7 @@ _OPERATIONS |= dict(search=14, chat=9, respond=10, kept=6, look=12, tools=6, res
 _OPERATIONS |= dict(forget=8, forget_by_tool=3, compact=2, remove=1, make=4)
 
 
-class Caller(Writing, Looking, Taking):
+class Caller(Writing, Inspecting, Removing):
     """A caller who does all of it."""
 
     async def live(self, most: int) -> None:

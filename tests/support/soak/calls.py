@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import httpx
 
 from everlong.serve.keys import Key
-from support.soak.oracle import Oracle, Shelved
+from support.soak.oracle import Oracle, StoredMemory
 from support.soak.server import Server
 
 BUSY = {429, 503, 507}  # what any request may be told
@@ -80,7 +80,7 @@ class Calls:
         key: Key,
         method: str,
         path: str,
-        about: Shelved | None = None,
+        about: StoredMemory | None = None,
         *,
         expected: Collection[int] = (200,),
         shows: Collection[str] | None = None,
@@ -143,7 +143,9 @@ class Calls:
             self.oracle.fault("status", f"{what}: {status} {bytes(data[:300])!r}")
         return reply
 
-    async def tool(self, did: str, key: Key, about: Shelved, tool: str, **arguments: Any) -> tuple[bool, Any] | None:
+    async def tool(
+        self, did: str, key: Key, about: StoredMemory, tool: str, **arguments: Any
+    ) -> tuple[bool, Any] | None:
         """Call a tool of MCP. Return whether it went well, and what it told."""
         params = {"name": tool, "arguments": {"memory": about.name, **arguments}}
         reply = await self.mcp(did, key, about, "tools/call", params)
@@ -153,17 +155,17 @@ class Calls:
         well = not result.get("isError", True)
         return well, result.get("structuredContent") if well else result.get("content", [{}])[0].get("text", "")
 
-    async def mcp(self, did: str, key: Key, about: Shelved, method: str, params: dict[str, Any]) -> Reply | None:
+    async def mcp(self, did: str, key: Key, about: StoredMemory, method: str, params: dict[str, Any]) -> Reply | None:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         accept = {"Accept": "application/json, text/event-stream"}
         return await self.send(did, key, "POST", "/mcp", about, json=body, headers=accept)
 
 
-def _taking(memory: Shelved | None, before: Any) -> bool:
+def _taking(memory: StoredMemory | None, before: Any) -> bool:
     """Return whether something was taken out of a memory since `before`, or is."""
     return memory is not None and (before != _seen(memory) or memory.taking > 0)
 
 
-def _seen(memory: Shelved | None) -> tuple[tuple[int, bool], int] | None:
+def _seen(memory: StoredMemory | None) -> tuple[tuple[int, bool], int] | None:
     """The same before and behind a request: nobody made or removed the memory, or took something out."""
     return None if memory is None else (memory.sure, memory.taken)

@@ -13,7 +13,7 @@ from support.soak.words import secrets_in
 _SHOWN = 12  # faults of one kind that are told in full
 
 
-class There(enum.Enum):
+class Presence(enum.Enum):
     """Whether something is there. MAYBE: either is right."""
 
     YES = "yes"
@@ -22,11 +22,11 @@ class There(enum.Enum):
 
 
 @dataclasses.dataclass(eq=False)
-class Shelved:
+class StoredMemory:
     """A memory, as the oracle knows it."""
 
     name: str
-    there: There = There.NO
+    there: Presence = Presence.NO
     made: int = 0  # one more when it begins, and when it ends, to be made or removed
     taken: int = 0  # one more when something begins, and when it ends, to take something out of it
     taking: int = 0  # so many do that now
@@ -36,19 +36,19 @@ class Shelved:
     @property
     def sure(self) -> tuple[int, bool]:
         """The same before and behind a request: the memory was there all the time."""
-        return self.made, self.there is There.YES and self.made % 2 == 0
+        return self.made, self.there is Presence.YES and self.made % 2 == 0
 
 
 @dataclasses.dataclass(eq=False)
 class Text:
     """A text that was sent to be read."""
 
-    memory: Shelved
+    memory: StoredMemory
     source: str
     secret: str  # in its words
     handle: str  # what readers ask for
     named: str = ""  # a secret in the name of its source
-    there: There = There.MAYBE
+    there: Presence = Presence.MAYBE
     since: float = 0.0  # when it was known to be gone
     writing: bool = True  # its request is under way
     accepted: bool = False  # it was acknowledged
@@ -68,14 +68,14 @@ class Text:
 
     def certain_but(self, leaving: int) -> bool:
         """Whether it must be found, but for so many requests under way that would take it out."""
-        return self.there is There.YES and self.settled and self.leaving == leaving and not self.failed
+        return self.there is Presence.YES and self.settled and self.leaving == leaving and not self.failed
 
 
 @dataclasses.dataclass(frozen=True)
 class Leaving:
     """What a request would take out: the texts, and which of them it takes for sure."""
 
-    memory: Shelved
+    memory: StoredMemory
     source: str | None  # None: the whole memory
     texts: tuple[tuple[Text, bool], ...]
     what: str
@@ -85,7 +85,7 @@ class Oracle:
     """For one thread."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.memories = {name: Shelved(name) for name in names}
+        self.memories = {name: StoredMemory(name) for name in names}
         self._by_secret: dict[str, Text] = {}
         self._leaving: list[Leaving] = []
         self.counts: collections.Counter[str] = collections.Counter()
@@ -115,7 +115,7 @@ class Oracle:
 
     def send(self, text: Text) -> Text:
         """Know a text before it is sent."""
-        text.memory.texts = [one for one in text.memory.texts if one.there is not There.NO] + [text]
+        text.memory.texts = [one for one in text.memory.texts if one.there is not Presence.NO] + [text]
         self._by_secret.update({one: text for one in (text.secret, text.named) if one})
         text.made = text.memory.made
         text.clouded = any(one.memory is text.memory and one.source in (None, text.source) for one in self._leaving)
@@ -127,11 +127,11 @@ class Oracle:
         self.counts["acknowledged"] += 1
         self.note(text, "read" if settled else "accepted")
         if not text.clouded and text.memory.sure == (text.made, True):
-            text.there = There.YES
+            text.there = Presence.YES
 
     def refused(self, text: Text) -> None:
         text.writing, text.settled = False, True
-        text.there, text.since = There.NO, time.monotonic()
+        text.there, text.since = Presence.NO, time.monotonic()
         self.note(text, "refused")
 
     def failed(self, text: Text, why: str) -> None:
@@ -142,7 +142,7 @@ class Oracle:
         self.note(text, f"failed: {why}")
         self.require(bool(why), "failed without a reason", self.told(text))
         # What was read when the service was killed, twice, is set aside: it might be what kills the service.
-        wanted = text.readable and text.there is There.YES and not text.leaving and not why.startswith("set aside")
+        wanted = text.readable and text.there is Presence.YES and not text.leaving and not why.startswith("set aside")
         self.require(not wanted, "not read", self.told(text))
         self.unknown(text)
 
@@ -158,19 +158,19 @@ class Oracle:
 
     @staticmethod
     def _unsure(text: Text) -> None:
-        if text.there is There.YES:
-            text.there = There.MAYBE
+        if text.there is Presence.YES:
+            text.there = Presence.MAYBE
 
     # --- what is taken out
 
-    def leave(self, memory: Shelved, source: str | None, what: str, *, waiting: bool = True) -> Leaving:
+    def leave(self, memory: StoredMemory, source: str | None, what: str, *, waiting: bool = True) -> Leaving:
         """Know what a request would take out before it is sent; without a source, the whole memory.
 
         `waiting`: texts that wait to be read, too.
         """
         found = []
         for text in memory.texts:
-            if text.there is not There.NO and source in (None, text.source):
+            if text.there is not Presence.NO and source in (None, text.source):
                 sure = not text.writing and (text.settled or (text.accepted and waiting))
                 found.append((text, sure))
                 text.leaving += 1
@@ -196,17 +196,17 @@ class Oracle:
                 text.clouded = True
                 self._unsure(text)
 
-    def made(self, memory: Shelved, earlier: Iterable[Text]) -> None:
+    def made(self, memory: StoredMemory, earlier: Iterable[Text]) -> None:
         """Note that a memory is there; `earlier`: texts of another one of its name."""
-        memory.there = There.YES
+        memory.there = Presence.YES
         self.gone(earlier, "as it was made anew")
 
     def gone(self, texts: Iterable[Text], what: str) -> None:
         """Note that texts are gone for sure."""
         for text in texts:
-            if text.there is not There.NO:
+            if text.there is not Presence.NO:
                 self.note(text, f"gone {what}")
-                text.there, text.since = There.NO, time.monotonic()
+                text.there, text.since = Presence.NO, time.monotonic()
                 self.counts["forgotten"] += 1
 
     # --- what may be seen
@@ -220,7 +220,7 @@ class Oracle:
                 self.fault("unknown secret", f"{what}: {one}")
             elif text.memory.name not in memories:
                 self.fault("another's text", f"{what} shows {self.told(text)}")
-            elif text.there is There.NO and text.since < begun:
+            elif text.there is Presence.NO and text.since < begun:
                 which = "name" if one == text.named else "text"
                 self.fault(f"forgotten {which}", f"{what} at {begun - self.begun:.2f} shows {self.told(text)}")
 
@@ -235,6 +235,6 @@ class Oracle:
         """Check that bytes of the service's folder hold nothing that was forgotten."""
         for one in secrets_in(data):
             text = self._by_secret.get(one)
-            if text is not None and text.there is There.NO:
+            if text is not None and text.there is Presence.NO:
                 which = "the name" if one == text.named else "words"
                 self.fault("forgotten bytes", f"{where} has {which} of {self.told(text)}")

@@ -15,9 +15,9 @@ from support.soak.beside import Neighbour
 from support.soak.callers import Caller
 from support.soak.calls import Calls
 from support.soak.names import KEYS, MEMORIES
-from support.soak.oracle import Oracle, Shelved, There
+from support.soak.oracle import Oracle, Presence, StoredMemory
+from support.soak.removing import make, take_out
 from support.soak.server import Sample, Server
-from support.soak.taking import make, take_out
 
 CALLERS = 20
 MOST = 100_000  # things that one caller does
@@ -115,8 +115,8 @@ class Soak:
             for text in memory.texts:
                 self._over(memory, text, listed.get(text.reading))
 
-    def _over(self, memory: Shelved, text: Any, told: dict[str, Any] | None) -> None:
-        if text.writing or text.there is There.NO:
+    def _over(self, memory: StoredMemory, text: Any, told: dict[str, Any] | None) -> None:
+        if text.writing or text.there is Presence.NO:
             return
         if told is not None:
             self.callers[0].ended(text, told)
@@ -124,15 +124,15 @@ class Soak:
             self.oracle.fault("failed reading is not told", self.oracle.told(text))
         text.settled = True
 
-    def _there(self) -> list[Shelved]:
-        return [one for one in self.oracle.memories.values() if one.there is There.YES]
+    def _there(self) -> list[StoredMemory]:
+        return [one for one in self.oracle.memories.values() if one.there is Presence.YES]
 
     # --- the end
 
     async def _ask_for_all(self) -> None:
         """Look for everything that was acknowledged."""
         for memory in self.oracle.memories.values():
-            if memory.there is not There.YES:
+            if memory.there is not Presence.YES:
                 await make(self.calls, _ROOT, memory)
         await self._readings_over()
         for memory in self._there():
@@ -152,7 +152,7 @@ class Soak:
         for memory in self._there():
             one = f"/v1/memories/{memory.name}"
             for text in list(memory.texts):
-                if text.there is There.NO or (text.there is There.YES and self.rng.random() < 0.5):
+                if text.there is Presence.NO or (text.there is Presence.YES and self.rng.random() < 0.5):
                     continue
                 if text.failed and text.reading:
                     path = f"{one}/readings/{text.reading}"

@@ -8,20 +8,20 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from support.soak.asker import Asker
 from support.soak.calls import Reply
+from support.soak.client import Client
 from support.soak.names import FILES, MEMORIES, NO_FILES, NO_TEXTS
-from support.soak.oracle import Shelved, Text
+from support.soak.oracle import StoredMemory, Text
 from support.soak.words import secret, word
 
 _WRITTEN = {200, 202, 409, 422}
 _FULL = 60  # texts of a memory: then no more are sent
 
 
-class Writing(Asker):
+class Writing(Client):
     """What a caller does who writes."""
 
-    def text_for(self, memory: Shelved, file: str = "") -> Text:
+    def text_for(self, memory: StoredMemory, file: str = "") -> Text:
         """Draw a text. Some sources have a secret in their name, some are shared by several texts."""
         rng = self.rng
         named = secret(rng) if rng.random() < 0.4 else ""
@@ -116,7 +116,7 @@ class Writing(Asker):
         elif told["status"] == "done":
             text.settled = True
 
-    async def may_not_write(self, memory: Shelved) -> None:
+    async def may_not_write(self, memory: StoredMemory) -> None:
         path = f"/v1/memories/{memory.name}"
         choices: list[tuple[str, str, dict[str, Any]]] = [
             ("POST", f"{path}/sources", {"json": {"source": "no", "text": "no"}}),

@@ -59,15 +59,15 @@ class Fact(Task):
 
     def question(self, length: int, draw: Draw) -> Question:
         person, (city,) = draw.person(), draw.cities(1)
-        said = f"My sister lives in {city} now."
+        values = f"My sister lives in {city} now."
         session = _Session(person, _days(draw, 1)[0])
         return Question(
             text=f"In which city does the sister of {person} live?",
             answers=(city,),
             candidates=_CITY,
             max_new_tokens=_ROOM,
-            documents=(session.document(said, f"How nice, {city} is worth a visit.", draw),),
-            evidence=(f"{person}: {said}",),
+            documents=(session.document(values, f"How nice, {city} is worth a visit.", draw),),
+            evidence=(f"{person}: {values}",),
         )
 
 
@@ -80,19 +80,19 @@ class OfSession(Task):
     def question(self, length: int, draw: Draw) -> Question:
         person, cities = draw.person(), draw.cities(2)
         sessions = [_Session(person, day) for day in _days(draw, 2)]
-        said = [f"I am packing for a trip to {city}." for city in cities]
+        values = [f"I am packing for a trip to {city}." for city in cities]
         documents = [
-            session.document(line, "Have a good trip.", draw) for session, line in zip(sessions, said, strict=True)
+            session.document(line, "Have a good trip.", draw) for session, line in zip(sessions, values, strict=True)
         ]
-        asked = draw.rng.randrange(2)
+        questions = draw.rng.randrange(2)
         return Question(
             text=f"To which city was {person} going to travel?",
-            answers=(cities[asked],),
+            answers=(cities[questions],),
             candidates=_CITY,
             max_new_tokens=_ROOM,
             documents=tuple(documents),
-            evidence=(f"{person}: {said[asked]}",),
-            sources=(sessions[asked].source,),
+            evidence=(f"{person}: {values[questions]}",),
+            sources=(sessions[questions].source,),
         )
 
 
@@ -104,10 +104,10 @@ class Update(Task):
 
     def question(self, length: int, draw: Draw) -> Question:
         person, (old, new) = draw.person(), draw.cities(2)
-        said = (f"My office is in {old}.", f"My office has moved to {new}.")
+        values = (f"My office is in {old}.", f"My office has moved to {new}.")
         documents = [
             _Session(person, day).document(line, "I will keep that in mind.", draw)
-            for day, line in zip(_days(draw, 2), said, strict=True)
+            for day, line in zip(_days(draw, 2), values, strict=True)
         ]
         return Question(
             text=f"To which city has the office of {person} moved?",
@@ -115,7 +115,7 @@ class Update(Task):
             candidates=_CITY,
             max_new_tokens=_ROOM,
             documents=tuple(documents),
-            evidence=(f"{person}: {said[1]}",),
+            evidence=(f"{person}: {values[1]}",),
         )
 
 

@@ -39,15 +39,15 @@ class Question:
         So an answer among guesses is none. A candidate that the question itself names is passed over: repeating the
         question is no answer.
         """
-        first = set(self._given(reply)[: len(self.answers)])
+        first = set(self._parsed_reply(reply)[: len(self.answers)])
         return len(first & {_plain(answer) for answer in self.answers}) / len(self.answers)
 
     def settled(self, reply: str) -> bool:
         """Return whether the score of a reply that begins so is known, as its first n candidates are complete."""
         words = _WHOLE_WORDS.match(reply)
-        return words is not None and len(self._given(words.group(0))) >= len(self.answers)
+        return words is not None and len(self._parsed_reply(words.group(0))) >= len(self.answers)
 
-    def _given(self, reply: str) -> list[str]:
+    def _parsed_reply(self, reply: str) -> list[str]:
         named = set(_candidates(self.candidates, self.text))
         return [found for found in _candidates(self.candidates, reply) if found not in named]
 

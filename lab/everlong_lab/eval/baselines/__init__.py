@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from typing import Any
 
-from everlong_lab.eval.baselines.base import Baseline, CannotAskError, MissingPackageError, Reading, Reply
+from everlong_lab.eval.baselines.base import Baseline, CannotAskError, MissingPackageError, ReadTexts, Reply
 from everlong_lab.eval.baselines.bm25 import Bm25
 from everlong_lab.eval.baselines.full import FullAttention
 from everlong_lab.eval.baselines.gold import Gold
@@ -20,7 +20,7 @@ __all__ = [
     "Baseline",
     "CannotAskError",
     "MissingPackageError",
-    "Reading",
+    "ReadTexts",
     "Reply",
     "baseline_of",
     "spec_of",

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from everlong.config import MemoryConfig
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory.where import EVERYWHERE, Where
-from everlong_lab.corpora.haystack import GOLD_TOKENS, Part
+from everlong_lab.corpora.haystack import GOLD_TOKENS, HaystackPiece
 from everlong_lab.corpora.tasks import Question
-from everlong_lab.eval.plan import Asked
-from everlong_lab.eval.stopping import Settled
+from everlong_lab.eval.interrupts import StopWhenScored
+from everlong_lab.eval.plan import PlannedRun
 
 QUESTION_ROOM = 256  # tokens of a model's window for question and answer
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReadTexts:
     """A text that was read to some length: what a baseline may use."""
 
     mm: MemoryModel  # its memory and frame stand at the text's end
-    texts: tuple[Part, ...]  # all of it, in reading order
+    texts: tuple[HaystackPiece, ...]  # all of it, in reading order
     gold_tokens: int = GOLD_TOKENS
 
     @property
@@ -65,12 +65,12 @@ class Baseline(abc.ABC):
         memory of this config.
         """
 
-    def prepare(self, reading: Reading) -> None:
+    def prepare(self, reading: ReadTexts) -> None:
         """Do what is done once for a text, before the first question. Raises MissingPackageError."""
         self._reading = reading
 
     @abc.abstractmethod
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, question: PlannedRun) -> Reply:
         """Answer greedily, up to where the score is settled or to the question's limit (`generation_of`)."""
 
     @abc.abstractmethod
@@ -85,7 +85,7 @@ class Baseline(abc.ABC):
 
 def generation_of(question: Question, tokenizer: Any) -> dict[str, Any]:
     """Return the arguments that every baseline gives to `generate` for one answer."""
-    stops = [Settled(question, tokenizer)]
+    stops = [StopWhenScored(question, tokenizer)]
     return {"max_new_tokens": question.max_new_tokens, "stopping_criteria": stops, **AS_MEASURED}
 
 
@@ -98,6 +98,6 @@ def where_of(question: Question) -> Where:
     return Where(source=question.sources) if question.sources else EVERYWHERE
 
 
-def chosen_texts(texts: Sequence[Part], question: Question) -> list[int]:
+def chosen_texts(texts: Sequence[HaystackPiece], question: Question) -> list[int]:
     """Return the indices of the texts that a question is about."""
     return [index for index, text in enumerate(texts) if not question.sources or text.source in question.sources]

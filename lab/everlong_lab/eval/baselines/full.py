@@ -13,10 +13,10 @@ from everlong.config import MemoryConfig
 from everlong.frame.own_layers import OwnLayers
 from everlong.models.attach import trained_window
 from everlong.text.prompt import with_start
-from everlong_lab.corpora.haystack import Part
-from everlong_lab.eval.baselines.base import QUESTION_ROOM, Baseline, Reading, Reply, generation_of
+from everlong_lab.corpora.haystack import HaystackPiece
+from everlong_lab.eval.baselines.base import QUESTION_ROOM, Baseline, ReadTexts, Reply, generation_of
 from everlong_lab.eval.gold import continue_prompt, prefilled
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 
 _QUESTION = "(question)"
 
@@ -46,7 +46,7 @@ class FullAttention(Baseline):
         before, _ = _around_question(tokenizer)
         return (self.window or trained_window(model)) - QUESTION_ROOM - len(tokenizer(before)["input_ids"])
 
-    def prepare(self, reading: Reading) -> None:
+    def prepare(self, reading: ReadTexts) -> None:
         self._reading = reading
         tokenizer = reading.tokenizer
         before, self._after = _around_question(tokenizer)
@@ -55,7 +55,7 @@ class FullAttention(Baseline):
         self._ids = with_start(tokenizer, plain)
         self._prefix = Prefix(prefilled(reading.model, self._ids)[0])
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         question, reading = asked.question, self._reading
         tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]
         generation = generation_of(question, reading.tokenizer)
@@ -99,7 +99,7 @@ class _RoomyLayer(DynamicLayer):
         super().__init__()  # type: ignore[no-untyped-call]  # transformers has no types there
         self._prefix = keys.shape[2]
         self.lazy_initialization(keys, values)
-        self._k, self._v = _with_room(keys, QUESTION_ROOM), _with_room(values, QUESTION_ROOM)
+        self._k, self._v = _with_capacity(keys, QUESTION_ROOM), _with_capacity(values, QUESTION_ROOM)
         self._end_at(self._prefix)
 
     def rewind(self) -> None:
@@ -113,7 +113,7 @@ class _RoomyLayer(DynamicLayer):
         last = first + key_states.shape[-2]
         if last > self._k.shape[-2]:
             more = last - first + QUESTION_ROOM
-            self._k, self._v = _with_room(self._k, more), _with_room(self._v, more)
+            self._k, self._v = _with_capacity(self._k, more), _with_capacity(self._v, more)
         self._k[:, :, first:last] = key_states
         self._v[:, :, first:last] = value_states
         return self._end_at(last)
@@ -124,7 +124,7 @@ class _RoomyLayer(DynamicLayer):
         return keys, values
 
 
-def _with_room(states: torch.Tensor, tokens: int) -> torch.Tensor:
+def _with_capacity(states: torch.Tensor, tokens: int) -> torch.Tensor:
     batch, heads, _, dim = states.shape
     return torch.cat([states, states.new_empty(batch, heads, tokens, dim)], dim=2)
 
@@ -138,7 +138,7 @@ def _around_question(tokenizer: Any) -> tuple[str, str]:
     return before, after
 
 
-def _without_middle(texts: Sequence[Part], tokens: int) -> tuple[tuple[tuple[int, int], ...], str]:
+def _without_middle(texts: Sequence[HaystackPiece], tokens: int) -> tuple[tuple[tuple[int, int], ...], str]:
     """Return the first and the last half of `tokens` tokens, with their spans; all of the text where it is short
     enough.
     """

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from everlong_lab.eval.baselines.base import Baseline, Reply, generation_of
 from everlong_lab.eval.gold import answer_from_passage
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 
 
 @dataclasses.dataclass
 class Gold(Baseline):
     name: ClassVar[str] = "gold"
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         question, reading = asked.question, self._reading
         text = answer_from_passage(
             reading.model, reading.tokenizer, asked.gold, question.text, **generation_of(question, reading.tokenizer)

@@ -11,8 +11,8 @@ from everlong.config import MemoryConfig
 from everlong.config.search import IndexPart
 from everlong.config.settings import where_is
 from everlong.generation.memory_model import MemoryModel
-from everlong_lab.eval.baselines.base import Baseline, CannotAskError, Reading, Reply, generation_of, where_of
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.baselines.base import Baseline, CannotAskError, ReadTexts, Reply, generation_of, where_of
+from everlong_lab.eval.plan import PlannedRun
 
 
 @dataclasses.dataclass
@@ -41,7 +41,7 @@ class _Recalling(Baseline):
                 f"{','.join((*config.search.index, 'embedding'))}"
             )
 
-    def prepare(self, reading: Reading) -> None:
+    def prepare(self, reading: ReadTexts) -> None:
         self._reading = reading
         # The first question pays for finding the retrieval heads, so it comes before any that is timed.
         with configured(reading.mm, **self.changes()) as mm:
@@ -59,7 +59,7 @@ class _Recalling(Baseline):
         if index == ("mean_pool",) and mm.memory.core.manifest().text_alone:
             raise CannotAskError(f"{self.name}: a memory of text alone has no keys")
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         question = asked.question
         with configured(self._reading.mm, **self.changes()) as mm:
             generation = generation_of(question, mm.tokenizer)
@@ -88,7 +88,7 @@ class Survey(_Recalling):
     def changes(self) -> dict[str, Any]:
         return {}
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         question, mm = asked.question, self._reading.mm
         generation = generation_of(question, mm.tokenizer)
         answer = mm.survey(question.text, where=where_of(question), note_tokens=self.note_tokens, **generation)
@@ -121,7 +121,7 @@ class MeanPool(_Recalling):
     parts: ClassVar[tuple[IndexPart, ...] | None] = ("mean_pool",)
 
 
-def memory_bytes(reading: Reading) -> int:
+def memory_bytes(reading: ReadTexts) -> int:
     """Return the bytes of the memory, wherever it is kept, and of the frame."""
     stats = reading.mm.memory.stats()
     return max(stats.disk_bytes, stats.payload_bytes) + reading.mm.config.frame.tokens * reading.kv_token_bytes

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import everlong._core as _core
-from everlong_lab.eval.baselines.base import Baseline, Reading, Reply, generation_of, where_of
+from everlong_lab.eval.baselines.base import Baseline, ReadTexts, Reply, generation_of, where_of
 from everlong_lab.eval.baselines.memory import memory_bytes
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 
 _ALL = 2**31 - 1  # blocks
 
@@ -23,15 +23,15 @@ class RandomPages(Baseline):
     name: ClassVar[str] = "random"
     seed: int = 0
 
-    def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
+    def pages(self, question: PlannedRun) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
-        seed, budget = self.seed + zlib.crc32(asked.id.encode()), page_budget(self._reading)
-        if not asked.question.sources:
+        seed, budget = self.seed + zlib.crc32(question.id.encode()), page_budget(self._reading)
+        if not question.question.sources:
             return mm.memory.core.search.random_pages(os.stream, os.rolling[0], budget, seed)
-        there = mm.memory.core.search.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(asked.question).core())
+        there = mm.memory.core.search.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(question.question).core())
         return random.Random(seed).sample(there, min(budget, len(there)))
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         mm, question = self._reading.mm, asked.question
         pages = self.pages(asked)
         answer = mm.generate(question.text, **generation_of(question, mm.tokenizer), recall=pages, remember=False)
@@ -47,14 +47,14 @@ class RecentPages(RandomPages):
 
     name: ClassVar[str] = "recent"
 
-    def pages(self, asked: Asked) -> Sequence[_core.PageRef]:
+    def pages(self, question: PlannedRun) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
         budget = page_budget(self._reading)
-        where = where_of(asked.question).core()
+        where = where_of(question.question).core()
         return mm.memory.core.search.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
 
 
-def page_budget(reading: Reading) -> int:
+def page_budget(reading: ReadTexts) -> int:
     config = reading.mm.config
     return min(
         config.search.groups * (1 + 2 * config.search.neighbours),

@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from everlong.config import MemoryConfig
 from everlong.models.attach import trained_window
-from everlong_lab.corpora.haystack import Part
+from everlong_lab.corpora.haystack import HaystackPiece
 from everlong_lab.eval.baselines.base import (
     QUESTION_ROOM,
     Baseline,
-    Reading,
+    ReadTexts,
     Reply,
     chosen_texts,
     generation_of,
     group_tokens,
 )
 from everlong_lab.eval.gold import answer_from_passage
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 
 Span = tuple[int, int]  # tokens of the stream
 
@@ -37,7 +37,7 @@ class TextWindow:
     part: int  # index of its text
 
 
-def cut_windows(texts: Sequence[Part], tokens: int) -> list[TextWindow]:
+def cut_windows(texts: Sequence[HaystackPiece], tokens: int) -> list[TextWindow]:
     """Cut the texts into windows of `tokens` tokens, as a memory cuts pages: a text's last window may be shorter."""
     return [
         TextWindow(first, min(first + tokens, part.end), number)
@@ -46,7 +46,7 @@ def cut_windows(texts: Sequence[Part], tokens: int) -> list[TextWindow]:
     ]
 
 
-def passage_around(window: TextWindow, part: Part, tokens: int, taken: Sequence[Span]) -> Span | None:
+def passage_around(window: TextWindow, part: HaystackPiece, tokens: int, taken: Sequence[Span]) -> Span | None:
     """Return at most `tokens` tokens of the part around the window's middle, outside of the `taken` spans.
 
     Returns None where these have the window's middle already.
@@ -87,17 +87,17 @@ class PassageRetrieval(Baseline):
             return self.passages
         return max(1, min(config.search.groups, config.frame.recalled_tokens // group_tokens(config)))
 
-    def prepare(self, reading: Reading) -> None:
+    def prepare(self, reading: ReadTexts) -> None:
         self._reading = reading
         self._windows = cut_windows(reading.texts, self.window)
         self.index([reading.texts[window.part].between(window.begin, window.end) for window in self._windows])
 
-    def find(self, asked: Asked) -> list[Span]:
+    def find(self, question: PlannedRun) -> list[Span]:
         """Return the passages for a question, best first; none overlaps another."""
         texts, config = self._reading.texts, self._reading.mm.config
-        allowed = set(chosen_texts(texts, asked.question))
+        allowed = set(chosen_texts(texts, question.question))
         found: list[Span] = []
-        for index in np.argsort(-self.scores(asked.question.text), kind="stable"):
+        for index in np.argsort(-self.scores(question.question.text), kind="stable"):
             window = self._windows[index]
             if len(found) == self.count(config):
                 break
@@ -106,7 +106,7 @@ class PassageRetrieval(Baseline):
                 found += [span] if span is not None else []
         return found
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, asked: PlannedRun) -> Reply:
         question, reading = asked.question, self._reading
         found = self.find(asked)
         passages = [part.between(*span) for span in found for part in reading.texts if part.begin <= span[0] < part.end]

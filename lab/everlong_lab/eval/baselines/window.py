@@ -6,18 +6,18 @@ import dataclasses
 from typing import ClassVar
 
 from everlong_lab.eval.baselines.base import Baseline, Reply, generation_of
-from everlong_lab.eval.plan import Asked
+from everlong_lab.eval.plan import PlannedRun
 
 
 @dataclasses.dataclass
 class Window(Baseline):
     name: ClassVar[str] = "window"
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, question: PlannedRun) -> Reply:
         mm = self._reading.mm
         begin, end = mm.frame.os.rolling
-        generation = generation_of(asked.question, mm.tokenizer)
-        text = mm.generate(asked.question.text, **generation, recall=False, remember=False).text
+        generation = generation_of(question.question, mm.tokenizer)
+        text = mm.generate(question.question.text, **generation, recall=False, remember=False).text
         return Reply(text, ((begin, end),))
 
     def held_bytes(self) -> int:

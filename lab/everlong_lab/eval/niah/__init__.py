@@ -7,17 +7,17 @@ same MemoryModel without recall.
 """
 
 from everlong_lab.eval.niah.config import NiahConfig
-from everlong_lab.eval.niah.report import Asked, NiahReport, Share, summarise
-from everlong_lab.eval.niah.run import READ_AS, ask_haystack, ask_kept, plan_haystack, run_niah
+from everlong_lab.eval.niah.report import NiahAnswer, NiahReport, Share, summarise
+from everlong_lab.eval.niah.run import READ_AS, ask_haystack, ask_in_kept, plan_haystack, run_niah
 
 __all__ = [
     "READ_AS",
-    "Asked",
+    "NiahAnswer",
     "NiahConfig",
     "NiahReport",
     "Share",
     "ask_haystack",
-    "ask_kept",
+    "ask_in_kept",
     "plan_haystack",
     "run_niah",
     "summarise",

@@ -13,7 +13,7 @@ from everlong_lab.eval.tables import Report, Table
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class NiahAnswer:
     """One question at one length."""
 
     kind: Kind
@@ -61,16 +61,16 @@ class NiahReport(Report):
     config: dict[str, Any]  # of NiahConfig, with the model's dtype; under "memory" that of the memory
     model: str
     tokens: int
-    questions: tuple[Asked, ...]
+    questions: tuple[NiahAnswer, ...]
     seconds: dict[str, float]
     made_with: list[dict[str, Any]]  # everything that had a part in it once, oldest first: everlong.models.provenance
 
     @property
     def longest(self) -> int:
-        return max(asked.length for asked in self.questions)
+        return max(answers.length for answers in self.questions)
 
-    def at_longest(self) -> tuple[Asked, ...]:
-        return tuple(asked for asked in self.questions if asked.length == self.longest)
+    def at_longest(self) -> tuple[NiahAnswer, ...]:
+        return tuple(answers for answers in self.questions if answers.length == self.longest)
 
     def tables(self) -> Iterator[Table | str]:
         """Yield tables by kind and by length."""
@@ -96,7 +96,7 @@ class NiahReport(Report):
 
 
 def summarise(
-    asked: Sequence[Asked],
+    answers: Sequence[NiahAnswer],
     config: NiahConfig,
     model: str,
     tokens: int,
@@ -106,15 +106,15 @@ def summarise(
     made_with: Sequence[dict[str, Any]] = (),
 ) -> NiahReport:
     """Return the report of questions asked of a memory with these settings. Raises ValueError when there is none."""
-    if not asked:
+    if not answers:
         raise ValueError("no question was asked")
-    overall = _share(asked)
-    window = [one.window_right for one in asked if one.window_right is not None]
+    overall = _share(answers)
+    window = [one.window_right for one in answers if one.window_right is not None]
     outcomes = {
-        "accuracy": [one.right for one in asked],
-        "oracle_accuracy": [one.oracle_right for one in asked],
+        "accuracy": [one.right for one in answers],
+        "oracle_accuracy": [one.oracle_right for one in answers],
         "window_accuracy": window,
-        "recall_at_k": [one.recalled_rank is not None for one in asked],
+        "recall_at_k": [one.recalled_rank is not None for one in answers],
     }
     rates = {key: rate(values) for key, values in outcomes.items() if values}
     return NiahReport(
@@ -123,35 +123,38 @@ def summarise(
         window_accuracy=overall.window_accuracy,
         recall_at_k=overall.recall_at_k,
         intervals={key: (value.low, value.high) for key, value in rates.items()},
-        by_length=_shares(asked, lambda one: one.length, str),
-        by_depth=_shares(asked, lambda one: one.depth_bin, lambda number: f"{(number + 0.5) / config.depths:.3g}"),
-        by_kind=_shares(asked, lambda one: config.kinds.index(one.kind), lambda number: config.kinds[number]),
+        by_length=_shares(answers, lambda one: one.length, str),
+        by_depth=_shares(answers, lambda one: one.depth_bin, lambda number: f"{(number + 0.5) / config.depths:.3g}"),
+        by_kind=_shares(answers, lambda one: config.kinds.index(one.kind), lambda number: config.kinds[number]),
         config={**dataclasses.asdict(config), "dtype": dtype, "memory": dict(memory or {})},
         model=model,
         tokens=tokens,
-        questions=tuple(asked),
+        questions=tuple(answers),
         seconds=seconds,
         made_with=list(made_with),
     )
 
 
-def _shares(asked: Sequence[Asked], group: Callable[[Asked], int], label: Callable[[int], str]) -> dict[str, Share]:
+def _shares(
+    answers: Sequence[NiahAnswer], group: Callable[[NiahAnswer], int], label: Callable[[int], str]
+) -> dict[str, Share]:
     return {
-        label(value): _share([one for one in asked if group(one) == value]) for value in sorted(set(map(group, asked)))
+        label(value): _share([one for one in answers if group(one) == value])
+        for value in sorted(set(map(group, answers)))
     }
 
 
-def _share(asked: Sequence[Asked]) -> Share:
-    right = rate(one.right for one in asked)
-    window = [one.window_right for one in asked if one.window_right is not None]
+def _share(answers: Sequence[NiahAnswer]) -> Share:
+    right = rate(one.right for one in answers)
+    window = [one.window_right for one in answers if one.window_right is not None]
     return Share(
         n=right.n,
         accuracy=right.rate,
         low=right.low,
         high=right.high,
-        oracle_accuracy=rate(one.oracle_right for one in asked).rate,
+        oracle_accuracy=rate(one.oracle_right for one in answers).rate,
         window_accuracy=rate(window).rate if window else None,
-        recall_at_k=rate(one.recalled_rank is not None for one in asked).rate,
+        recall_at_k=rate(one.recalled_rank is not None for one in answers).rate,
     )
 
 

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from everlong.frame.room import check_room
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.frame.capacity import check_capacity
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.models.profiles import profiles_in
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.text.prompt import with_template_variables
 from everlong_lab.corpora.facts import Fact, make_facts
-from everlong_lab.corpora.haystack import Haystack, Needle, Part, build_haystack
+from everlong_lab.corpora.haystack import Haystack, HaystackPiece, Needle, build_haystack
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN, gather_books, make_of_enough
 from everlong_lab.eval.answers import AnswerFile, deciding, digest, dtype_of, made_with_in
-from everlong_lab.eval.forks import PROFILES, READING, fork_of, keep_fork
+from everlong_lab.eval.forks import PROFILES, READING, fork_of, store_fork
 from everlong_lab.eval.gold import answer_from_passage
-from everlong_lab.eval.holds import holds_text
 from everlong_lab.eval.log import Log, silent
 from everlong_lab.eval.niah.config import NiahConfig
-from everlong_lab.eval.niah.report import Asked, NiahReport, summarise
+from everlong_lab.eval.niah.report import NiahAnswer, NiahReport, summarise
+from everlong_lab.eval.resume import holds_text
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -57,7 +57,7 @@ def run_niah(
     books = gather_books(int(config.tokens * CHARACTERS_PER_TOKEN), corpus)
     name, network, tokenizer = resolve(model, dtype_of(keep, READ_AS))
     haystack = make_of_enough(books, corpus, lambda books: plan_haystack(books, tokenizer, config))
-    check_room(network, memory_config, haystack.tokens, None if keep is None else keep / READING)
+    check_capacity(network, memory_config, haystack.tokens, None if keep is None else keep / READING)
     if keep is None:
         with profiles_in(None), MemoryModel(network, tokenizer, None, memory_config) as mm:
             return ask_haystack(mm, haystack, config, name=name, log=log, progress=progress)
@@ -66,7 +66,7 @@ def run_niah(
         return MemoryModel(network, tokenizer, folder, memory_config)
 
     with profiles_in(keep / PROFILES):
-        return ask_kept(open_memory, haystack, config, keep, name=name, log=log, progress=progress)
+        return ask_in_kept(open_memory, haystack, config, keep, name=name, log=log, progress=progress)
 
 
 def plan_haystack(books: Sequence[Any], tokenizer: Any, config: NiahConfig) -> Haystack:
@@ -103,7 +103,7 @@ def _facts_by_length(config: NiahConfig) -> list[list[Fact]]:
     return own
 
 
-def _needles_asked(haystack: Haystack, config: NiahConfig, number: int) -> list[Needle]:
+def _needles_to_ask(haystack: Haystack, config: NiahConfig, number: int) -> list[Needle]:
     """Return which needles are asked for at a checkpoint."""
     parts = haystack.checkpoints[number]
     own = set(_facts_by_length(config)[number])
@@ -126,7 +126,7 @@ def ask_haystack(
     from everlong.models import dtype_name
 
     started = time.monotonic()
-    asking = _Asking(haystack, config, log)
+    asking = _NiahRun(haystack, config, log)
     read_seconds = 0.0
     done = 0
     for number, parts in enumerate(haystack.checkpoints):
@@ -138,11 +138,11 @@ def ask_haystack(
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     name = name or str(getattr(mm.model, "name_or_path", ""))
     dtype = dtype_name(mm.model.dtype)
-    memory, made = mm.config.to_dict(), [made_with(mm.model)]
+    memory, made = mm.config.to_dict(), [provenance(mm.model)]
     return summarise(asking.asked, config, name, haystack.tokens, seconds, memory, dtype, made)
 
 
-def ask_kept(
+def ask_in_kept(
     open_memory: Callable[[pathlib.Path], MemoryModel],
     haystack: Haystack,
     config: NiahConfig,
@@ -166,14 +166,14 @@ def ask_kept(
         keep.mkdir(parents=True, exist_ok=True)
         with open_memory(keep / READING) as mm:
             _check_same_text(mm, haystack, keep)
-            _begin_reading(keep, dtype_name(mm.model.dtype), made_with(mm.model))
+            _begin_reading(keep, dtype_name(mm.model.dtype), provenance(mm.model))
             for parts, folder in zip(haystack.checkpoints, folders, strict=True):
                 for part in haystack.parts[:parts]:
                     if part.end > mm.stream_tokens:
                         read_seconds += _read(mm, part, log, progress=progress)
                 if not folder.exists():
-                    keep_fork(mm.memory, folder)
-    asking = _Asking(haystack, config, log, [part.begin for part in haystack.parts])
+                    store_fork(mm.memory, folder)
+    asking = _NiahRun(haystack, config, log, [part.begin for part in haystack.parts])
     memory: dict[str, Any] = {}
     dtype = ""
     for number, folder in enumerate(folders):
@@ -181,7 +181,7 @@ def ask_kept(
             _check_same_text(mm, haystack, folder)
             if not number:
                 memory, dtype = mm.config.to_dict(), dtype_name(mm.model.dtype)
-                asking.keep(keep, name, dtype, memory, made_with(mm.model))
+                asking.keep(keep, name, dtype, memory, provenance(mm.model))
             asking.at(mm, number)
     seconds = {"total": time.monotonic() - started, "read": read_seconds}
     made = made_with_in(keep / READ_AS, *asking.files)
@@ -205,7 +205,7 @@ def _begin_reading(keep: pathlib.Path, dtype: str, made: Mapping[str, Any]) -> N
     AnswerFile(keep / READ_AS, {"dtype": dtype}, made).sign()
 
 
-def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
+def _read(mm: MemoryModel, part: HaystackPiece, say: Log, *, progress: bool) -> float:
     """Read one part; return the seconds that it took."""
     report = mm.read(part.text, source=part.source, progress=progress)
     speed = report.tokens / max(report.seconds, 1e-9)
@@ -214,14 +214,14 @@ def _read(mm: MemoryModel, part: Part, say: Log, *, progress: bool) -> float:
 
 
 @dataclasses.dataclass
-class _Asking:
+class _NiahRun:
     """The questions of a run, asked checkpoint by checkpoint."""
 
     haystack: Haystack
     config: NiahConfig
     say: Log
     begins: list[int] = dataclasses.field(default_factory=list)  # of the parts, in tokens of the stream
-    asked: list[Asked] = dataclasses.field(default_factory=list)
+    asked: list[NiahAnswer] = dataclasses.field(default_factory=list)
     answers: AnswerFile | None = None
     gold: AnswerFile | None = None
     files: tuple[pathlib.Path, ...] = ()  # of gold and answers
@@ -246,13 +246,13 @@ class _Asking:
         parts = haystack.checkpoints[number]
         length = haystack.parts[parts - 1].end
         last = number + 1 == len(haystack.checkpoints)
-        chosen = _needles_asked(haystack, config, number)
+        chosen = _needles_to_ask(haystack, config, number)
         self.say(f"asking {len(chosen)} questions at {length:,} tokens")
         alike: dict[int, list[Needle]] = {}  # by what one call decides for all its questions
         for needle in chosen:
             kept = self.answers.find(length=length, question=needle.fact.question) if self.answers else []
             if kept:
-                self.asked.append(_asked_before(kept[0]))
+                self.asked.append(_previous_answer(kept[0]))
             else:
                 alike.setdefault(needle.fact.max_new_tokens, []).append(needle)
         for needles in alike.values():
@@ -289,14 +289,14 @@ class _Asking:
         oracle_reply: str,
         window_reply: str | None,
         seconds: float,
-    ) -> Asked:
+    ) -> NiahAnswer:
         fact = needle.fact
         shift = self.begins[needle.part] - self.haystack.parts[needle.part].begin
         span = (needle.begin + shift, needle.end + shift)
         groups = tuple((recall.span[0], recall.span[1]) for recall in answer.recalled)
         holding = [rank for rank, (first, last) in enumerate(groups, 1) if first <= span[0] and span[1] <= last]
         depth = needle.depth(length)
-        return Asked(
+        return NiahAnswer(
             kind=fact.kind,
             key=fact.key,
             question=fact.question,
@@ -332,9 +332,9 @@ class _Asking:
         return reply
 
 
-def _asked_before(row: dict[str, Any]) -> Asked:
+def _previous_answer(row: dict[str, Any]) -> NiahAnswer:
     groups = tuple((first, last) for first, last in row["groups"])
-    return Asked(**{**row, "span": tuple(row["span"]), "groups": groups})
+    return NiahAnswer(**{**row, "span": tuple(row["span"]), "groups": groups})
 
 
 def _one_a_depth(needles: Iterable[Needle], length: int, depths: int) -> list[Needle]:

@@ -57,6 +57,6 @@ def chosen(reply: str) -> str:
 
 def shared_words(reply: str, answer: str) -> float:
     """Return the F1 of a reply's words with an answer's."""
-    said, right = (_WORD.findall(text.lower()) for text in (reply, answer))
-    common = sum((collections.Counter(said) & collections.Counter(right)).values())
-    return 2 * common / (len(said) + len(right)) if common else 0.0
+    values, right = (_WORD.findall(text.lower()) for text in (reply, answer))
+    common = sum((collections.Counter(values) & collections.Counter(right)).values())
+    return 2 * common / (len(values) + len(right)) if common else 0.0

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from everlong.config import MemoryConfig
 from everlong.generation.answer import Answer
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN
 from everlong_lab.eval.answers import AnswerFile, deciding, digest, dtype_of
 from everlong_lab.eval.log import Log, silent
@@ -58,7 +58,7 @@ def run_published(
         "dtype": dtype_name(network.dtype),
         "questions": digest([[one.id, one.question, one.answers, one.scoring] for one in examples]),
     }
-    answers = AnswerFile(out / FILE, settings, made_with(network))
+    answers = AnswerFile(out / FILE, settings, provenance(network))
     for _, group in itertools.groupby(examples, key=lambda one: id(one.texts)):
         _ask(list(group), network, tokenizer, memory_config, answers, log)
     return summarise(answers, examples)

@@ -43,7 +43,7 @@ class Example:
 
 
 @dataclasses.dataclass(frozen=True)
-class Taught:
+class TeacherAnswer:
     """What the model answers on the right passage: ids [n], and the likeliest tokens at each place."""
 
     ids: torch.Tensor  # [n] int64
@@ -111,7 +111,7 @@ def taught_answers(
     folder: pathlib.Path,
     *,
     progress: Progress | None = None,
-) -> list[Taught]:
+) -> list[TeacherAnswer]:
     """Return what the model answers to each question on its passage alone.
 
     The answers are kept in `folder`, so that a call that was cut short goes on where it stopped.
@@ -119,12 +119,12 @@ def taught_answers(
     folder.mkdir(parents=True, exist_ok=True)
     rows = [passage_ids(tokenizer, example.passage, example.words) for example in examples]
     order = sorted(range(len(rows)), key=lambda at: len(rows[at]))  # rows of about equal length need little padding
-    found: dict[int, Taught] = {}
+    found: dict[int, TeacherAnswer] = {}
     for begin in range(0, len(order), _ROWS):
         some = order[begin : begin + _ROWS]
         file = folder / f"answers-{begin:06d}.safetensors"
         named = json.dumps([rows[at] for at in some])
-        kept = _kept(file, named)
+        kept = _load_answers(file, named)
         if kept is None:
             kept = _answers(model, tokenizer, [rows[at] for at in some])
             _keep(file, named, kept)
@@ -134,7 +134,7 @@ def taught_answers(
     return [found[at] for at in range(len(rows))]
 
 
-def _answers(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[Taught]:
+def _answers(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[TeacherAnswer]:
     longest = max(map(len, rows))
     end = tokenizer.eos_token_id
     fill = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
@@ -159,11 +159,11 @@ def _answers(model: Any, tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[
         said = out.sequences[at, longest:].cpu()
         ended = (said == end).nonzero()
         n = int(ended[0]) + 1 if len(ended) else len(said)
-        taught.append(Taught(said[:n], best.indices[at, :n].cpu(), best.values[at, :n].cpu()))
+        taught.append(TeacherAnswer(said[:n], best.indices[at, :n].cpu(), best.values[at, :n].cpu()))
     return taught
 
 
-def _keep(file: pathlib.Path, named: str, taught: Sequence[Taught]) -> None:
+def _keep(file: pathlib.Path, named: str, taught: Sequence[TeacherAnswer]) -> None:
     tensors = {
         "lengths": torch.tensor([len(one.ids) for one in taught]),
         "ids": torch.cat([one.ids for one in taught]),
@@ -175,7 +175,7 @@ def _keep(file: pathlib.Path, named: str, taught: Sequence[Taught]) -> None:
     beside.replace(file)
 
 
-def _kept(file: pathlib.Path, named: str) -> list[Taught] | None:
+def _load_answers(file: pathlib.Path, named: str) -> list[TeacherAnswer] | None:
     """Return the stored answers, or None where the file is missing or holds answers to other rows."""
     if not file.exists():
         return None
@@ -184,4 +184,4 @@ def _kept(file: pathlib.Path, named: str) -> list[Taught] | None:
             return None
         lengths = there.get_tensor("lengths").tolist()
         parts = [there.get_tensor(name).split(lengths) for name in ("ids", "tokens", "log_probabilities")]
-    return [Taught(*one) for one in zip(*parts, strict=True)]
+    return [TeacherAnswer(*one) for one in zip(*parts, strict=True)]

@@ -21,19 +21,19 @@ from transformers import DynamicCache
 
 from everlong.errors import UnsupportedModelError
 from everlong.frame.kv_frame import KvFrame
+from everlong.frame.model_setup import default_config
 from everlong.frame.offers import Offers, offers_of
-from everlong.frame.serve import default_config
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
 from everlong.retrieval.quotes import Sentence, quoting, words_of
-from everlong.retrieval.recall import Found
+from everlong.retrieval.recall import SearchOutcome
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import SETS, Pairs, load_pairs
 from everlong_lab.corpora.seeds import in_turn
-from everlong_lab.parts.adapter.answers import Example, Taught, read_examples, taught_answers
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.parts.adapter.answers import Example, TeacherAnswer, read_examples, taught_answers
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.run import Run, before_and_after
 
 ADAPTER = "adapter"  # its name in a pack
@@ -63,7 +63,7 @@ class Training(LoopSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
+class _TrainingQuestion:
     """A question before its answer: what is resident, and the question's own tokens."""
 
     k: torch.Tensor  # [L, 1, Hkv, S, D]
@@ -112,10 +112,10 @@ class AdapterTrainer:
 
     mm: MemoryModel
     examples: Sequence[Example]
-    taught: Sequence[Taught]
+    taught: Sequence[TeacherAnswer]
     training: Training
     checkpoints: pathlib.Path | None = None
-    progress: Told | None = None
+    progress: MetricsFn | None = None
 
     def __post_init__(self) -> None:
         frame, examples, training = self.mm.frame, self.examples, self.training
@@ -136,7 +136,7 @@ class AdapterTrainer:
         if not self._train or not self._held_out:
             raise ValueError(f"{len(usable)} questions of {len(sources)} texts: too few to train on and to hold out")
 
-    def train(self) -> tuple[LowRankMaps, Learned]:
+    def train(self) -> tuple[LowRankMaps, TrainingResult]:
         """Train, from the last checkpoint where there is one.
 
         One seed, machine and number of threads give the same bits.
@@ -146,10 +146,10 @@ class AdapterTrainer:
         adapter = LowRankMaps(settings, mapped_layers(model), seed=training.seed).to(self._frame.served.device)
         attached = AttachedMaps(adapter, model)
 
-        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+        def lesson(_: Any, number: int, __: np.random.Generator, losses: Losses) -> torch.Tensor:
             step, at = number // training.batch, self._train[in_turn(training.seed, number, len(self._train))]
-            asked = self._asked(at, random.Random(f"{training.seed} {step} {at}"))
-            return said.told("loss", self._loss(asked, at, attached))
+            asked = self._sample_question(at, random.Random(f"{training.seed} {step} {at}"))
+            return losses.record("loss", self._loss(asked, at, attached))
 
         learned = learn(
             adapter,
@@ -163,7 +163,7 @@ class AdapterTrainer:
 
     # --- a step
 
-    def _asked(self, at: int, drawn: random.Random) -> _Asked:
+    def _sample_question(self, at: int, drawn: random.Random) -> _TrainingQuestion:
         """Return the frame after a question's pages have come back. The right passage is always among them."""
         mm, frame, example = self.mm, self._frame, self.examples[at]
         prompt = build_prompt(mm.tokenizer, example.words)
@@ -182,9 +182,9 @@ class AdapterTrainer:
             k, v = (buffer[:, None, :, cache.begin : cache.end].clone() for buffer in (cache.k, cache.v))
             position = frame.os.next_position() + frame.served.first_position
         words = words_of(mm.memory.core, mm.tokenizer, quoted)
-        return _Asked(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
+        return _TrainingQuestion(k, v, position, quoting(mm.tokenizer, prompt, words).ids)
 
-    def _with_the_right_one(self, found: Found, example: Example, count: int, drawn: random.Random) -> Offers:
+    def _with_the_right_one(self, found: SearchOutcome, example: Example, count: int, drawn: random.Random) -> Offers:
         """Return `count` groups that include the right one.
 
         It stands where the search found it, or else replaces the last group, at a random place.
@@ -203,7 +203,7 @@ class AdapterTrainer:
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
         return offers_of([page for group in groups for page in group], "search", best=own)
 
-    def _loss(self, asked: _Asked, at: int, attached: AttachedMaps) -> torch.Tensor:
+    def _loss(self, asked: _TrainingQuestion, at: int, attached: AttachedMaps) -> torch.Tensor:
         """Return the KL divergence in nats a token to the taught answer.
 
         It is taken over the likeliest tokens, with their probabilities normalised to sum to 1.
@@ -214,7 +214,7 @@ class AdapterTrainer:
             cache.update(asked.k[layer], asked.v[layer], layer)
         ids = torch.cat([asked.ids, taught.ids[:-1]])[None].to(model.device)
         positions = torch.arange(asked.position, asked.position + ids.shape[1], device=model.device)[None]
-        with attached.at_work():
+        with attached.active():
             out = model(
                 input_ids=ids,
                 position_ids=positions,
@@ -222,15 +222,16 @@ class AdapterTrainer:
                 use_cache=True,
                 logits_to_keep=len(taught.ids),
             )
-        said = out.logits[0].float().log_softmax(-1).gather(-1, taught.tokens.to(model.device))
+        losses = out.logits[0].float().log_softmax(-1).gather(-1, taught.tokens.to(model.device))
         wanted = taught.log_probabilities.to(model.device).log_softmax(-1)
-        distance: torch.Tensor = (wanted.exp() * (wanted - said)).sum(-1).mean()
+        distance: torch.Tensor = (wanted.exp() * (wanted - losses)).sum(-1).mean()
         return distance
 
     @torch.no_grad()
     def _held_out_loss(self, attached: AttachedMaps) -> float:
         """Return the mean loss over the held-out questions, behind the same pages at every check."""
         losses = [
-            float(self._loss(self._asked(at, random.Random(f"held out {at}")), at, attached)) for at in self._held_out
+            float(self._loss(self._sample_question(at, random.Random(f"held out {at}")), at, attached))
+            for at in self._held_out
         ]
         return sum(losses) / len(losses)

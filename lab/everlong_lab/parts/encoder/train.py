@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import PackPart
+from everlong.models.rng import isolated_rng
 from everlong.parts.encoder.model import (
     ENCODER,
     EncoderHeads,
@@ -34,7 +34,7 @@ from everlong.parts.encoder.model import (
     new_maps,
     states_of,
 )
-from everlong.parts.late import info_nce
+from everlong.parts.late_interaction import info_nce
 from everlong_lab.corpora.pairs import SETS, Split, load_pairs
 from everlong_lab.data.books import all_books
 from everlong_lab.parts.encoder.lessons import Batch, Corpus, Lessons, Words, right_places
@@ -120,7 +120,7 @@ class EncoderTrainer:
 
     def __init__(self, bert: Any, corpus: Corpus, settings: EncoderSettings, training: Training) -> None:
         self._bert, self._corpus, self.settings = bert, corpus, settings
-        with own_draws():
+        with isolated_rng():
             if training.further:
                 maps, heads, self.settings = learned_of(encoder_pack().parts[ENCODER], bert.config.hidden_size)
             else:
@@ -133,17 +133,17 @@ class EncoderTrainer:
 
     # --- a step
 
-    def lesson(self, model: Any, step: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def lesson(self, model: Any, step: int, random: np.random.Generator, losses: Losses) -> torch.Tensor:
         batch = self._lessons.drawn(random)
         scores = self.scores(batch) * unwrapped(model).scale.exp().clamp(max=_LARGEST_SCALE)
         right = torch.from_numpy(batch.right)
         loss = info_nce(scores, right) + _BACK * info_nce(scores.T[right.any(dim=0)], right.T[right.any(dim=0)])
-        return said.told("loss", loss)
+        return losses.record("loss", loss)
 
     def scores(self, batch: Batch) -> torch.Tensor:
         """Return [questions, passages]: the sum over a question's pieces of each one's largest product in a passage."""
         vectors, there = _padded(self._written(batch.passages))
-        asked, _ = _padded(self._asked(batch.questions))
+        asked, _ = _padded(self._question_vectors(batch.questions))
         return torch.cat([_late(some, vectors, there) for some in torch.split(asked, 32)])
 
     def _written(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
@@ -164,7 +164,7 @@ class EncoderTrainer:
         group = self.settings.group_tokens
         return [self.learner.heads.written(_means(torch.cat(of_row), group)) for of_row in states]
 
-    def _asked(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
+    def _question_vectors(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
         """Return the weighted rows [pieces, dimension] of each question."""
 
         def asked(some: list[int]) -> list[torch.Tensor]:
@@ -175,7 +175,7 @@ class EncoderTrainer:
         return _by_length(rows, _QUESTIONS_AT_ONCE, asked)
 
     def _states(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        with self._attached.at_work(), _in_16_bits():
+        with self._attached.active(), _in_16_bits():
             return states_of(self._bert, rows, self._pieces)
 
     # --- behind all steps
@@ -194,7 +194,7 @@ class EncoderTrainer:
         ]
         chosen = np.random.default_rng(seed).permutation(len(every))[:_SENTENCES]
         rows = [every[at] for at in chosen]
-        with self._attached.at_work():
+        with self._attached.active():
             trained_means = self._means_of(rows)
         own_means = self._means_of(rows)
         held_out = max(2, len(rows) // 10)

@@ -19,7 +19,7 @@ import torch
 
 from everlong.models.pack import PackPart, part_in
 from everlong.models.rope import rope_table, rotated
-from everlong.models.soft import behind_kv, frozen
+from everlong.models.soft_tokens import after_kv, frozen
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
@@ -27,8 +27,8 @@ from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
 from everlong_lab.corpora.record import Record
 from everlong_lab.parts.latents import normalise
-from everlong_lab.training.evicted import EvictedRead, read_evicted, said_of
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, learn
+from everlong_lab.training.distillation import EvictedRead, log_probs_of, read_evicted
+from everlong_lab.training.loop import LoopSettings, Losses, TrainingResult, learn
 from everlong_lab.training.run import Run, before_and_after, two_splits
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def train_on(
     config = KvWriterSettings(reader, kv_layers, kv_heads, head_dim)
     writer, learned = KvWriterTrainer(run, reads, trimmer, config, training).train()
     figures = {"held out, in nats a token": before_and_after(learned)}
-    return {KV_WRITER: writer.part(run.made(training, learned, figures, **said_of(texts)))}
+    return {KV_WRITER: writer.part(run.made(training, learned, figures, **log_probs_of(texts)))}
 
 
 @dataclasses.dataclass
@@ -103,7 +103,7 @@ class KvWriterTrainer:
             "a writer is trained on some texts", self.reads, lambda read: read.text.split
         )
 
-    def train(self) -> tuple[KvWriterNet, Learned]:
+    def train(self) -> tuple[KvWriterNet, TrainingResult]:
         """Train, from the last checkpoint where there is one.
 
         One seed, machine and number of threads give the same bits.
@@ -125,7 +125,7 @@ class KvWriterTrainer:
         for which, scale in enumerate((writer.k_scale, writer.v_scale)):
             scale.copy_(torch.cat([block[which] for block in blocks], dim=2).std(dim=2).clamp(min=1e-4))
 
-    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, losses: Losses) -> torch.Tensor:
         training = self.training
         read = self._train[int(random.integers(len(self._train)))]
         anchors = int(random.choice(training.tokens))
@@ -139,17 +139,17 @@ class KvWriterTrainer:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             written.insert(0, self._written(writer, other, chosen, anchors))
         divergence, entropy = self._behind(read, first + blocks, written, training.following)
-        return said.told("KL", divergence) + training.cross_entropy * entropy
+        return losses.record("KL", divergence) + training.cross_entropy * entropy
 
     def _written(
         self, writer: Any, read: EvictedRead, blocks: Sequence[int], anchors: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the un-rotated keys and values of some blocks of a text, [L, Hkv, blocks * anchors, D] each."""
-        from everlong.parts.trimmer.model import keep
+        from everlong.parts.trimmer.model import tokens_to_keep
 
         states = read.states(max(blocks) + 1)[list(blocks)]
         device = self._model.device
-        chosen = torch.stack([keep(self.trimmer.scores(own), anchors) for own in states])
+        chosen = torch.stack([tokens_to_keep(self.trimmer.scores(own), anchors) for own in states])
         k, v = (torch.stack(rows) for rows in zip(*(read.kv(block) for block in blocks), strict=True))
         found = writer(states.to(device), k.to(device), v.to(device), chosen.to(device))
         own_k, own_v = (rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in found)
@@ -167,7 +167,7 @@ class KvWriterTrainer:
         places = SINK_TOKENS + torch.arange(k.shape[2], device=k.device)
         sinks = [rows.to(k.device, torch.float32) for rows in read.sinks()]
         k, v = torch.cat([sinks[0], rotated(k, places, self._table)], dim=2), torch.cat([sinks[1], v], dim=2)
-        return read.taught(blocks).losses(behind_kv(self._model, k, v, ids[:-1], following)[0], ids[1:])
+        return read.taught(blocks).losses(after_kv(self._model, k, v, ids[:-1], following)[0], ids[1:])
 
     def _held_out(self, writer: Any) -> float:
         """Return the mean KL on held-out texts, behind all blocks and behind the newest two."""

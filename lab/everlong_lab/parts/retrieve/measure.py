@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from everlong.frame.taps import side_by_side
+from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import Pack, pack_of_model
-from everlong.models.provenance import made_with
-from everlong.models.shallow import shallow_states
-from everlong.parts.retrieve.at_work import Retrieving
+from everlong.models.provenance import provenance
 from everlong.parts.retrieve.model import RETRIEVE
+from everlong.parts.retrieve.runtime import RetrieveRuntime
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
 from everlong.text.words import words_in
@@ -90,7 +90,7 @@ def measure(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Scored:
+class _ScoredTurn:
     need: str
     score: float  # the higher, the more likely it says that recall is needed
 
@@ -108,7 +108,7 @@ def run_retrieving(
     network, tokenizer = model
     arms: dict[str, Callable[[Record], Sequence[float]]] = {}
     if RETRIEVE in pack.parts:
-        retrieving = Retrieving.of_part(pack.parts[RETRIEVE], network)
+        retrieving = RetrieveRuntime.of_part(pack.parts[RETRIEVE], network)
         own = float(retrieving.row.settings.threshold)
         odds = torch.no_grad()(odds_of)
         arms[LEARNED] = lambda frame: torch.sigmoid(odds(network, tokenizer, retrieving, frame)).tolist()
@@ -116,7 +116,7 @@ def run_retrieving(
         from everlong.parts.trigger.model import TriggerNet
 
         trigger = TriggerNet.of_part(pack.parts[_TRIGGER])
-        arms[HEARD] = lambda frame: heard(network, tokenizer, trigger, frame)
+        arms[HEARD] = lambda frame: needed_scores(network, tokenizer, trigger, frame)
     arms[WORDS] = lambda frame: new_words(tokenizer, frame)
     said: dict[str, dict[str, float]] = {}
     for name, score in arms.items():
@@ -125,20 +125,22 @@ def run_retrieving(
         log(f"{name}: {len(frames)} frames")
     needs = [asked.kind for frame in frames for asked in frame.questions]
     random = np.random.default_rng(seed)
-    said[ALWAYS] = figures_of([_Scored(need, 1.0) for need in needs], 0.5)
-    said[RANDOM] = figures_of([_Scored(need, float(random.random())) for need in needs], 0.5)
+    said[ALWAYS] = figures_of([_ScoredTurn(need, 1.0) for need in needs], 0.5)
+    said[RANDOM] = figures_of([_ScoredTurn(need, float(random.random())) for need in needs], 0.5)
     ids = {name: pack.parts[name].id for name in (RETRIEVE, _TRIGGER) if name in pack.parts}
-    return RetrievingReport(made_with(network), ids, len(frames), said)
+    return RetrievingReport(provenance(network), ids, len(frames), said)
 
 
-def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]) -> list[_Scored]:
+def _scored(frames: Sequence[Record], score: Callable[[Record], Sequence[float]]) -> list[_ScoredTurn]:
     return [
-        _Scored(asked.kind, own) for frame in frames for asked, own in zip(frame.questions, score(frame), strict=True)
+        _ScoredTurn(asked.kind, own)
+        for frame in frames
+        for asked, own in zip(frame.questions, score(frame), strict=True)
     ]
 
 
 @torch.no_grad()
-def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
+def needed_scores(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> list[float]:
     """Return how probable a topic's end is where each question begins.
 
     It is 0 where a question is shorter than the trigger's lookahead.
@@ -147,7 +149,7 @@ def heard(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record) -> lis
     for asked in frame.questions:
         ids = torch.cat([frame.ids, build_prompt(tokenizer, asked.words).ids])
         last = len(frame.ids) + settings.lookahead - 1
-        states = side_by_side(shallow_states(model, ids, settings.layers), settings.layers)
+        states = side_by_side(early_exit_states(model, ids, settings.layers), settings.layers)
         found.append(float(trigger.said(states)[last]) if last < len(ids) else 0.0)
     return found
 
@@ -166,14 +168,14 @@ def _words(text: str) -> list[str]:
     return [word for word in words_in(text) if len(word) >= _LONG]
 
 
-def threshold_of(scored: Sequence[_Scored]) -> float:
+def threshold_of(scored: Sequence[_ScoredTurn]) -> float:
     """Return the threshold that separates the two classes best, both weighing the same."""
     values = sorted({one.score for one in scored})
     between = [(low + high) / 2 for low, high in itertools.pairwise(values)]
     return max([values[0] - 1, *between], key=lambda at: figures_of(scored, at)["right"])
 
 
-def figures_of(scored: Sequence[_Scored], threshold: float) -> dict[str, float]:
+def figures_of(scored: Sequence[_ScoredTurn], threshold: float) -> dict[str, float]:
     """Return recall of what was needed, false alarms, right decisions (both classes weigh the same) and AUC."""
     evicted, resident, none = (
         [one.score for one in scored if one.need == need] for need in ("evicted", "resident", "none")

@@ -17,19 +17,19 @@ import numpy as np
 import torch
 from transformers.cache_utils import DynamicCache
 
-from everlong.models.draws import own_draws
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
 from everlong.models.releases import cache_argument
-from everlong.models.soft import frozen
-from everlong.parts.retrieve.at_work import Retrieving
+from everlong.models.rng import isolated_rng
+from everlong.models.soft_tokens import frozen
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
+from everlong.parts.retrieve.runtime import RetrieveRuntime
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.frames import FRAME_TOKENS, frame_texts
 from everlong_lab.corpora.pairs import Split, load_pairs
 from everlong_lab.corpora.record import Record
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, learn
+from everlong_lab.training.loop import LoopSettings, Losses, TrainingResult, learn
 from everlong_lab.training.run import Run, before_and_after, two_splits
 
 _MAPS_SCALE = 0.5
@@ -74,7 +74,7 @@ def train_on(run: Run, frames: Sequence[Record], training: Training) -> dict[str
     return {RETRIEVE: row.part_with(maps, made)}
 
 
-class _Learning(torch.nn.Module):
+class _TrainedModules(torch.nn.Module):
     def __init__(self, row: RetrieveRow, maps: LowRankMaps) -> None:
         super().__init__()
         self.row, self.maps = row, maps
@@ -84,7 +84,7 @@ class _Learning(torch.nn.Module):
         return odds
 
 
-def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, row: Any = None) -> torch.Tensor:
+def odds_of(model: Any, tokenizer: Any, retrieving: RetrieveRuntime, frame: Record, row: Any = None) -> torch.Tensor:
     """Return the log odds [questions] that it is said at the end of each question to a frame.
 
     `row` replaces the row of `retrieving`.
@@ -102,7 +102,7 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
         )
         cache.batch_repeat_interleave(len(prompts))
     places = (len(frame.ids) + torch.arange(longest, device=model.device))[None].expand(len(prompts), -1)
-    with retrieving.listening() as heard:
+    with retrieving.recording_states() as heard:
         out = model(
             input_ids=ids.to(model.device),
             position_ids=places,
@@ -115,8 +115,8 @@ def odds_of(model: Any, tokenizer: Any, retrieving: Retrieving, frame: Record, r
     return odds
 
 
-@own_draws()
-def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[RetrieveRow, LowRankMaps, Learned]:
+@isolated_rng()
+def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[RetrieveRow, LowRankMaps, TrainingResult]:
     """Train, from the last checkpoint where there is one.
 
     Raises ValueError without frames to train on or to hold out.
@@ -126,7 +126,7 @@ def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[Retriev
     row = RetrieveRow(RetrieveSettings(run.hidden_size)).to(model.device)
     maps = LowRankMaps(MapSettings(training.rank, _MAPS_SCALE), mapped_layers(model), seed=training.seed)
     maps = maps.to(model.device)
-    retrieving = Retrieving(row, maps, model)
+    retrieving = RetrieveRuntime(row, maps, model)
     with torch.no_grad():  # begin at one in three, the share that is right
         row.row.bias.fill_(-float(odds_of(model, tokenizer, retrieving, held_out[0]).mean()) - float(np.log(2)))
 
@@ -136,13 +136,13 @@ def fit(run: Run, frames: Sequence[Record], training: Training) -> tuple[Retriev
         share = torch.where(wanted, 0.5 / wanted.sum().clamp(min=1), 0.5 / (~wanted).sum().clamp(min=1))
         return (share * torch.nn.functional.softplus(torch.where(wanted, -odds, odds))).sum()
 
-    def lesson(learning: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
-        return said.told("loss", loss_of(learning, train[int(random.integers(len(train)))]))
+    def lesson(learning: Any, number: int, random: np.random.Generator, losses: Losses) -> torch.Tensor:
+        return losses.record("loss", loss_of(learning, train[int(random.integers(len(train)))]))
 
     def lost(learning: Any) -> float:
         return sum(float(loss_of(learning, frame)) for frame in held_out) / len(held_out)
 
     points = run.work / "checkpoint"
     with frozen(model):
-        learned = learn(_Learning(row, maps), lesson, lost, training, checkpoints=points, progress=run.check)
+        learned = learn(_TrainedModules(row, maps), lesson, lost, training, checkpoints=points, progress=run.check)
     return row.cpu().eval(), maps.cpu(), learned

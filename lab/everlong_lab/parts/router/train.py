@@ -22,7 +22,7 @@ from everlong.models.pack import PackPart
 from everlong.retrieval.index import NeuralInvertedIndex, Router
 from everlong.text.vectors import Encoder, encoder_name, vectors_of
 from everlong_lab.corpora.pairs import load_pairs
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.run import Run, plain
 
 _HELD_OUT = 0.1
@@ -90,8 +90,8 @@ def train_router(
     questions: npt.NDArray[np.float32],
     training: RouterTraining,
     *,
-    progress: Told | None = None,
-) -> tuple[Router, Learned]:
+    progress: MetricsFn | None = None,
+) -> tuple[Router, TrainingResult]:
     """Train the router of an index with cosines on questions [n, dimension]. The index stays as it is.
 
     `Learned.held_out` is the share of held-out questions' nearest vectors that the first `probes` lists hold, first
@@ -116,10 +116,10 @@ def train_router(
     learning = _Lists(begun, training.sharpness)
     random = np.random.default_rng((training.seed, 1))
 
-    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+    def lesson(_: Any, step: int, __: np.random.Generator, losses: Losses) -> torch.Tensor:
         at = train[random.integers(len(train), size=training.batch)]
         scores = learning(asked[at]) * learning.sharpness.exp()
-        return said.told("loss", -(wanted[at] * torch.log_softmax(scores, dim=-1)).sum(dim=-1).mean())
+        return losses.record("loss", -(wanted[at] * torch.log_softmax(scores, dim=-1)).sum(dim=-1).mean())
 
     def found(_: Any) -> float:
         first = learning(asked[held]).topk(training.probes, dim=-1).indices
@@ -159,8 +159,8 @@ def train_router_of(
     questions: Sequence[str],
     *,
     training: RouterTraining | None = None,
-    progress: Told | None = None,
-) -> tuple[Router, Learned]:
+    progress: MetricsFn | None = None,
+) -> tuple[Router, TrainingResult]:
     """Train the router of a memory whose pages are searched by learned lists, and save it with the memory's index.
 
     Such a memory has `search.embedding_index="dnii"`. Raises ValueError for any other.

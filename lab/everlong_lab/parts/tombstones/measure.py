@@ -26,9 +26,9 @@ from everlong.frame.kv_frame import KvFrame
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.generation.memory_model import MemoryModel
 from everlong.models.pack import pack_folder_of, pack_of
-from everlong.models.provenance import made_with
-from everlong.parts.tombstones.at_work import LEAST_MASS
+from everlong.models.provenance import provenance
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.tombstones.runtime import LEAST_MASS
 from everlong.text.encoding import encode
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.needs import Cue, needs_text
@@ -77,7 +77,7 @@ class Sample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class LogFn:
     """How well a number separates needs from the rest."""
 
     by: str
@@ -98,7 +98,7 @@ class Beside:
     less: float  # the AUC of the report's own tombstones minus that of these
     low: float  # 95 % interval of that; both kinds are resampled alike
     high: float
-    told: Told
+    told: LogFn
     right: Rate
 
 
@@ -106,7 +106,7 @@ class Beside:
 class TombstonesReport(Report):
     needs: int
     others: int
-    told: tuple[Told, ...]
+    told: tuple[LogFn, ...]
     threshold: float
     recalled: Rate  # share of the needs that woke a tombstone, at the calibrated threshold
     false_alarms: Rate
@@ -158,7 +158,7 @@ def measure(loaded: tuple[Any, Any], measuring: Measuring, *, log: Log = silent)
     """Choose heads and threshold, measure, and keep both in the model's pack where `keep` asks for it."""
     heads, report = chosen_and_measured(loaded, measuring, log)
     if measuring.keep:
-        log(f"kept in {keep_heads(loaded[0], heads, report)}")
+        log(f"kept in {store_heads(loaded[0], heads, report)}")
     return report
 
 
@@ -221,7 +221,7 @@ def _of_one_kind(
 
     query_heads = _query_heads(loaded[0])
     heads = choose_heads(samples(1, config.calibration), query_heads, config.heads)
-    made = {**made_with(loaded[0]), **plain(config)}
+    made = {**provenance(loaded[0]), **plain(config)}
     measured = samples(0, config.documents)
     return heads, measured, report_of(heads, measured, query_heads, made)
 
@@ -285,13 +285,13 @@ def samples_of(loaded: tuple[Any, Any], config: Measuring, book: Book, document:
             if begin < frame.os.rolling[0] < end or (not right and begin < frame.os.rolling[0]):
                 continue  # half of the fact has left, or it stands among the sinks
             with frame.branch(traced=False):
-                made.append(_heard(frame, cue, "need" if right else "in the frame", right))
+                made.append(_observed(frame, cue, "need" if right else "in the frame", right))
         with frame.branch(traced=False):
-            made += [_heard(frame, piece, "book", []) for piece in text.behind]
+            made += [_observed(frame, piece, "book", []) for piece in text.behind]
     return made
 
 
-def _heard(frame: KvFrame, cue: Cue, kind: Kind, right: list[int]) -> Sample:
+def _observed(frame: KvFrame, cue: Cue, kind: Kind, right: list[int]) -> Sample:
     """Return what the model makes of a cue behind the frame. The cue stays in the frame."""
     served = frame.served
     heads = [(layer, head) for layer in range(served.layers) for head in range(served.query_heads)]
@@ -338,7 +338,7 @@ def _highest(heads: TombstoneHeads, sample: Sample, query_heads: int) -> tuple[f
     return float(scores.max()), int(scores.max(axis=0).argmax())
 
 
-def keep_heads(model: Any, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
+def store_heads(model: Any, heads: TombstoneHeads, report: TombstonesReport) -> pathlib.Path:
     """Put the heads into the user's own pack of the model, beside what is there; return its folder."""
     pack = pack_of(model, {TOMBSTONES: heads.part(report.to_dict())})
     folder = pack_folder_of(pack.model)
@@ -366,7 +366,7 @@ def report_of(
     return TombstonesReport(
         needs=int(need.sum()),
         others=int((~need).sum()),
-        told=tuple(_told(by, values, samples) for by, values in numbers.items()),
+        told=tuple(_report(by, values, samples) for by, values in numbers.items()),
         threshold=heads.threshold,
         recalled=rate(woke[need].tolist()),
         false_alarms=rate(woke[~need].tolist()),
@@ -377,11 +377,11 @@ def report_of(
     )
 
 
-def _told(by: str, values: Array, samples: Sequence[Sample]) -> Told:
+def _report(by: str, values: Array, samples: Sequence[Sample]) -> LogFn:
     kinds = np.array([sample.kind for sample in samples])
     needing = kinds == "need"
     need, in_the_frame, book = (values[kinds == kind] for kind in ("need", "in the frame", "book"))
-    return Told(
+    return LogFn(
         by,
         *_with_interval(needing, lambda needs, others: auc(values[needs], values[others])),
         _recalled_at(need, values[~needing], FALSE_ALARMS),

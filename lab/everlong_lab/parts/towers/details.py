@@ -10,7 +10,7 @@ import torch
 
 from everlong.frame.taps import side_by_side
 from everlong.models.pack import PackPart
-from everlong.models.soft import embedded
+from everlong.models.soft_tokens import embedded
 
 
 @dataclasses.dataclass(frozen=True)

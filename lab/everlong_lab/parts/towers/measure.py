@@ -25,7 +25,7 @@ import numpy as np
 
 from everlong.errors import EverlongError
 from everlong.generation.memory_model import MemoryModel
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.development import DEVELOPMENT
 from everlong_lab.corpora.facts import ASSOCIATIONS, PARAPHRASES, Fact, Kind, make_facts
@@ -34,11 +34,11 @@ from everlong_lab.corpora.pairs import Pairs, Split, load_pairs
 from everlong_lab.data.books import CHARACTERS_PER_TOKEN, all_books
 from everlong_lab.eval.calibration import Calibration, area_under_curve, calibration
 from everlong_lab.eval.log import Log, silent
-from everlong_lab.eval.tables import Report, Reports, Table, keep_report
+from everlong_lab.eval.tables import Report, Reports, Table, store_report
 from everlong_lab.parts.towers.measure_answers import (
     GOLD,
     MEMORY,
-    Answered,
+    AnswerScore,
     ToAnswer,
     answer_all,
     answer_shares,
@@ -77,7 +77,7 @@ class Measuring:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class QuestionMeasured:
     """A question, and the spans of the stream that answer it. Any one of them is enough."""
 
     words: str
@@ -118,7 +118,7 @@ class MeaningReport(Report):
     encoder: str  # the same of the encoder
     questions: list[dict[str, Any]]  # words, kind, spans, answers, ranks by method, searches, rankings
     # Some of the questions, answered where that was asked for
-    answered: list[Answered] = dataclasses.field(default_factory=list)
+    answered: list[AnswerScore] = dataclasses.field(default_factory=list)
 
     def shares(self) -> dict[str, dict[str, tuple[float, float, int]]]:
         """Return by method and kind: the share of questions whose right group is first, the share among four, their
@@ -205,7 +205,7 @@ def _answered(share: float, low: float, high: float) -> str:
 
 def read_stories(
     mm: MemoryModel, split: Split, *, tokens: int | None = None, pairs: Pairs | None = None
-) -> list[Asked]:
+) -> list[QuestionMeasured]:
     """Read the stories of a split one after the other, at most about `tokens` tokens; return the questions to them."""
     pairs = pairs or load_pairs(("fairytale",))
     spans: dict[tuple[int, int], Span] = {}
@@ -223,15 +223,18 @@ def read_stories(
             spans[number, piece] = (begin + int(first), begin + int(last))
             at += len(words)
     there = [one for one in pairs.questions if (one.text, one.pieces[0]) in spans]
-    return [Asked(one.words, one.kind, tuple(spans[one.text, at] for at in one.pieces), one.answers) for one in there]
+    return [
+        QuestionMeasured(one.words, one.kind, tuple(spans[one.text, at] for at in one.pieces), one.answers)
+        for one in there
+    ]
 
 
-def asked_elsewhere(*, fitting: bool) -> list[Asked]:
+def questions_of_others(*, fitting: bool) -> list[QuestionMeasured]:
     """Return questions to stories that are not read: nothing in the memory answers them."""
     pairs = load_pairs(("fairytale",))
     others = pairs.of_split("train" if fitting else "fit")
     chosen = np.random.default_rng(5).choice(len(others), size=min(_ELSEWHERE, len(others)), replace=False)
-    return [Asked(pairs.questions[others[at]].words, ELSEWHERE, ()) for at in sorted(chosen)]
+    return [QuestionMeasured(pairs.questions[others[at]].words, ELSEWHERE, ()) for at in sorted(chosen)]
 
 
 def planted_facts(*, development: bool) -> list[Fact]:
@@ -253,7 +256,7 @@ def read_planted(
     facts: Sequence[Fact],
     lengths: Sequence[int],
     corpus: pathlib.Path | None,
-    ask: Callable[[list[Asked]], None],
+    ask: Callable[[list[QuestionMeasured]], None],
 ) -> None:
     """Read books with facts planted over the first of `lengths` tokens. At each length `ask` gets the questions."""
     characters = int((lengths[-1] + _SPARE_TOKENS) * CHARACTERS_PER_TOKEN)
@@ -270,22 +273,28 @@ def read_planted(
         for needle in haystack.needles:
             kind = needle.fact.kind if needle.fact.kind in ("paraphrase", "association") else "fact"
             begin, end = (at + shift[needle.part] for at in (needle.begin, needle.end))
-            found.append(Asked(needle.fact.question, kind, ((begin, end),)))
+            found.append(QuestionMeasured(needle.fact.question, kind, ((begin, end),)))
         ask(found)
 
 
-def to_answer(questions: Sequence[Asked], *, development: bool) -> list[ToAnswer]:
+def to_answer(questions: Sequence[QuestionMeasured], *, development: bool) -> list[ToAnswer]:
     """Return the questions that something in the memory answers, each with what is right."""
     facts = {fact.question: fact for fact in planted_facts(development=development)}
     return [
-        ToAnswer(asked.words, asked.kind, asked.spans, asked.answers, None if asked.answers else facts[asked.words])
-        for asked in questions
-        if asked.kind != ELSEWHERE
+        ToAnswer(
+            question.words,
+            question.kind,
+            question.spans,
+            question.answers,
+            None if question.answers else facts[question.words],
+        )
+        for question in questions
+        if question.kind != ELSEWHERE
     ]
 
 
 def ask_all(
-    mm: MemoryModel, questions: Sequence[Asked], name: str = "", *, keep_rankings: bool = False
+    mm: MemoryModel, questions: Sequence[QuestionMeasured], name: str = "", *, keep_rankings: bool = False
 ) -> MeaningReport:
     """Search for every question by each part and by all. Nothing is answered or remembered."""
     mm.searcher.settle()
@@ -313,7 +322,7 @@ def ask_all(
     towers, encoder = (getattr(mm.frame.parts.get(name), "id", "") for name in ("towers", "encoder"))
     return MeaningReport(
         name=name,
-        made_with=made_with(mm.model),
+        made_with=provenance(mm.model),
         tokens=mm.stream_tokens,
         pages=[(page.begin, page.end) for page in core.blocks.pages()],
         towers=towers,
@@ -324,7 +333,7 @@ def ask_all(
 
 def _searches(
     mm: MemoryModel,
-    question: Asked,
+    question: QuestionMeasured,
     inputs: Mapping[str, Any],
     place: Mapping[str, Any],
     sources: Mapping[str, Sequence[Span]],
@@ -378,7 +387,7 @@ def measure(
     reports: dict[str, Report] = {}
     keep, fitting = measuring.keep, measuring.fitting
 
-    def asked(mm: MemoryModel, name: str, questions: list[Asked]) -> None:
+    def question(mm: MemoryModel, name: str, questions: list[QuestionMeasured]) -> None:
         log(f"{name}: asking {len(questions)} questions of {mm.stream_tokens:,} tokens")
         report = ask_all(mm, questions, name, keep_rankings=fitting)
         reports[name] = report
@@ -387,7 +396,7 @@ def measure(
             log(f"{name}: answering {len(chosen)} of them")
             report.answered.extend(answer_all(mm, chosen))
         if keep is not None:
-            keep_report(report.whole(), _report_file(keep, name))
+            store_report(report.whole(), _report_file(keep, name))
 
     def opened(name: str) -> MemoryModel:
         folder = None if keep is None else keep / f"{name}.everlong"
@@ -395,27 +404,27 @@ def measure(
 
     if measuring.stories:
         with opened("stories") as mm:
-            there = _asked_before(mm, keep, "stories")
+            there = _questions_before(mm, keep, "stories")
             if not there:
-                there = read_stories(mm, "fit" if fitting else "test") + asked_elsewhere(fitting=fitting)
-            asked(mm, "stories", there)
+                there = read_stories(mm, "fit" if fitting else "test") + questions_of_others(fitting=fitting)
+            question(mm, "stories", there)
     if measuring.lengths:
         with opened("planted") as mm:
 
-            def ask(found: list[Asked]) -> None:
-                asked(mm, f"planted {mm.stream_tokens}", found)
+            def ask(found: list[QuestionMeasured]) -> None:
+                question(mm, f"planted {mm.stream_tokens}", found)
 
-            there = _asked_before(mm, keep, f"planted {mm.stream_tokens}")
+            there = _questions_before(mm, keep, f"planted {mm.stream_tokens}")
             if there:
                 ask(there)
             else:
-                facts, others = planted_facts(development=fitting), asked_elsewhere(fitting=fitting)
+                facts, others = planted_facts(development=fitting), questions_of_others(fitting=fitting)
                 lengths = sorted(measuring.lengths)
                 read_planted(mm, facts, lengths, measuring.corpus, lambda found: ask(found + others))
     return Reports(reports)
 
 
-def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list[Asked]:
+def _questions_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list[QuestionMeasured]:
     """Return the questions to a memory that an earlier run has read; none for an empty memory.
 
     Raises EverlongError where that run was not asked to the end.
@@ -426,7 +435,9 @@ def _asked_before(mm: MemoryModel, keep: pathlib.Path | None, name: str) -> list
         raise EverlongError(f"{mm.memory.path} was read, and not asked to the end: name another folder")
     questions = json.loads(file.read_text("utf-8"))["questions"]
     return [
-        Asked(q["words"], q["kind"], tuple((first, last) for first, last in q["spans"]), tuple(q.get("answers", ())))
+        QuestionMeasured(
+            q["words"], q["kind"], tuple((first, last) for first, last in q["spans"]), tuple(q.get("answers", ()))
+        )
         for q in questions
     ]
 
@@ -470,6 +481,6 @@ def _groups_of(pages: Sequence[Span]) -> list[Span]:
     return groups
 
 
-def _rank(question: Asked, groups: Sequence[Span], page_tokens: int) -> int:
+def _rank(question: QuestionMeasured, groups: Sequence[Span], page_tokens: int) -> int:
     """Return the rank of the first right group, from 1; 0 where none is right."""
     return next((rank for rank, group in enumerate(groups, 1) if question.is_right(group, page_tokens)), 0)

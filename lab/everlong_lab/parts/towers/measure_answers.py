@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from everlong.generation.as_measured import AS_MEASURED
+from everlong.generation.eval_decoding import AS_MEASURED
 from everlong.generation.memory_model import MemoryModel
 from everlong_lab.corpora.facts import Fact
 from everlong_lab.eval.gold import answer_from_passage
@@ -43,7 +43,7 @@ class ToAnswer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answered:
+class AnswerScore:
     kind: str
     words: str
     replies: dict[str, str]  # MEMORY, GOLD
@@ -61,7 +61,7 @@ def drawn_evenly(questions: Sequence[ToAnswer], count: int, seed: int = 0) -> li
     return chosen
 
 
-def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]:
+def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[AnswerScore]:
     """Answer each question from the memory, and by plain transformers with the right passage. Nothing is remembered."""
     rows = []
     for question in questions:
@@ -78,11 +78,11 @@ def answer_all(mm: MemoryModel, questions: Sequence[ToAnswer]) -> list[Answered]
         scores = {name: question.score(reply) for name, reply in replies.items()}
         came = [recall.span for recall in answer.recalled]
         found = any(begin < last and first < end for begin, end in came for first, last in question.spans)
-        rows.append(Answered(question.kind, question.words, replies, scores, found))
+        rows.append(AnswerScore(question.kind, question.words, replies, scores, found))
     return rows
 
 
-def answer_shares(rows: Sequence[Answered]) -> dict[str, dict[str, tuple[float, float, float, int]]]:
+def answer_shares(rows: Sequence[AnswerScore]) -> dict[str, dict[str, tuple[float, float, float, int]]]:
     """Return by kind and way: the mean score, its 95 % interval, and the number of answers."""
     shares: dict[str, dict[str, tuple[float, float, float, int]]] = {}
     for kind in dict.fromkeys(row.kind for row in rows):

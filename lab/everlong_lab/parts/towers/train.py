@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart, pack_with
-from everlong.parts.late import info_nce
+from everlong.models.rng import isolated_rng
+from everlong.parts.late_interaction import info_nce
 from everlong.parts.towers.model import TOWERS, LateTowers, TowerSettings
 from everlong.text.vectors import Encoder, encoder_name
 from everlong_lab.corpora.pairs import FOREIGN, SETS, Pairs, Split, load_pairs, with_stories
 from everlong_lab.parts.towers.teacher import taught_vectors
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn, unwrapped
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn, unwrapped
 from everlong_lab.training.run import Run
 from everlong_lab.training.states import States, as_floats, cached_states
 
@@ -132,7 +132,7 @@ class TowerTrainer:
     # Unit vectors of (passages, questions) by a sentence encoder, in their order.
     teacher: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None
     checkpoints: pathlib.Path | None = None
-    progress: Told | None = None
+    progress: MetricsFn | None = None
 
     def __post_init__(self) -> None:
         group, row = self.settings.group_tokens, self.states.row_tokens
@@ -151,8 +151,8 @@ class TowerTrainer:
         self._random = np.random.default_rng(self.training.seed)
         self._mined: dict[int, tuple[int, ...]] = {}  # by question, the best wrong passages
 
-    @own_draws()
-    def train(self) -> tuple[LateTowers, Learned]:
+    @isolated_rng()
+    def train(self) -> tuple[LateTowers, TrainingResult]:
         """Train, from the last checkpoint where there is one.
 
         One seed, machine and number of threads give the same bits.
@@ -164,11 +164,13 @@ class TowerTrainer:
         train = np.asarray(self.pairs.of_split("train"))
         chances = self._chances(train)
 
-        def lesson(model: Any, step: int, _: np.random.Generator, said: Losses) -> torch.Tensor:
+        def lesson(model: Any, step: int, _: np.random.Generator, losses: Losses) -> torch.Tensor:
             if step > 0 and step % self.training.mine_every == 0 and self.training.negatives:
                 self._mine(unwrapped(model).towers, train)
             size = min(self.training.batch, len(train))
-            return said.told("loss", self._loss(model, self._random.choice(train, size=size, replace=False, p=chances)))
+            return losses.record(
+                "loss", self._loss(model, self._random.choice(train, size=size, replace=False, p=chances))
+            )
 
         learned = learn(
             both,

@@ -22,10 +22,10 @@ from transformers.cache_utils import DynamicCache
 from everlong.data import shipped_books
 from everlong.frame.taps import HiddenTap, side_by_side
 from everlong.models.pack import pack_with
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.models.releases import cache_argument
-from everlong.parts.trigger.at_work import SaidText, block_lengths, said_texts, threshold_for
 from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
+from everlong.parts.trigger.runtime import BoundaryPredictions, block_lengths, predict_boundaries, threshold_for
 from everlong.text.boundaries import TextBoundaries
 from everlong_lab.corpora.boundaries import TOPICS, CutText, books_of, dialogues, joined, plain
 from everlong_lab.eval.log import Log, silent
@@ -134,9 +134,9 @@ def measure(
             one = read_for_eval(network, tokenizer, text, trigger.settings.layers)
             ends = TextBoundaries(tokenizer).find(one.ids)
             soft = [(at, kind) for at, kind in ends if kind in ("sentence", "paragraph")]
-            said.append(SaidText(trigger.said(one.states).numpy(), soft))
-        lengths = lengths_at(trigger, said_texts(calibration_of(part)), said, measuring.means, config)
-    return TopicsReport(made_with(network), part.id, sizes, figures, lengths)
+            said.append(BoundaryPredictions(trigger.said(one.states).numpy(), soft))
+        lengths = lengths_at(trigger, predict_boundaries(calibration_of(part)), said, measuring.means, config)
+    return TopicsReport(provenance(network), part.id, sizes, figures, lengths)
 
 
 @torch.no_grad()
@@ -262,8 +262,8 @@ def equal_lengths(right: Sequence[npt.NDArray[np.bool_]]) -> list[npt.NDArray[np
 
 def lengths_at(
     trigger: TriggerNet,
-    calibration: Sequence[SaidText],
-    texts: Sequence[SaidText],
+    calibration: Sequence[BoundaryPredictions],
+    texts: Sequence[BoundaryPredictions],
     means: Sequence[int],
     memory_config: MemoryConfig,
 ) -> dict[str, dict[str, float]]:

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart
-from everlong.parts.trigger.at_work import SaidText, kept_texts
+from everlong.models.rng import isolated_rng
 from everlong.parts.trigger.model import TRIGGER, TriggerNet, TriggerSettings
+from everlong.parts.trigger.runtime import BoundaryPredictions, stored_predictions
 from everlong.text.boundaries import TextBoundaries
 from everlong_lab.corpora.boundaries import TOPICS, CutKind, CutText, Origin, books_of, trigger_texts
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.read_states import ReadStates, read_states
 from everlong_lab.training.run import Run
 from everlong_lab.training.states import middle_and_spread
@@ -96,7 +96,7 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
     for text in (states.texts[at] for at in books):
         ends = [(end, kind) for end, kind in boundaries.find(text.ids) if kind in ("sentence", "paragraph")]
         with torch.no_grad():
-            kept.append(SaidText(trigger.said(states.of(text)).numpy(), ends))
+            kept.append(BoundaryPredictions(trigger.said(states.of(text)).numpy(), ends))
     kinds = [cut.kind for text in texts if text.split == "train" for cut in text.cuts]
     splits = sorted({text.split for text in texts})
     made = run.made(
@@ -107,13 +107,13 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
         books=sorted({name for text in texts for name in text.sources}),
         tokens=len(states.states),
     )
-    return {TRIGGER: trigger.part_with(kept_texts(kept), made)}
+    return {TRIGGER: trigger.part_with(stored_predictions(kept), made)}
 
 
-@own_draws()
+@isolated_rng()
 def fit(
-    states: ReadStates, settings: TriggerSettings, training: Training, *, check: Told | None = None
-) -> tuple[TriggerNet, Learned]:
+    states: ReadStates, settings: TriggerSettings, training: Training, *, check: MetricsFn | None = None
+) -> tuple[TriggerNet, TrainingResult]:
     """Train the head; one seed, machine and number of threads give the same bits.
 
     Raises ValueError where all texts are held out, or none.
@@ -126,9 +126,9 @@ def fit(
     if len(train.targets) == 0 or len(held_out.targets) == 0:
         raise ValueError("a trigger is trained on some texts and stopped by others; one of the two has no places")
 
-    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+    def lesson(_: Any, step: int, __: np.random.Generator, losses: Losses) -> torch.Tensor:
         rows = torch.from_numpy(random.integers(len(train.targets), size=training.batch))
-        return said.told("loss", _loss(trigger, train, rows))
+        return losses.record("loss", _loss(trigger, train, rows))
 
     def lost(_: Any) -> dict[str, float]:
         loss = float(_loss(trigger, held_out, torch.arange(len(held_out.targets))))

@@ -21,18 +21,18 @@ import numpy as np
 import torch
 
 from everlong.frame.taps import side_by_side
-from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.masked import MaskedAttention
 from everlong.models.releases import cache_argument
-from everlong.models.soft import frozen
+from everlong.models.soft_tokens import frozen
+from everlong.models.trimmed_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.parts.trimmer.model import TrimmerNet
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.scenarios import Scenario, Target
 from everlong_lab.corpora.seeds import in_turn
 from everlong_lab.parts.trimmer.scores import scores_of
 from everlong_lab.parts.trimmer.top_k import gumbel, straight_through_top_k
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.run import two_splits
 from everlong_lab.training.states import require_same
 
@@ -91,7 +91,7 @@ class InModelTrainer:
     training: InModelTraining
     adapter: LowRankMaps | None = None  # trained in place
     checkpoints: pathlib.Path | None = None
-    progress: Told | None = None
+    progress: MetricsFn | None = None
 
     def __post_init__(self) -> None:
         self._attached = None if self.adapter is None else AttachedMaps(self.adapter, self.model)
@@ -100,7 +100,7 @@ class InModelTrainer:
         )
         self._read: dict[str, _Read] = {}
 
-    def train(self, trimmer: TrimmerNet) -> tuple[TrimmerNet, Learned]:
+    def train(self, trimmer: TrimmerNet) -> tuple[TrimmerNet, TrainingResult]:
         """Train from `trimmer`, which stays as it is, or from the last checkpoint.
 
         One seed, machine and number of threads give the same bits. Raises EverlongError where the checkpoints are of
@@ -161,12 +161,12 @@ class InModelTrainer:
         It is a mean over masks [B, n] and scored tokens.
         """
         training = self.training
-        with contextlib.nullcontext() if self._attached is None else self._attached.at_work():
-            said, lost = said_under(self.model, whole, weights, target)
-        right = target.ids[target.first :].to(said.device)
-        ce = -said.gather(-1, right[None, :, None].expand(len(said), -1, -1)).mean()
-        teacher = teacher.to(said.device).float()
-        kl = (teacher.exp() * (teacher - said)).sum(dim=-1).mean()
+        with contextlib.nullcontext() if self._attached is None else self._attached.active():
+            losses, lost = logits_under(self.model, whole, weights, target)
+        right = target.ids[target.first :].to(losses.device)
+        ce = -losses.gather(-1, right[None, :, None].expand(len(losses), -1, -1)).mean()
+        teacher = teacher.to(losses.device).float()
+        kl = (teacher.exp() * (teacher - losses)).sum(dim=-1).mean()
         return training.ce * ce + training.kl * kl + training.attention_kl * lost
 
     # --- a step
@@ -198,12 +198,12 @@ class InModelTrainer:
             return
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         settings = dataclasses.replace(self.training, steps=1, minutes=None)
-        said = {
+        losses = {
             "settings": dataclasses.asdict(settings),
             "adapter": self.adapter is not None,
             "scenarios": [one.name for one in (*self._train, *self._fit)],
         }
-        require_same(self.checkpoints, json.loads(json.dumps(said)))
+        require_same(self.checkpoints, json.loads(json.dumps(losses)))
 
 
 def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temperature: float) -> torch.Tensor:
@@ -219,7 +219,7 @@ def key_weights(scores: torch.Tensor, scenario: Scenario, choice: Choice, temper
     return torch.cat([kept.new_ones(len(kept), SINK_TOKENS), kept, kept.new_ones(len(kept), newest)], dim=1)
 
 
-def said_under(
+def logits_under(
     model: Any, whole: WholeText, weights: torch.Tensor, target: Target
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a target's log probabilities [B, scored, V] fp32 behind keys with weights [B, n], and the lost attention.

@@ -4,7 +4,7 @@ There are three grounds, with texts that nothing was trained on. *Prose*: what f
 tokens of each of four blocks, and the newest 256 tokens. *Facts*: several planted in one block of a book, each asked
 for behind the trimmed block alone. *Stories*: FairytaleQA's val split, blocks of its stories and the questions that
 these answer. Trimming is logical: plain transformers go on from a cache that has only the chosen tokens, at their own
-positions (models/cut_cache.py) and the same ones in all layers and heads. Sinks are kept beside the budget.
+positions (models/trimmed_cache.py) and the same ones in all layers and heads. Sinks are kept beside the budget.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from everlong.data import Book, shipped_books
-from everlong.models.cut_cache import go_on
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import pack_with
-from everlong.models.provenance import made_with
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, keep
+from everlong.models.provenance import provenance
+from everlong.models.trimmed_cache import go_on
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, tokens_to_keep
 from everlong.text.encoding import encode
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt, questions_of_block, sinks_of, story_tokens
@@ -34,9 +34,9 @@ from everlong_lab.corpora.planted import with_statements
 from everlong_lab.data.qa import qa_lines
 from everlong_lab.eval.log import Log, silent
 from everlong_lab.eval.statistics import figures_of, mean_and_stderr
-from everlong_lab.eval.tables import Report, Table, keep_report, with_error
+from everlong_lab.eval.tables import Report, Table, store_report, with_error
 from everlong_lab.parts.trimmer.scores import KVZIP, LEARNED, NEWEST, ScoredStream, scored_stream
-from everlong_lab.training.attended import block_and_sinks
+from everlong_lab.training.attention_targets import block_and_sinks
 from everlong_lab.training.run import plain
 
 PROSE, FACTS, STORIES = "prose", "facts", "stories"
@@ -74,7 +74,7 @@ class Measuring:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lost:
+class LossIncrease:
     """The loss at one place or question, by one method and budget, as means over tokens."""
 
     nats: float  # lost against the teacher, which has all tokens
@@ -83,7 +83,7 @@ class Lost:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class MeasuredQuestion:
     """Tokens that are read behind a trimmed stream; those from `first` on are scored."""
 
     ids: torch.Tensor  # int64 [S]
@@ -136,34 +136,34 @@ class TrimmingReport(Report):
 
 def prose_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
-) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+) -> Iterator[tuple[torch.Tensor, int, list[MeasuredQuestion]]]:
     """Yield for each place: the ids that are read, the number of blocks in them, and what follows."""
     read = SINK_TOKENS + _BLOCKS * BLOCK_TOKENS + _ROLLING_TOKENS
     for number in range(count):
         ids = excerpt(tokenizer, books[number % len(books)], read + _FOLLOWING_TOKENS, random)
         # The newest token is read again: its logits predict the first token of what follows.
-        yield ids[: read - 1], _BLOCKS, [Asked(ids[read - 1 :], 1)]
+        yield ids[: read - 1], _BLOCKS, [MeasuredQuestion(ids[read - 1 :], 1)]
 
 
 def fact_streams(
     tokenizer: Any, books: Sequence[Book], count: int, random: np.random.Generator
-) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+) -> Iterator[tuple[torch.Tensor, int, list[MeasuredQuestion]]]:
     """Yield blocks of books with a fact of every kind and one that is asked for in other words."""
-    told = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
+    log = [PARAPHRASES[at] for at in random.permutation(len(PARAPHRASES))]
     for number in range(count):
-        facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), told[number % len(told)]]
+        facts = [*make_facts(_FACT_KINDS, 1, seed=int(random.integers(2**31))), log[number % len(log)]]
         text = excerpt(tokenizer, books[number % len(books)], BLOCK_TOKENS + SINK_TOKENS, random)
         order = [facts[at] for at in random.permutation(len(facts))]
         block, _, _ = with_statements(
             tokenizer, text[SINK_TOKENS:], [fact.statement for fact in order], BLOCK_TOKENS, random
         )
-        asked = [_question(tokenizer, fact.question, fact.answer) for fact in order]
-        yield torch.cat([sinks_of(tokenizer, text), block]), 1, asked
+        question = [_question(tokenizer, fact.question, fact.answer) for fact in order]
+        yield torch.cat([sinks_of(tokenizer, text), block]), 1, question
 
 
 def story_streams(
     tokenizer: Any, count: int, random: np.random.Generator
-) -> Iterator[tuple[torch.Tensor, int, list[Asked]]]:
+) -> Iterator[tuple[torch.Tensor, int, list[MeasuredQuestion]]]:
     """Yield a block of each of `count` stories: the first with enough questions."""
     pairs = load_pairs(["fairytale"])
     names = {line["story"] for line in qa_lines("fairytale-val-stories")}
@@ -177,8 +177,8 @@ def story_streams(
             continue
         chosen = sorted(int(q) for q in random.permutation(own[block])[:_QUESTIONS_A_BLOCK])
         stream = torch.cat([ids[:SINK_TOKENS], ids[block_and_sinks(block)[0, SINK_TOKENS:]]])
-        asked = [_question(tokenizer, pairs.questions[q].words, pairs.questions[q].answers[0]) for q in chosen]
-        yield stream, 1, asked
+        question = [_question(tokenizer, pairs.questions[q].words, pairs.questions[q].answers[0]) for q in chosen]
+        yield stream, 1, question
 
 
 def measure(
@@ -206,9 +206,9 @@ def measure(
         STORIES: story_streams(tokenizer, measuring.story_blocks, drawn[2]),
     }
     random = dict(zip(streams, drawn[3:], strict=True))
-    lost: dict[str, dict[tuple[str, int], list[Lost]]] = {}
+    lost: dict[str, dict[tuple[str, int], list[LossIncrease]]] = {}
     kept: dict[str, dict[str, Any]] = {}
-    by = made_with(network)
+    by = provenance(network)
 
     def report() -> TrimmingReport:
         return TrimmingReport(
@@ -231,8 +231,8 @@ def measure(
             for question in asked:
                 for key, one in losses(network, stream, question, measuring.budgets, attached).items():
                     lost.setdefault(ground, {}).setdefault(key, []).append(one)
-            kept.setdefault(ground, _kept_text(tokenizer, ground, stream, measuring.budgets))
-            keep_report(report().to_dict(), measuring.keep)
+            kept.setdefault(ground, _text_with_kept(tokenizer, ground, stream, measuring.budgets))
+            store_report(report().to_dict(), measuring.keep)
             log(f"{ground}: {number + 1} of {counts[ground]}")
     return report()
 
@@ -244,60 +244,67 @@ def chosen(stream: ScoredStream, budget: int) -> dict[str, torch.Tensor]:
     found = {}
     for name, scores in stream.scores.items():
         of_blocks = [
-            keep(own, budget) + block * BLOCK_TOKENS for block, own in enumerate(torch.split(scores, BLOCK_TOKENS))
+            tokens_to_keep(own, budget) + block * BLOCK_TOKENS
+            for block, own in enumerate(torch.split(scores, BLOCK_TOKENS))
         ]
         found[name] = SINK_TOKENS + torch.cat(of_blocks)
         if stream.blocks > 1 and name in (NEWEST, LEARNED):
-            found[name + OVER_ALL] = SINK_TOKENS + keep(scores, stream.blocks * budget)
+            found[name + OVER_ALL] = SINK_TOKENS + tokens_to_keep(scores, stream.blocks * budget)
     return found
 
 
 @torch.no_grad()
 def losses(
-    model: Any, stream: ScoredStream, asked: Asked, budgets: Sequence[int], adapter: AttachedMaps | None = None
-) -> dict[tuple[str, int], Lost]:
+    model: Any,
+    stream: ScoredStream,
+    question: MeasuredQuestion,
+    budgets: Sequence[int],
+    adapter: AttachedMaps | None = None,
+) -> dict[tuple[str, int], LossIncrease]:
     """Return the losses by method and budget. Budget 0 has what all and what none of the blocks' tokens give."""
     end = SINK_TOKENS + stream.blocks * BLOCK_TOKENS
     sinks, newest = torch.arange(SINK_TOKENS), torch.arange(end, len(stream.ids))
-    teacher = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
-    nothing = _said(model, stream, torch.cat([sinks, newest])[None], asked)[0]
-    found = {(ALL_KEPT, 0): _lost(teacher, teacher, asked), (NONE_KEPT, 0): _lost(teacher, nothing, asked)}
+    teacher = _log_probs(model, stream, torch.arange(len(stream.ids))[None], question)[0]
+    nothing = _log_probs(model, stream, torch.cat([sinks, newest])[None], question)[0]
+    found = {(ALL_KEPT, 0): _lost(teacher, teacher, question), (NONE_KEPT, 0): _lost(teacher, nothing, question)}
     if adapter is not None:
-        with adapter.at_work():
-            all_kept = _said(model, stream, torch.arange(len(stream.ids))[None], asked)[0]
-        found[ALL_KEPT + WITH_ADAPTER, 0] = _lost(teacher, all_kept, asked)
+        with adapter.active():
+            all_kept = _log_probs(model, stream, torch.arange(len(stream.ids))[None], question)[0]
+        found[ALL_KEPT + WITH_ADAPTER, 0] = _lost(teacher, all_kept, question)
     for budget in budgets:
         by_method = chosen(stream, budget)
         kept = torch.stack([torch.cat([sinks, own, newest]) for own in by_method.values()])
-        said = _said(model, stream, kept, asked)
+        said = _log_probs(model, stream, kept, question)
         for name, own in zip(by_method, said, strict=True):
-            found[name, budget] = _lost(teacher, own, asked)
+            found[name, budget] = _lost(teacher, own, question)
         if adapter is not None:
-            with adapter.at_work():
-                own = _said(model, stream, kept[list(by_method).index(LEARNED)][None], asked)[0]
-            found[LEARNED + WITH_ADAPTER, budget] = _lost(teacher, own, asked)
+            with adapter.active():
+                own = _log_probs(model, stream, kept[list(by_method).index(LEARNED)][None], question)[0]
+            found[LEARNED + WITH_ADAPTER, budget] = _lost(teacher, own, question)
     return found
 
 
-def _said(model: Any, stream: ScoredStream, kept: torch.Tensor, asked: Asked) -> torch.Tensor:
+def _log_probs(model: Any, stream: ScoredStream, kept: torch.Tensor, question: MeasuredQuestion) -> torch.Tensor:
     """Return log probabilities [B, scored, V] fp32 behind the kept tokens [B, K]."""
-    rows = len(asked.ids) - asked.first
-    ids = asked.ids[:-1][None].expand(len(kept), -1)
+    rows = len(question.ids) - question.first
+    ids = question.ids[:-1][None].expand(len(kept), -1)
     return torch.log_softmax(
         go_on(model, stream.read.cache, kept, ids, len(stream.ids), logits_to_keep=rows).float(), dim=-1
     )
 
 
-def _lost(teacher: torch.Tensor, own: torch.Tensor, asked: Asked) -> Lost:
+def _lost(teacher: torch.Tensor, own: torch.Tensor, question: MeasuredQuestion) -> LossIncrease:
     """Return the losses from log probabilities [scored, V]."""
-    targets = asked.ids[asked.first :, None].to(own.device)
+    targets = question.ids[question.first :, None].to(own.device)
     nats = (teacher.gather(1, targets) - own.gather(1, targets)).mean()
     kl = (teacher.exp() * (teacher - own)).sum(dim=-1).mean()
     right = (own.argmax(dim=-1) == targets[:, 0]).float().mean()
-    return Lost(float(nats), float(kl), float(right))
+    return LossIncrease(float(nats), float(kl), float(right))
 
 
-def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequence[int]) -> dict[str, dict[str, Any]]:
+def _differences(
+    lost: Mapping[tuple[str, int], Sequence[LossIncrease]], budgets: Sequence[int]
+) -> dict[str, dict[str, Any]]:
     """Return by measure the best other method, and the Trimmer minus it at the same places, with its standard error.
 
     KVzip does not count as another method: it reads a block twice, and the Trimmer learns from it.
@@ -322,7 +329,7 @@ def _differences(lost: Mapping[tuple[str, int], Sequence[Lost]], budgets: Sequen
     return found
 
 
-def _kept_text(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Sequence[int]) -> dict[str, Any]:
+def _text_with_kept(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Sequence[int]) -> dict[str, Any]:
     """Return a block of a stream token by token, and what each method keeps of it at the budget
     nearest to an eighth.
     """
@@ -337,6 +344,6 @@ def _kept_text(tokenizer: Any, ground: str, stream: ScoredStream, budgets: Seque
     return {"ground": ground, "budget": budget, "words": words, "kept": kept}
 
 
-def _question(tokenizer: Any, question: str, answer: str) -> Asked:
+def _question(tokenizer: Any, question: str, answer: str) -> MeasuredQuestion:
     prompt = build_prompt(tokenizer, question).ids
-    return Asked(torch.cat([prompt, encode(tokenizer, answer)]), len(prompt))
+    return MeasuredQuestion(torch.cat([prompt, encode(tokenizer, answer)]), len(prompt))

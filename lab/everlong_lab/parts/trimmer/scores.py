@@ -20,12 +20,12 @@ import torch
 
 from everlong.errors import UnsupportedModelError
 from everlong.frame.taps import side_by_side
-from everlong.models.cut_cache import WholeText, read_whole
+from everlong.models.attention_stats import AttentionStats, AttentionWindow
 from everlong.models.rope import RopeTable, rope_table
-from everlong.models.watched import Watch, WatchedAttention
+from everlong.models.trimmed_cache import WholeText, read_whole
 from everlong.parts.trimmer.model import TrimmerNet
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
-from everlong_lab.training.attended import repeated
+from everlong_lab.training.attention_targets import repeated
 
 RANDOM, NEWEST, KEY_NORM, H2O, SNAP, EXPECTED = "random", "newest", "key norm", "H2O", "SnapKV", "Expected Attention"
 KVZIP, LEARNED = "KVzip", "Trimmer"
@@ -51,10 +51,13 @@ def scored_stream(
     """Read a stream [n] once, and every block of it once more; score the tokens of its blocks."""
     end = SINK_TOKENS + blocks * BLOCK_TOKENS
     keys = (SINK_TOKENS, end)
-    watches = {H2O: Watch((0, len(ids)), keys), SNAP: Watch((len(ids) - _SNAP_ROWS, len(ids)), keys)}
+    watches = {
+        H2O: AttentionWindow((0, len(ids)), keys),
+        SNAP: AttentionWindow((len(ids) - _SNAP_ROWS, len(ids)), keys),
+    }
     layers = sorted({layer for trimmer in trimmers.values() for layer in trimmer.settings.layers})
     beside = _BesideAttention(rope_table(model.config), keys)
-    with WatchedAttention(model, watches, beside.see) as watched:
+    with AttentionStats(model, watches, beside.see) as watched:
         read = read_whole(model, ids, layers)
     snap = torch.nn.functional.avg_pool1d(
         watched.mass(SNAP)[None], _SNAP_POOL, stride=1, padding=_SNAP_POOL // 2, count_include_pad=False

@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart
+from everlong.models.rng import isolated_rng
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
-from everlong_lab.corpora.attended import trim_texts
 from everlong_lab.corpora.blocks import BLOCK_TOKENS
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.pairs import load_pairs
 from everlong_lab.corpora.record import Record
 from everlong_lab.corpora.scenarios import FAMILIES, Scenario, draw_scenarios
+from everlong_lab.corpora.trimming import trim_texts
 from everlong_lab.parts.trimmer.in_model import InModelTrainer, InModelTraining
-from everlong_lab.training.attended import TARGETS, AttendedText, attended_texts
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.training.attention_targets import TARGETS, AttendedText, attended_texts
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.run import Run, plain, two_splits
 from everlong_lab.training.states import middle_and_spread
 
@@ -130,15 +130,15 @@ def train_on(
             "minutes": round(refining.minutes, 2),
             "log": list(refining.log),
         }
-    asked = [text.origin for text in texts if text.split == "train" for _ in text.questions]
+    question = [text.origin for text in texts if text.split == "train" for _ in text.questions]
     made = run.made(
         training,
         learned,
         {split: figures_of(trimmer, attended, split, training) for split in ("train", "fit")},
         data={
             "blocks": sum(text.blocks for text in texts if text.split == "train"),
-            "planted questions": asked.count("book"),
-            "questions about stories": asked.count("story"),
+            "planted questions": question.count("book"),
+            "questions about stories": question.count("story"),
         },
         books=sorted({text.name.rpartition(" ")[0] for text in texts if text.origin == "book"}),
         stories=sorted({text.name for text in texts if text.origin == "story"}),
@@ -150,10 +150,10 @@ def train_on(
     return parts
 
 
-@own_draws()
+@isolated_rng()
 def fit(
-    texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: Told | None = None
-) -> tuple[TrimmerNet, Learned]:
+    texts: Sequence[AttendedText], settings: TrimmerSettings, training: Training, *, check: MetricsFn | None = None
+) -> tuple[TrimmerNet, TrainingResult]:
     """Train the head; one seed, machine and number of threads give the same bits.
 
     Raises ValueError where all texts are held out, or none.
@@ -171,9 +171,9 @@ def fit(
     solve_ridge(trimmer, train, training.ridge)
     trimmer.linear.requires_grad_(requires_grad=False)  # the hidden layer learns what the map leaves over
 
-    def lesson(_: Any, step: int, __: np.random.Generator, said: Losses) -> torch.Tensor:
+    def lesson(_: Any, step: int, __: np.random.Generator, losses: Losses) -> torch.Tensor:
         chosen = random.integers(len(train), size=training.batch)
-        return said.told("loss", torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean())
+        return losses.record("loss", torch.stack([_error(trimmer, *train[at]) for at in chosen]).mean())
 
     def lost(_: Any) -> dict[str, float]:
         found = _found(trimmer, held_out)

@@ -180,10 +180,10 @@ def measure(
         )
     towers = None if measuring.by_words else towers_of(found)
 
-    def told(what: str, done: int, of: int) -> None:
+    def report(what: str, done: int, of: int) -> None:
         log(f"{what}: {done} of {of}")
 
-    memories = read_walk_texts(network, tokenizer, towers, drawn, measuring.work, progress=told)
+    memories = read_walk_texts(network, tokenizer, towers, drawn, measuring.work, progress=report)
     return measure_walker(walker, memories, towers="" if towers is None else towers[0], loads=measuring.loads, log=log)
 
 
@@ -204,11 +204,13 @@ def measure_walker(
     log: Log = silent,
 ) -> WalkerReport:
     """Ask every question by every method. Raises EverlongError without networkx."""
-    asked = [(memory, question) for memory in memories for question in memory.questions]
+    questions = [(memory, question) for memory in memories for question in memory.questions]
     policy = walker.policy()
     graphs = {id(memory): _page_graph(memory) for memory in memories}
     orders = {
-        f"damping {damping}": [_pagerank_order(memory, asking, damping, graphs[id(memory)]) for memory, asking in asked]
+        f"damping {damping}": [
+            _pagerank_order(memory, asking, damping, graphs[id(memory)]) for memory, asking in questions
+        ]
         for damping in _DAMPINGS
     }
     measured, chosen = [], {}
@@ -216,7 +218,7 @@ def measure_walker(
     milliseconds = {}
 
     def by(ask: Callable[[WalkMemory, WalkQuestion, int], set[Page]], count: int) -> list[bool]:
-        return [_holds(ask(memory, question, count), question) for memory, question in asked]
+        return [_holds(ask(memory, question, count), question) for memory, question in questions]
 
     def by_walk(memory: WalkMemory, question: WalkQuestion, count: int, of: _core.WalkerPolicy = policy) -> set[Page]:
         result = walk_for(memory, question, of, count)
@@ -230,13 +232,13 @@ def measure_walker(
         for method, ask in ((FLAT, _flat), (LEARNED, by_walk)):
             started = time.process_time()
             outcomes[method] = by(ask, count)
-            milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(asked)
+            milliseconds[f"{method}, {count} loads"] = 1e3 * (time.process_time() - started) / len(questions)
         beams = {
             f"said {said}, run {run}": by(functools.partial(by_walk, of=_beam(said, run)), count)
             for said, run in _BEAMS
         }
         ranks = {
-            name: [_holds(_first_groups(m, order, count), q) for (m, q), order in zip(asked, of, strict=True)]
+            name: [_holds(_first_groups(m, order, count), q) for (m, q), order in zip(questions, of, strict=True)]
             for name, of in orders.items()
         }
         for method, settings in ((BEAM, beams), (PAGERANK, ranks)):
@@ -244,8 +246,8 @@ def measure_walker(
             chosen[f"{method}, {count} loads"] = best
             outcomes[method] = settings[best]
         for method in METHODS:
-            for hops in sorted({question.hops for _, question in asked}):
-                right = [r for r, (_, q) in zip(outcomes[method], asked, strict=True) if q.hops == hops]
+            for hops in sorted({question.hops for _, question in questions}):
+                right = [r for r, (_, q) in zip(outcomes[method], questions, strict=True) if q.hops == hops]
                 measured.append(Measured(method, count, hops, tuple(right)))
         log(f"{count} loads: " + ", ".join(f"{name} {np.mean(right):.3f}" for name, right in outcomes.items()))
     return WalkerReport(

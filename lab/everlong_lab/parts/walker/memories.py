@@ -18,8 +18,8 @@ import torch
 
 import everlong._core as _core
 from everlong.frame.taps import side_by_side
+from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import Pack
-from everlong.models.shallow import shallow_states
 from everlong.text.prompt import Prompt, build_prompt
 from everlong_lab.corpora.record import Record
 from everlong_lab.training.states import KeptRows, as_floats, digest_of, require_same
@@ -92,7 +92,7 @@ def read_walk_texts(
                 if done == len(pages.marks):
                     pages.add(_written(model, towers[1], text.ids))
                 if done == len(asked.marks):
-                    asked.add(torch.cat([_asked(model, towers[1], prompt) for prompt in prompts]))
+                    asked.add(torch.cat([_question(model, towers[1], prompt) for prompt in prompts]))
                 vectors = _in_8_bits(pages.all_rows()[slice(*pages.marks[done])])
                 rows = as_floats(asked.all_rows()[slice(*asked.marks[done])]).float()
                 lengths = [len(prompt.ids[prompt.question]) for prompt in prompts]
@@ -110,9 +110,9 @@ def read_walk_texts(
 
 
 def _in_8_bits(rows: npt.NDArray[np.uint16]) -> npt.NDArray[np.int8]:
-    from everlong.parts.late import as_int8
+    from everlong.parts.late_interaction import quantize_int8
 
-    found: npt.NDArray[np.int8] = as_int8(as_floats(rows).float()).numpy()
+    found: npt.NDArray[np.int8] = quantize_int8(as_floats(rows).float()).numpy()
     return found
 
 
@@ -121,14 +121,14 @@ def _written(model: Any, towers: LateTowers, ids: torch.Tensor) -> torch.Tensor:
     from everlong.parts.towers.model import means
 
     layers = towers.settings.layers
-    runs = [side_by_side(shallow_states(model, run, layers), layers) for run in torch.split(ids, _RUN_TOKENS)]
+    runs = [side_by_side(early_exit_states(model, run, layers), layers) for run in torch.split(ids, _RUN_TOKENS)]
     return towers.written(means(torch.cat(runs).float().cpu(), PAGE_TOKENS, towers.settings.group_tokens))
 
 
 @torch.no_grad()
-def _asked(model: Any, towers: LateTowers, prompt: Prompt) -> torch.Tensor:
+def _question(model: Any, towers: LateTowers, prompt: Prompt) -> torch.Tensor:
     layers = towers.settings.layers
-    states = side_by_side(shallow_states(model, prompt.ids[: prompt.question.stop], layers), layers)
+    states = side_by_side(early_exit_states(model, prompt.ids[: prompt.question.stop], layers), layers)
     return towers.asked(states[prompt.question].float().cpu())
 
 

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 import everlong._core as _core
-from everlong.models.draws import own_draws
 from everlong.models.pack import PackPart
+from everlong.models.rng import isolated_rng
 from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.record import Record
@@ -34,7 +34,7 @@ from everlong_lab.parts.walker.memories import (
     read_walk_texts,
     towers_of,
 )
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Told, learn
+from everlong_lab.training.loop import LoopSettings, Losses, MetricsFn, TrainingResult, learn
 from everlong_lab.training.run import Run
 
 BY_DEFAULT = True  # of `everlong train all`
@@ -107,7 +107,7 @@ def train_on(
     whole = read_walk_texts(run.model, run.tokenizer, towers, texts, run.work / "vectors", progress=run.progress)
     walker, learned, held_out = fit([*whole, *cheap], WalkerSettings(), training, check=run.check)
     every = (*words_alone, *texts)
-    hops = [len(asked.spans) for text in every for asked in text.questions]
+    hops = [len(questions.spans) for text in every for questions in text.questions]
     made = run.made(
         training,
         learned,
@@ -119,10 +119,10 @@ def train_on(
     return {WALKER: walker.part(made)}
 
 
-@own_draws()
+@isolated_rng()
 def fit(
-    memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: Told | None = None
-) -> tuple[WalkerNet, Learned, Sequence[WalkMemory]]:
+    memories: Sequence[WalkMemory], settings: WalkerSettings, training: Training, *, check: MetricsFn | None = None
+) -> tuple[WalkerNet, TrainingResult, Sequence[WalkMemory]]:
     """Return the Walker, how it learned by imitation and then by reinforcement, and the held-out memories.
 
     One seed gives the same bits. Raises ValueError for fewer than two texts, as one is held out.
@@ -134,7 +134,7 @@ def fit(
     every = max(2, round(1 / training.held_out))
     held_out = memories[::every]
     train = [memory for at, memory in enumerate(memories) if at % every]
-    asked = [(memory, question) for memory in train for question in memory.questions]
+    questions = [(memory, question) for memory in train for question in memory.questions]
     walker = WalkerNet(settings)
     with torch.no_grad():
         walker.outer.weight.mul_(0.1)
@@ -143,13 +143,13 @@ def fit(
         figures = figures_of(walker, held_out)
         return {"held out": figures["all found"], **figures}
 
-    def learned_by(rounds: Rounds, rate: float, weight_decay: float, minutes: float | None) -> Learned:
+    def learned_by(rounds: Rounds, rate: float, weight_decay: float, minutes: float | None) -> TrainingResult:
         ends = False  # the last lesson ends a round
 
-        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> torch.Tensor | None:
+        def lesson(_: Any, number: int, __: np.random.Generator, losses: Losses) -> torch.Tensor | None:
             nonlocal ends
             loss, ends = next(rounds, (None, True))
-            return None if loss is None else said.told("loss", loss)
+            return None if loss is None else losses.record("loss", loss)
 
         steps = sys.maxsize  # training ends after its rounds
         plain = LoopSettings(steps, warmup=1, falling=False, clip=None, seed=training.seed)
@@ -157,19 +157,21 @@ def fit(
         how: dict[str, Any] = {"due": lambda: ends, "better": operator.gt, "moves": False, "progress": check}
         return learn(walker, lesson, found, loop, lessons=1, **how)
 
-    imitating, reinforcing = (rounds(walker, asked, training, random) for rounds in (_imitated, _reinforced))
+    imitating, reinforcing = (rounds(walker, questions, training, random) for rounds in (_imitated, _reinforced))
     first = learned_by(imitating, training.learning_rate, training.weight_decay, training.minutes)
     left = None if training.minutes is None else max(0.0, training.minutes - first.minutes)
     second = learned_by(reinforcing, training.reinforce_rate, 0.0, left)
-    learned = Learned(first.steps + second.steps, first.minutes + second.minutes, (*first.log, *second.log))
+    learned = TrainingResult(first.steps + second.steps, first.minutes + second.minutes, (*first.log, *second.log))
     return walker.eval(), learned, held_out
 
 
-Asked = tuple[WalkMemory, WalkQuestion]
+MemoryQuestion = tuple[WalkMemory, WalkQuestion]
 Rounds = Iterator[tuple[torch.Tensor | None, bool]]  # one loss after the other, and whether a round ends with it
 
 
-def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+def _imitated(
+    walker: WalkerNet, questions: Sequence[MemoryQuestion], training: Training, random: np.random.Generator
+) -> Rounds:
     """Yield the loss over the walks of each round and those before: -log of the policy's share for all right ways.
 
     Each round goes through them several times.
@@ -177,7 +179,7 @@ def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, ran
     steps: list[_Step] = []
     for round_ in range(training.rounds):
         policy = walker.policy()
-        for memory, question in asked:
+        for memory, question in questions:
             by: By = "teacher" if round_ == 0 or random.random() < 0.5 else "draw"
             budget, seed = int(random.choice(_LOADS)), int(random.integers(1 << 31))
             walk = walk_for(memory, question, policy, budget, by=by, seed=seed, learn=True)
@@ -191,11 +193,13 @@ def _imitated(walker: WalkerNet, asked: Sequence[Asked], training: Training, ran
             yield loss, number == len(batches)
 
 
-def _reinforced(walker: WalkerNet, asked: Sequence[Asked], training: Training, random: np.random.Generator) -> Rounds:
+def _reinforced(
+    walker: WalkerNet, questions: Sequence[MemoryQuestion], training: Training, random: np.random.Generator
+) -> Rounds:
     """Yield the loss of several walks for a question, each against the mean of the others."""
     for _ in range(training.reinforce_rounds):
-        for number, at in enumerate(random.permutation(len(asked)), 1):
-            memory, question = asked[int(at)]
+        for number, at in enumerate(random.permutation(len(questions)), 1):
+            memory, question = questions[int(at)]
             budget, policy = int(random.choice(_LOADS)), walker.policy()
             walks = [
                 walk_for(memory, question, policy, budget, by="draw", seed=int(random.integers(1 << 31)), learn=True)
@@ -211,7 +215,7 @@ def _reinforced(walker: WalkerNet, asked: Sequence[Asked], training: Training, r
                 taken = log_shares[torch.arange(len(steps)), torch.tensor([step.taken for step in steps])].sum()
                 entropy = -(log_shares.exp() * log_shares.masked_fill(~there, 0)).sum()
                 loss = loss - float(reward - others) * taken - training.entropy * entropy
-            yield loss, number == len(asked)
+            yield loss, number == len(questions)
 
 
 def walk_for(

@@ -24,21 +24,21 @@ import torch
 
 from everlong.data import Book, shipped_books
 from everlong.frame.taps import side_by_side
-from everlong.models.cut_cache import WholeText, go_on, read_whole
 from everlong.models.pack import Pack, pack_of_model
-from everlong.models.provenance import made_with
+from everlong.models.provenance import provenance
 from everlong.models.rope import rope_table, rotated, unrotated
-from everlong.models.soft import behind_kv, embedded
-from everlong.parts.writer.model import WRITER, WriterNet, as_it_reads
+from everlong.models.soft_tokens import after_kv, embedded
+from everlong.models.trimmed_cache import WholeText, go_on, read_whole
+from everlong.parts.writer.model import WRITER, WriterNet, reading_mode
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS, excerpt
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING
 from everlong_lab.eval.log import Log, silent
 from everlong_lab.eval.statistics import figures_of, with_stderr
-from everlong_lab.eval.tables import Report, Reports, Table, keep_report, with_error
-from everlong_lab.parts.writer.measure_again import Pages, run_reconstructing
-from everlong_lab.parts.writer.measure_deciding import run_explaining, unseen_blocks
-from everlong_lab.parts.writer.train import said_behind_details
+from everlong_lab.eval.tables import Report, Reports, Table, store_report, with_error
+from everlong_lab.parts.writer.measure_decider import run_explaining, unseen_blocks
+from everlong_lab.parts.writer.measure_reconstruction import Pages, run_reconstructing
+from everlong_lab.parts.writer.train import log_probs_after_details
 from everlong_lab.training.run import plain
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Measuring:
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class MeasuredLosses:
     """The loss at one place by one method, as means over the tokens that follow."""
 
     nats: float
@@ -133,7 +133,7 @@ def measure(
 
     def known(name: str, report: Report) -> None:
         reports[name] = report
-        keep_report(Reports(reports).to_dict(), measuring.keep)
+        store_report(Reports(reports).to_dict(), measuring.keep)
 
     if measuring.places:
         for report in behind_blocks(loaded, found, measuring, books=books, log=log):
@@ -182,11 +182,11 @@ def behind_blocks(
     books = [books[at] for at in random.permutation(len(books))]
     beside = None if config.beside is None else pack_of_model(network, config.beside)
     arms = _Arms.of(network, pack, beside)
-    by = made_with(network)
+    by = provenance(network)
     ids = {name: part.id for name, part in pack.parts.items() if name in (WRITER, KV_WRITER, TRIMMER)}
     if beside is not None and KV_WRITER in beside.parts:
         ids[KV_BESIDE] = beside.parts[KV_WRITER].id
-    found: dict[tuple[str, int], list[Said]] = {}
+    found: dict[tuple[str, int], list[MeasuredLosses]] = {}
     places = _places(network, tokenizer, books, config.places + 1, arms.layers, random)
     other = arms.written(next(places), config.slots)
     for number, place in enumerate(places, 1):
@@ -199,7 +199,7 @@ def behind_blocks(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Written:
+class _WrittenBlocks:
     """What the writers make of a place, for one number of slots."""
 
     details: dict[str, torch.Tensor]  # D [slots, E] by method
@@ -230,7 +230,7 @@ class _Arms:
         untrained = None if writer is None else WriterNet.untrained(writer.settings).to(model.device)
         kv = {KV: part(KV_WRITER, KvWriterNet), KV_BESIDE: part(KV_WRITER, KvWriterNet, beside)}
         there = {name: own for name, own in kv.items() if own is not None}
-        reading = contextlib.nullcontext if writer is None else as_it_reads(pack.parts[WRITER], model)
+        reading = contextlib.nullcontext if writer is None else reading_mode(pack.parts[WRITER], model)
         return cls(model, writer, untrained, part(TRIMMER, TrimmerNet), there, reading)
 
     @property
@@ -240,9 +240,9 @@ class _Arms:
         return sorted({layer for layers in read for layer in layers})
 
     @torch.no_grad()
-    def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _Written]:
+    def written(self, place: _Place, slots: Sequence[int]) -> dict[int, _WrittenBlocks]:
         """Return by slots what the writers make of a place."""
-        found = {own: _Written({}, None, {}) for own in slots}
+        found = {own: _WrittenBlocks({}, None, {}) for own in slots}
         if self.writer is not None and self.untrained is not None:
             states = place.side_by_side(self.writer.settings.layers)
             for own in slots:
@@ -251,18 +251,18 @@ class _Arms:
                     found[own].details[name] = details
         if self.trimmer is None:
             return found
-        from everlong.parts.trimmer.model import keep
+        from everlong.parts.trimmer.model import tokens_to_keep
 
         states = place.side_by_side(self.trimmer.settings.layers)
         k, v = self.plain(place)
         for own in slots:
-            chosen = torch.stack([keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
+            chosen = torch.stack([tokens_to_keep(self.trimmer.scores(block), own // BLOCKS) for block in states])
             kv = {}
             for name, kv_writer in self.kv_writers.items():
                 read = place.side_by_side(kv_writer.settings.layers)
                 kv_of_blocks = kv_writer(read, _by_block(k), _by_block(v), chosen)
                 kv[name] = tuple(rows.permute(1, 2, 0, 3, 4).flatten(2, 3) for rows in kv_of_blocks)
-            found[own] = _Written(found[own].details, chosen, kv)
+            found[own] = _WrittenBlocks(found[own].details, chosen, kv)
         return found
 
     def plain(self, place: _Place) -> tuple[torch.Tensor, torch.Tensor]:
@@ -274,8 +274,8 @@ class _Arms:
 
     @torch.no_grad()
     def said(
-        self, place: _Place, written: Mapping[int, _Written], others: Mapping[int, _Written]
-    ) -> dict[tuple[str, int], Said]:
+        self, place: _Place, written: Mapping[int, _WrittenBlocks], others: Mapping[int, _WrittenBlocks]
+    ) -> dict[tuple[str, int], MeasuredLosses]:
         """Return the losses by method and slots; 0 slots for nothing and for all of the blocks."""
         teacher = place.read.logits.log_softmax(dim=-1)
         ids = place.behind
@@ -283,22 +283,22 @@ class _Arms:
         k, v = self.plain(place)
         table = rope_table(self.model.config)
 
-        def behind(rows: Sequence[torch.Tensor]) -> Said:
+        def behind(rows: Sequence[torch.Tensor]) -> MeasuredLosses:
             places = SINK_TOKENS + torch.arange(rows[0].shape[2], device=k.device)
             turned = torch.cat([sinks[0], rotated(rows[0], places, table)], dim=2)
             both = torch.cat([sinks[1], rows[1]], dim=2)
-            return _said(teacher, behind_kv(self.model, turned, both, ids[:-1], FOLLOWING)[0], ids)
+            return _losses(teacher, after_kv(self.model, turned, both, ids[:-1], FOLLOWING)[0], ids)
 
-        found = {(NOTHING, 0): behind((k[:, :, :0], v[:, :, :0])), (ALL, 0): _said(teacher, place.read.logits, ids)}
+        found = {(NOTHING, 0): behind((k[:, :, :0], v[:, :, :0])), (ALL, 0): _losses(teacher, place.read.logits, ids)}
         for count, own in written.items():
             rows = dict(own.details)
             if rows:
                 rows[STRANGE] = others[count].details[DETAILS]
-                found[POOLED, count] = _said(teacher, self._behind_details(place, rows.pop(POOLED)[None])[0], ids)
+                found[POOLED, count] = _losses(teacher, self._behind_details(place, rows.pop(POOLED)[None])[0], ids)
                 with self.reading():
                     every = self._behind_details(place, torch.stack(list(rows.values())))
                 for name, logits in zip(rows, every, strict=True):
-                    found[name, count] = _said(teacher, logits, ids)
+                    found[name, count] = _losses(teacher, logits, ids)
             found[NEWEST, count] = behind((k[:, :, -count:], v[:, :, -count:]))
             if own.chosen is None:
                 continue
@@ -307,7 +307,7 @@ class _Arms:
             kept = torch.cat([torch.arange(SINK_TOKENS), SINK_TOKENS + at.cpu()])[None]
             first = SINK_TOKENS + BLOCKS * BLOCK_TOKENS
             logits = go_on(self.model, place.read.cache, kept, ids[None, :-1], first, logits_to_keep=FOLLOWING)[0]
-            found[KEPT_THERE, count] = _said(teacher, logits.float(), ids)
+            found[KEPT_THERE, count] = _losses(teacher, logits.float(), ids)
             for name, written_kv in own.kv.items():
                 found[name, count] = behind(written_kv)
             if KV in others[count].kv:
@@ -318,7 +318,7 @@ class _Arms:
         """Return logits [methods, FOLLOWING, V] behind D [methods, slots, E]."""
         assert self.writer is not None
         sinks, ids = place.ids[:SINK_TOKENS], place.behind[:-1]
-        return said_behind_details(self.writer.settings, self.model, sinks, details, ids, FOLLOWING)
+        return log_probs_after_details(self.writer.settings, self.model, sinks, details, ids, FOLLOWING)
 
 
 def _places(
@@ -353,13 +353,13 @@ def _by_block(rows: torch.Tensor) -> torch.Tensor:
     return rows.view(*rows.shape[:2], BLOCKS, BLOCK_TOKENS, -1).permute(2, 0, 1, 3, 4)
 
 
-def _said(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> Said:
+def _losses(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> MeasuredLosses:
     said = logits.log_softmax(dim=-1)
     nats = -said.gather(-1, ids[1:, None].to(said.device)).mean()
-    return Said(float(nats), float((teacher.exp() * (teacher - said)).sum(dim=-1).mean()))
+    return MeasuredLosses(float(nats), float((teacher.exp() * (teacher - said)).sum(dim=-1).mean()))
 
 
-def _differences(found: Mapping[tuple[str, int], Sequence[Said]], config: Measuring) -> list[dict[str, Any]]:
+def _differences(found: Mapping[tuple[str, int], Sequence[MeasuredLosses]], config: Measuring) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     for method, other in PAIRS:
         for slots in config.slots:

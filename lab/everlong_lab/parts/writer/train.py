@@ -29,23 +29,23 @@ import torch
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import PackPart, pack_with
 from everlong.models.releases import checkpointing
-from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.models.soft_tokens import after_soft_tokens, embedded, frozen
 from everlong.parts.latents import LatentSettings
-from everlong.parts.writer.deciding import KINDS, DeciderSettings, odds
+from everlong.parts.writer.decider import KINDS, DeciderSettings, odds
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, maps_of
 from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.boundaries import books_of
 from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
+from everlong_lab.corpora.fact_blocks import Exercise, exercise, facts_of_both
 from everlong_lab.corpora.pairs import load_pairs
 from everlong_lab.corpora.record import Record
-from everlong_lab.corpora.told import Exercise, exercise, told_of_both
 from everlong_lab.parts.latents import normalise
-from everlong_lab.training.evicted import EvictedRead, read_evicted, said_of
-from everlong_lab.training.loop import Learned, LoopSettings, Losses, Progress, learn, unwrapped
+from everlong_lab.training.distillation import EvictedRead, log_probs_of, read_evicted
+from everlong_lab.training.fact_states import fact_states
+from everlong_lab.training.loop import LoopSettings, Losses, Progress, TrainingResult, learn, unwrapped
 from everlong_lab.training.run import Run, before_and_after, two_splits
-from everlong_lab.training.told import told_states
 
 if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
@@ -101,7 +101,7 @@ class Training(LoopSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class ToldRead:
+class FactStates:
     """A block with questions, as it was read. Blocks of one place have the same questions in the same order."""
 
     block: Record
@@ -119,21 +119,21 @@ def train(run: Run, training: Training) -> dict[str, PackPart]:
     books = books_of(training.text)
     texts = evicted_texts(run.tokenizer, books, samples=training.samples, seed=training.seed)
     begun = pack_with(WRITER, "writer", run.model, training.begin).parts[WRITER] if training.begin else None
-    told: Sequence[Sequence[Record]] = ()
+    facts: Sequence[Sequence[Record]] = ()
     if training.why:
         pairs, counts = load_pairs(["fairytale"]), {"places": training.told, "stories": training.stories}
-        told = told_of_both(run.tokenizer, books, pairs, **counts, seed=training.seed)
+        facts = facts_of_both(run.tokenizer, books, pairs, **counts, seed=training.seed)
     trimmer = None if run.pack is None else trimmer_of(run.pack)
     if begun is not None:
         training = dataclasses.replace(training, rising=0.0)
-    return train_on(run, texts, training, told, trimmer=trimmer, begun=begun)
+    return train_on(run, texts, training, facts, trimmer=trimmer, begun=begun)
 
 
 def train_on(
     run: Run,
     texts: Sequence[Record],
     training: Training,
-    told: Sequence[Sequence[Record]] = (),
+    facts: Sequence[Sequence[Record]] = (),
     *,
     trimmer: TrimmerNet | None = None,
     begun: PackPart | None = None,
@@ -152,17 +152,17 @@ def train_on(
     embedding_size = run.model.get_input_embeddings().weight.shape[-1]
     opening, closing = memory_marks(run.tokenizer)
     reader = LatentSettings(layers, run.hidden_size, embedding_size, **{**_READER, **(settings or {})})
-    decider = DeciderSettings(embedding_size) if training.why and any(told) else None
+    decider = DeciderSettings(embedding_size) if training.why and any(facts) else None
     config = WriterSettings(reader, opening=opening, closing=closing, decider=decider)
-    asked = [
+    question = [
         read
-        for number, blocks in enumerate(told)
-        for read in told_reads(
+        for number, blocks in enumerate(facts)
+        for read in read_facts(
             run.model, run.tokenizer, blocks, layers, run.work / f"told-{number}", progress=run.progress
         )
     ]
-    trained, learned, settled = WriterTrainer(run, reads, config, training, asked, trimmer, begun).train()
-    made = run.made(training, learned, {"held out, in nats a token": before_and_after(learned)}, **said_of(texts))
+    trained, learned, settled = WriterTrainer(run, reads, config, training, question, trimmer, begun).train()
+    made = run.made(training, learned, {"held out, in nats a token": before_and_after(learned)}, **log_probs_of(texts))
     if settled is not None:
         made["decisions"] = {"steps": settled.steps, "log": list(settled.log)}
     if begun is not None:
@@ -170,26 +170,26 @@ def train_on(
     return {WRITER: trained.writer.part_with(trained.lora, made)}
 
 
-def told_reads(
+def read_facts(
     model: Any,
     tokenizer: Any,
-    told: Sequence[Record],
+    facts: Sequence[Record],
     layers: Sequence[int],
     folder: pathlib.Path,
     *,
     progress: Progress | None = None,
-) -> list[ToldRead]:
+) -> list[FactStates]:
     """Return the blocks with questions, as they were read; without blocks nothing is read."""
-    if not told:
+    if not facts:
         return []
-    states = told_states(model, told, layers, folder, progress=progress)
+    states = fact_states(model, facts, layers, folder, progress=progress)
     return [
-        ToldRead(block, own, tuple(exercise(tokenizer, asked) for asked in block.questions))
-        for block, own in zip(told, states, strict=True)
+        FactStates(block, own, tuple(exercise(tokenizer, question) for question in block.questions))
+        for block, own in zip(facts, states, strict=True)
     ]
 
 
-class _Learning(torch.nn.Module):
+class _TrainedModules(torch.nn.Module):
     """The writer, and the maps that read D beside the model."""
 
     def __init__(self, writer: WriterNet, lora: LowRankMaps | None) -> None:
@@ -209,7 +209,7 @@ class WriterTrainer:
     reads: Sequence[EvictedRead]
     config: WriterSettings
     training: Training
-    told: Sequence[ToldRead] = ()
+    told: Sequence[FactStates] = ()
     trimmer: TrimmerNet | None = None  # training begins with what this would keep
     begun: PackPart | None = None  # or goes on from this
 
@@ -222,7 +222,7 @@ class WriterTrainer:
         )
         self._model, self._again_ids = self.run.model, encode(self.run.tokenizer, AGAIN)
 
-    def train(self) -> tuple[_Learning, Learned, Learned | None]:
+    def train(self) -> tuple[_TrainedModules, TrainingResult, TrainingResult | None]:
         """Train, from the last checkpoint where there is one; return the writer and how it learned.
 
         One seed, machine and number of threads give the same bits. The last value is of the decision, which learns once
@@ -240,8 +240,8 @@ class WriterTrainer:
             normalise(writer.reader, model, self._train)
             if self.trimmer is not None:
                 writer.count_as(self.trimmer, training.sharpness)
-        learning, points = _Learning(writer, lora), self.run.work / "checkpoint"
-        reading = contextlib.nullcontext() if lora is None else AttachedMaps(lora, model).at_work()
+        learning, points = _TrainedModules(writer, lora), self.run.work / "checkpoint"
+        reading = contextlib.nullcontext() if lora is None else AttachedMaps(lora, model).active()
         with frozen(model), _checkpointed(model, training.gradient_checkpointing), reading:
             learned = learn(
                 learning, self._lesson, self._held_out, training, checkpoints=points, progress=self.run.check
@@ -249,22 +249,22 @@ class WriterTrainer:
         writer.eval()
         return learning, learned, self._settle(writer) if self._told and training.why else None
 
-    def _settle(self, writer: WriterNet) -> Learned:
+    def _settle(self, writer: WriterNet) -> TrainingResult:
         """Let the decision alone go on learning, on settled D that is made once, with as many as a memory has."""
         training, decider = self.training, writer.decider
         assert decider is not None
         with torch.no_grad():
             of_train, of_fit = (
-                [self._details_of_told(writer, [one], self.config.tokens).bfloat16() for one in told]
-                for told in (self._told, self._told_fit)
+                [self._details_of_facts(writer, [one], self.config.tokens).bfloat16() for one in facts]
+                for facts in (self._told, self._told_fit)
             )
         fit = [slice(at, at + len(KINDS)) for at in range(0, len(of_fit), len(KINDS))]
 
-        def lesson(wrapped: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+        def lesson(wrapped: Any, number: int, random: np.random.Generator, losses: Losses) -> torch.Tensor:
             places = random.permutation(len(self._told) // len(KINDS))[:_SETTLED_PLACES]
             rows = [len(KINDS) * place + at for place in places.tolist() for at in range(len(KINDS))]
-            told, details = [self._told[row] for row in rows], torch.cat([of_train[row] for row in rows])
-            return said.told("decided", decided_loss(writer, self._model, told, details.float()))
+            facts, details = [self._told[row] for row in rows], torch.cat([of_train[row] for row in rows])
+            return losses.record("decided", decided_loss(writer, self._model, facts, details.float()))
 
         def held_out(wrapped: Any) -> float:
             found = [misjudged(writer, self._model, self._told_fit[own], torch.cat(of_fit[own])) for own in fit]
@@ -284,18 +284,18 @@ class WriterTrainer:
 
     # --- a step
 
-    def _lesson(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+    def _lesson(self, writer: Any, number: int, random: np.random.Generator, losses: Losses) -> Iterator[torch.Tensor]:
         """Yield the loss of one of the three lessons, drawn at random, and then that of some decisions.
 
         A decision says what each of some blocks is to its questions; the model is not needed for it.
         """
-        yield self._one_of_three(writer, number, random, said)
+        yield self._one_of_three(writer, number, random, losses)
         if self._told and self.training.why:
             tokens = int(random.choice(self.training.decided))
             loss = self._decided(writer, self._drawn(self._told, _DECIDED_PLACES, random), tokens, random)
-            yield said.told("decided", loss)
+            yield losses.record("decided", loss)
 
-    def _one_of_three(self, writer: Any, number: int, random: np.random.Generator, said: Losses) -> torch.Tensor:
+    def _one_of_three(self, writer: Any, number: int, random: np.random.Generator, losses: Losses) -> torch.Tensor:
         training = self.training
         read = self._train[int(random.integers(len(self._train)))]
         tokens = int(random.choice(training.tokens))
@@ -303,11 +303,11 @@ class WriterTrainer:
         drawn = random.random() * (1 + training.again + why)
         if drawn >= 1 + training.again:
             three = self._drawn(self._told, 1, random)
-            return said.told("why", self._why(writer, three, int(random.choice(training.decided)), random))
+            return losses.record("why", self._why(writer, three, int(random.choice(training.decided)), random))
         if drawn >= 1:
             step = number // training.batch
             hardest = training.hardest ** min(1.0, step / max(1.0, training.rising * training.steps))
-            return said.told("again", self._again(writer, read, float(hardest ** random.random()), random))
+            return losses.record("again", self._again(writer, read, float(hardest ** random.random()), random))
         blocks = int(random.integers(1, BLOCKS + 1))
         strange = int(random.choice(training.distractors))
         other = self._train[int(random.integers(len(self._train)))]
@@ -316,21 +316,21 @@ class WriterTrainer:
             chosen = sorted(int(at) for at in random.choice(BLOCKS, strange, replace=False))
             details.insert(0, self._details(writer, other, chosen, tokens, random))
         divergence, entropy = self._behind(read, blocks, torch.cat(details, dim=1), training.following)
-        return said.told("KL", divergence) + training.cross_entropy * entropy
+        return losses.record("KL", divergence) + training.cross_entropy * entropy
 
-    def _drawn(self, told: Sequence[ToldRead], places: int, random: np.random.Generator) -> list[ToldRead]:
+    def _drawn(self, facts: Sequence[FactStates], places: int, random: np.random.Generator) -> list[FactStates]:
         """Return the three blocks of each of `places` drawn places, or of all that there are."""
-        drawn = random.permutation(len(told) // len(KINDS))[:places]
-        return [told[len(KINDS) * int(place) + at] for place in drawn for at in range(len(KINDS))]
+        drawn = random.permutation(len(facts) // len(KINDS))[:places]
+        return [facts[len(KINDS) * int(place) + at] for place in drawn for at in range(len(KINDS))]
 
     def _decided(
-        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
+        self, writer: Any, blocks: Sequence[FactStates], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
         """Return `decided_loss` behind D of N `tokens`; with `random` some tokens of the blocks are missing."""
-        details = self._details_of_told(writer, blocks, tokens, random)
+        details = self._details_of_facts(writer, blocks, tokens, random)
         return decided_loss(unwrapped(writer).writer, self._model, blocks, details)
 
-    def _why(self, writer: Any, three: Sequence[ToldRead], tokens: int, random: np.random.Generator) -> torch.Tensor:
+    def _why(self, writer: Any, three: Sequence[FactStates], tokens: int, random: np.random.Generator) -> torch.Tensor:
         """Return the cross entropy of why a question wants or does not want each of its three blocks, and of its
         answer.
 
@@ -338,12 +338,12 @@ class WriterTrainer:
         """
         number = int(random.integers(len(three[0].exercises)))
         exercises = [one.exercises[number] for one in three]
-        details = self._details_of_told(writer, three, tokens)
+        details = self._details_of_facts(writer, three, tokens)
         longest = max(len(one.reply) for one in exercises)
         replies = [torch.nn.functional.pad(one.reply, (0, longest - len(one.reply))) for one in exercises]
         ids = torch.stack([torch.cat([one.prompt, reply]) for one, reply in zip(exercises, replies, strict=True)])
         sinks = three[0].block.ids[:SINK_TOKENS]
-        logits = said_behind_details(self.config, self._model, sinks, details, ids, longest + 1)
+        logits = log_probs_after_details(self.config, self._model, sinks, details, ids, longest + 1)
         return torch.stack(
             [
                 torch.nn.functional.cross_entropy(row[: len(one.reply)], one.reply.to(row.device))
@@ -351,8 +351,8 @@ class WriterTrainer:
             ]
         ).mean()
 
-    def _details_of_told(
-        self, writer: Any, blocks: Sequence[ToldRead], tokens: int, random: np.random.Generator | None = None
+    def _details_of_facts(
+        self, writer: Any, blocks: Sequence[FactStates], tokens: int, random: np.random.Generator | None = None
     ) -> torch.Tensor:
         """Return D [blocks, N, E]."""
         states, ids = torch.stack([one.states for one in blocks]), torch.stack([one.block.ids for one in blocks])
@@ -390,7 +390,7 @@ class WriterTrainer:
         self, read: EvictedRead, blocks: int, details: torch.Tensor, following: int = FOLLOWING
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ids = read.text.behind(blocks)[: following + 1]
-        logits = said_behind_details(
+        logits = log_probs_after_details(
             self.config, self._model, read.text.ids[:SINK_TOKENS], details, ids[:-1], following
         )
         return read.taught(blocks).losses(logits[0], ids[1:])
@@ -410,8 +410,8 @@ class WriterTrainer:
         states = read.states().flatten(0, 1)[rows].to(self._model.device)
         details = writer(states, embedded(self._model, own[rows]), vectors)
         ids = own[rows]
-        told = torch.cat([self._again_ids[None].expand(count, -1), ids[:, :-1]], dim=1)
-        logits = said_behind_details(self.config, self._model, read.text.ids[:SINK_TOKENS], details, told, length)
+        facts = torch.cat([self._again_ids[None].expand(count, -1), ids[:, :-1]], dim=1)
+        logits = log_probs_after_details(self.config, self._model, read.text.ids[:SINK_TOKENS], details, facts, length)
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten().to(logits.device))
 
     # --- between steps
@@ -473,39 +473,39 @@ def verdicts_of(
     """Return Head A's logits [blocks, questions, kinds] of the questions' ids to each block's D [blocks, n, E]."""
     longest, blocks = max(map(len, questions)), len(details)
     ids = torch.stack([torch.nn.functional.pad(one, (0, longest - len(one))) for one in questions])
-    asked = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
+    question = torch.arange(longest) < torch.tensor([len(one) for one in questions])[:, None]
     found = writer.verdicts(
         embedded(model, ids).repeat(blocks, 1, 1),
-        asked.to(details.device).repeat(blocks, 1),
+        question.to(details.device).repeat(blocks, 1),
         details.repeat_interleave(len(questions), dim=0),
     )
     return found.view(blocks, len(questions), len(KINDS))
 
 
-def decided_loss(writer: WriterNet, model: Any, told: Sequence[ToldRead], details: torch.Tensor) -> torch.Tensor:
+def decided_loss(writer: WriterNet, model: Any, facts: Sequence[FactStates], details: torch.Tensor) -> torch.Tensor:
     """Return the cross entropy, in nats, of two decisions, from D [blocks, n, E].
 
     One is what each block is to each of its questions. The other is which of all blocks is what a question asks for.
     `told` are whole places of three blocks.
     """
-    places = [told[at : at + len(KINDS)] for at in range(0, len(told), len(KINDS))]
+    places = [facts[at : at + len(KINDS)] for at in range(0, len(facts), len(KINDS))]
     questions = [own.question for three in places for own in three[0].exercises]
     logits = verdicts_of(writer, model, questions, details)
     kinds, own, right, first = [], [], [], 0
     for number, three in enumerate(places):
         count = len(three[0].exercises)
         for at, one in enumerate(three):
-            kinds += [KINDS.index(asked.kind) for asked in one.block.questions]
+            kinds += [KINDS.index(question.kind) for question in one.block.questions]
             own.append(logits[len(KINDS) * number + at, first : first + count])
-        for asked in zip(*(one.block.questions for one in three), strict=True):
-            right.append(len(KINDS) * number + [one.kind for one in asked].index("right"))
+        for question in zip(*(one.block.questions for one in three), strict=True):
+            right.append(len(KINDS) * number + [one.kind for one in question].index("right"))
         first += count
     device = logits.device
     each = torch.nn.functional.cross_entropy(torch.cat(own), torch.tensor(kinds, device=device))
     return each + torch.nn.functional.cross_entropy(odds(logits).T, torch.tensor(right, device=device))
 
 
-def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details: torch.Tensor) -> float:
+def misjudged(writer: WriterNet, model: Any, three: Sequence[FactStates], details: torch.Tensor) -> float:
     """Return the share of wrong blocks of a place that rank above the right one, over its questions.
 
     It looks at the order alone: a decision that was learned by heart may be far too sure.
@@ -518,12 +518,12 @@ def misjudged(writer: WriterNet, model: Any, three: Sequence[ToldRead], details:
     return wrong / (own.shape[1] * (len(three) - 1))
 
 
-def said_behind_details(
+def log_probs_after_details(
     settings: WriterSettings, model: Any, sinks: torch.Tensor, details: torch.Tensor, ids: torch.Tensor, rows: int
 ) -> torch.Tensor:
-    """Return `behind_vectors` of D [B, n, E] between its marks; ids are [T] or [B, T]."""
+    """Return `after_soft_tokens` of D [B, n, E] between its marks; ids are [T] or [B, T]."""
     before, behind = around(settings, sinks, ids)
-    return behind_vectors(model, before, details, behind, rows)
+    return after_soft_tokens(model, before, details, behind, rows)
 
 
 def around(settings: WriterSettings, sinks: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -20,7 +20,7 @@ from everlong.models.pack import pack_of
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import Pairs, Question, Text
 from everlong_lab.eval.gold import answer_from_passage
-from everlong_lab.parts.adapter.answers import Example, Taught, read_examples, taught_answers
+from everlong_lab.parts.adapter.answers import Example, TeacherAnswer, read_examples, taught_answers
 from everlong_lab.parts.adapter.train import AdapterTrainer, train_on
 from everlong_lab.parts.adapter.train import Training as AdapterTraining
 from everlong_lab.training.run import Run
@@ -102,16 +102,16 @@ class Helps:
         self._attached = attached
 
     def adapt(self, frame: Any) -> AbstractContextManager[None]:
-        return self._attached.at_work()
+        return self._attached.active()
 
 
-def random_taught(count: int) -> list[Taught]:
+def random_taught(count: int) -> list[TeacherAnswer]:
     generator = torch.Generator().manual_seed(2)
     taught = []
     for _ in range(count):
         scores = torch.randn(5, 257, generator=generator) * 3
         best = scores.log_softmax(-1).topk(16)
-        taught.append(Taught(scores.argmax(-1), best.indices, best.values))
+        taught.append(TeacherAnswer(scores.argmax(-1), best.indices, best.values))
     return taught
 
 
@@ -125,7 +125,7 @@ def test_the_loss_is_that_of_an_answer_from_the_memory(mm: everlong.MemoryModel)
         up.data.normal_(std=0.05)
     attached = AttachedMaps(adapter, mm.model)
     for at in (0, 5, len(examples) - 1):
-        loss = trainer._loss(trainer._asked(at, random.Random(7)), at, attached)
+        loss = trainer._loss(trainer._sample_question(at, random.Random(7)), at, attached)
         assert loss.requires_grad
         prompt = build_prompt(mm.tokenizer, examples[at].words)
         with mm.frame.branch():

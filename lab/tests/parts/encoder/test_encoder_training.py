@@ -121,7 +121,7 @@ def test_scores_are_sums_of_each_piece_s_best_product() -> None:
     with torch.no_grad():
         found = trainer.scores(small)
         vectors = [trainer._written([row])[0] for row in small.passages]
-        asked = [trainer._asked([row])[0] for row in small.questions]
+        asked = [trainer._question_vectors([row])[0] for row in small.questions]
     expected = torch.tensor([[float((q @ v.T).amax(dim=1).sum()) for v in vectors] for q in asked])
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)  # padding moves 16 bits a little
 
@@ -139,7 +139,7 @@ def test_sentences_are_mapped_to_where_they_were_before_training() -> None:
     texts = [row for rows in of.passages[:2] for row in rows]  # of those that are trained on
     unit = torch.nn.functional.normalize
     with torch.no_grad():
-        with trainer._attached.at_work():
+        with trainer._attached.active():
             trained = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
         own = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
         said = trainer.learner.heads.said(unit(trained, dim=-1))

@@ -15,7 +15,7 @@ import everlong_lab.parts.writer.measure as writing
 from everlong.models.pack import Pack, pack_of
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, tokens_to_keep
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
@@ -24,7 +24,7 @@ from everlong_lab.eval.tables import print_report
 from everlong_lab.parts.kv_writer.train import KvWriterTrainer, train_on
 from everlong_lab.parts.kv_writer.train import Training as KvWriterTraining
 from everlong_lab.parts.writer.measure import Measuring, behind_blocks
-from everlong_lab.training.evicted import read_evicted
+from everlong_lab.training.distillation import read_evicted
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, deep_model
 from support.texts import starts_of_books
@@ -157,7 +157,9 @@ def test_the_baselines_are_masks_over_the_whole_text(tmp_path: pathlib.Path) -> 
     assert found[writing.NOTHING, 0].nats == pytest.approx(loss(alone, following), abs=1e-4)
 
     blocks = place.side_by_side(LAYERS)
-    chosen = torch.cat([keep(arms.trimmer.scores(own), 4) + at * BLOCK_TOKENS for at, own in enumerate(blocks)])
+    chosen = torch.cat(
+        [tokens_to_keep(arms.trimmer.scores(own), 4) + at * BLOCK_TOKENS for at, own in enumerate(blocks)]
+    )
     end = SINK_TOKENS + BLOCKS * BLOCK_TOKENS
     seen = torch.ones(end + FOLLOWING, end + FOLLOWING, dtype=torch.bool).tril()
     hidden = torch.ones(end + FOLLOWING, dtype=torch.bool)

@@ -20,19 +20,19 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack, load_pack
 from everlong.models.releases import cache_argument
-from everlong.parts.retrieve.at_work import Retrieving
 from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
+from everlong.parts.retrieve.runtime import RetrieveRuntime
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.blocks import SINK_TOKENS
 from everlong_lab.corpora.frames import NEEDS, frame_texts
 from everlong_lab.corpora.pairs import load_pairs
 from everlong_lab.corpora.record import Record
 from everlong_lab.eval.tables import print_report
-from everlong_lab.parts.retrieve.measure import _Scored, figures_of, run_retrieving, threshold_of
+from everlong_lab.parts.retrieve.measure import _ScoredTurn, figures_of, run_retrieving, threshold_of
 from everlong_lab.parts.retrieve.train import Training, fit, odds_of, train_on
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
-from support.draws import no_global_draws
+from support.rng import no_global_draws
 
 TOKENS = (96, 160)
 
@@ -91,7 +91,7 @@ def test_it_is_said_as_by_a_model_with_one_row_more(tmp_path: pathlib.Path) -> N
     model = deep_model()
     pack = drawn_part(model, 1.5)
     pack.save(tmp_path)
-    found = Retrieving.of_part(load_pack(tmp_path).parts[RETRIEVE], model)
+    found = RetrieveRuntime.of_part(load_pack(tmp_path).parts[RETRIEVE], model)
     assert found is not None
     frame = drawn_frames(1)[0]
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_training_goes_on_where_it_was_cut_short_bit_for_bit(tmp_path: pathlib.P
 
 def test_figures_are_by_their_definitions() -> None:
     random = np.random.default_rng(0)
-    scored = [_Scored(NEEDS[at % 3], float(random.integers(10))) for at in range(90)]
+    scored = [_ScoredTurn(NEEDS[at % 3], float(random.integers(10))) for at in range(90)]
     found = figures_of(scored, 5.0)
     needed = np.asarray([one.need == "evicted" for one in scored])
     values = np.asarray([one.score for one in scored])

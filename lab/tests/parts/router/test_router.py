@@ -16,7 +16,7 @@ from everlong.cli.app import app
 from everlong.retrieval import embedding
 from everlong.retrieval.index import FlatIndex, NeuralInvertedIndex
 from everlong_lab.parts.router.train import RouterTraining, train_router, train_router_of
-from everlong_lab.training.loop import Learned
+from everlong_lab.training.loop import TrainingResult
 from support import byte_tokenizer, tiny_model
 from support.encoder import CountingEncoder
 from support.settings import EMBEDDING
@@ -49,7 +49,7 @@ def recall(index: NeuralInvertedIndex, vectors: Floats, questions: Floats) -> fl
     return float(np.mean([len(set(a) & set(b)) / 5 for a, b in zip(best, found, strict=True)]))
 
 
-def untimed(learned: Learned) -> list[dict[str, float]]:
+def untimed(learned: TrainingResult) -> list[dict[str, float]]:
     return [{name: found for name, found in entry.items() if name != "minutes"} for entry in learned.log]
 
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from everlong.data import Book
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import load_pack, pack_folder_of
-from everlong.parts.tombstones.at_work import scored
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.tombstones.runtime import tombstone_scores
 from everlong.text.encoding import decode_text, encode
 from everlong_lab.corpora.needs import needs_text
 from everlong_lab.eval.statistics import auc
@@ -28,10 +28,10 @@ from everlong_lab.parts.tombstones.measure import (
     Sample,
     choose_heads,
     chosen_and_measured,
-    keep_heads,
     paired_auc,
     report_of,
     samples_of,
+    store_heads,
 )
 from support import byte_tokenizer, random_text, tiny_model
 from support.parts.kv_writer import drawn_writer, pack_with
@@ -125,7 +125,7 @@ def test_a_score_of_the_report_is_the_one_that_a_frame_wakes_by() -> None:
     columns = [layer * 3 + head for layer, head in heads.heads]
     weights = torch.tensor(heads.weights, dtype=torch.float64)
     masses = [torch.from_numpy(sample.log_mass[:, columns]).double().exp() for sample in samples]
-    highest = [float(scored(mass, weights, heads.bias).max()) for mass in masses]
+    highest = [float(tombstone_scores(mass, weights, heads.bias).max()) for mass in masses]
     report = report_of(dataclasses.replace(heads, threshold=sorted(highest)[40]), samples, 3, {})
     assert report.recalled.right + report.false_alarms.right in (39, 40, 41)
 
@@ -146,7 +146,7 @@ def test_a_run_goes_on_where_it_was_and_its_heads_are_kept(tmp_path: Path, monke
     )
     again, same = chosen_and_measured((model, tokenizer), config)
     assert (again, same) == (heads, report)
-    pack = load_pack(keep_heads(model, heads, report))
+    pack = load_pack(store_heads(model, heads, report))
     assert TombstoneHeads.of_part(pack.parts[TOMBSTONES]) == dataclasses.replace(
         heads, weights=tuple(np.float32(heads.weights).tolist())
     )

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import everlong
+from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import Pack, PackError, pack_of
-from everlong.models.shallow import shallow_states
-from everlong.parts.late import as_int8
+from everlong.parts.late_interaction import quantize_int8
 from everlong.parts.latents import LatentSettings
-from everlong.parts.towers.at_work import Meaning
 from everlong.parts.towers.model import TOWERS, LateTowers, groups_of
+from everlong.parts.towers.runtime import TowersRuntime
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import Pairs, Question, Text, load_pairs, with_stories
@@ -87,13 +87,13 @@ def test_vectors_of_blocks_are_those_of_their_details_and_are_searched(tmp_path:
         writer = WriterNet.of_part(pack.parts[WRITER])
         block = mm.memory.core.blocks.infos()[0]
         ids = torch.from_numpy(mm.memory.core.blocks.token_ids(0, block.begin, block.end)).long()
-        hidden = shallow_states(model, ids, LAYERS)  # the first block is read behind nothing
+        hidden = early_exit_states(model, ids, LAYERS)  # the first block is read behind nothing
         count = groups_of(len(ids), mm.config.archive.page_tokens, 8)
         read = torch.cat([hidden[layer] for layer in LAYERS], dim=-1)
         with torch.no_grad():
             details = writer.details(read, model.get_input_embeddings()(ids), count)
         kept = mm.memory.core.blocks.tensors(block.id)[f"meaning.{meaning.id}"]
-        expected = as_int8(meaning.towers.written(details)).numpy()
+        expected = quantize_int8(meaning.towers.written(details)).numpy()
         assert kept.shape == expected.shape
         assert np.abs(kept.astype(int) - expected.astype(int)).max() <= 3
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, random_text(60, seed=5)))
@@ -108,7 +108,7 @@ def test_towers_without_their_writer_are_refused(tmp_path: pathlib.Path) -> None
         {**pack.parts, WRITER: WriterNet.untrained(drawn_writer(model).settings).part({})},
     ):
         with pytest.raises(PackError, match="writer"):
-            Meaning(dataclasses.replace(pack, parts=parts), 16, model)
+            TowersRuntime(dataclasses.replace(pack, parts=parts), 16, model)
 
 
 def test_fewer_stories_are_trained_on_and_all_that_are_held_out_stay() -> None:

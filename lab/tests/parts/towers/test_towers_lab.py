@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from everlong.errors import EverlongError
+from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import pack_of
-from everlong.models.shallow import shallow_states
-from everlong.parts.towers.at_work import Meaning, search_by
 from everlong.parts.towers.model import LateTowers, TowerSettings
+from everlong.parts.towers.runtime import TowersRuntime, search_by
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import Pairs, Question, Text, load_pairs, split_of
 from everlong_lab.parts.towers.train import TowerTrainer, train_on
@@ -23,7 +23,7 @@ from everlong_lab.parts.towers.train import Training as TowerTraining
 from everlong_lab.training.run import Run
 from everlong_lab.training.states import POOL_TOKENS, States, as_floats, cached_states
 from support import byte_tokenizer, tiny_model
-from support.draws import no_global_draws
+from support.rng import no_global_draws
 
 WIDTH, LAYERS = 24, (1, 2)
 
@@ -182,7 +182,7 @@ def test_a_text_has_the_states_of_its_own_tokens(tmp_path: pathlib.Path) -> None
     ids = torch.tensor(
         tokenizer("".join(piece + "\n\n" for piece in text.pieces), add_special_tokens=False)["input_ids"]
     )
-    expected = shallow_states(model, ids, (1,))[1]
+    expected = early_exit_states(model, ids, (1,))[1]
     first, last = states.pieces[1][0]
     got = as_floats(states.passages[first:last]).float()
     pooled = expected[: (len(expected) // POOL_TOKENS) * POOL_TOKENS].view(-1, POOL_TOKENS, expected.shape[-1]).mean(1)
@@ -194,7 +194,7 @@ def test_a_question_has_the_states_of_its_own_turn(tmp_path: pathlib.Path) -> No
     states = cached_states(model, tokenizer, pairs, (1,), tmp_path, seed=3)  # by which they stand behind no text
     for question, (first, last) in zip(pairs.questions, states.words, strict=True):
         prompt = build_prompt(tokenizer, question.words)
-        expected = shallow_states(model, prompt.ids[: prompt.question.stop], (1,))[1][prompt.question]
+        expected = early_exit_states(model, prompt.ids[: prompt.question.stop], (1,))[1][prompt.question]
         torch.testing.assert_close(as_floats(states.questions[first:last]).float(), expected, atol=0.02, rtol=0.02)
 
 
@@ -205,7 +205,7 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     made = pack.parts["towers"].made
     assert made["data"] == {"own": 7}
     assert made["steps"] == 4
-    meaning = Meaning(pack, page_tokens=16)
+    meaning = TowersRuntime(pack, page_tokens=16)
     told: list[tuple[object, ...]] = []
     core: Any = types.SimpleNamespace(
         index=types.SimpleNamespace(set_meaning=lambda *what, **where: told.append((*what, where)))
@@ -213,7 +213,7 @@ def test_the_command_s_way_from_pairs_to_a_pack(tmp_path: pathlib.Path) -> None:
     search_by(meaning, core, 3, 1 << 20)
     assert told == [(meaning.id, 128, 4, {"device": 3, "device_bytes": 1 << 20})]
     ids = torch.arange(40)
-    hidden = shallow_states(model, ids, meaning.needs.hidden_layers)
+    hidden = early_exit_states(model, ids, meaning.needs.hidden_layers)
     (tensor,) = meaning.write_block(None, (0, 40), ids, hidden).values()
     assert tensor.dtype == np.int8
     assert tensor.shape == (4 + 4 + 2, 128)

@@ -12,7 +12,7 @@ from rich.console import Console
 import everlong_lab.parts.towers.measure as meaning
 from everlong_lab.corpora.pairs import Pairs, Question, Text
 from everlong_lab.eval.tables import print_report
-from everlong_lab.parts.towers.measure import ELSEWHERE, Asked, Measuring, measure
+from everlong_lab.parts.towers.measure import ELSEWHERE, Measuring, QuestionMeasured, measure
 from everlong_lab.parts.towers.measure_answers import GOLD, MEMORY, ToAnswer, drawn_evenly, words_f1
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
 
@@ -28,10 +28,10 @@ PAIRS = Pairs(
 
 
 def test_half_a_page_of_a_section_is_right_and_all_of_a_fact() -> None:
-    story = Asked("?", "explicit", ((100, 200),))
+    story = QuestionMeasured("?", "explicit", ((100, 200),))
     assert story.is_right((0, 132), 64)
     assert not story.is_right((0, 131), 64)
-    fact = Asked("?", "association", ((100, 120),))
+    fact = QuestionMeasured("?", "association", ((100, 120),))
     assert fact.is_right((64, 120), 64)
     assert not fact.is_right((64, 119), 64)
 

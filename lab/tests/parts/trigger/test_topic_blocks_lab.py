@@ -12,8 +12,8 @@ import torch
 
 import everlong
 import everlong_lab.parts.trigger.measure as topics
-from everlong.parts.trigger.at_work import SaidText
 from everlong.parts.trigger.model import TRIGGER, TriggerNet
+from everlong.parts.trigger.runtime import BoundaryPredictions
 from everlong_lab.corpora.boundaries import dialogues, joined
 from support import byte_tokenizer, random_text, tiny_model
 from support.parts.trigger import LAYERS, drawn_pack
@@ -32,7 +32,7 @@ def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     first = drawn_pack(model)
     trigger = TriggerNet.of_part(first.parts[TRIGGER])
     said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
-    drawn_pack(model, [SaidText(said, [])]).save(folder)
+    drawn_pack(model, [BoundaryPredictions(said, [])]).save(folder)
     return folder
 
 

@@ -13,20 +13,20 @@ import torch
 import everlong._core as _core
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
+from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import load_pack, pack_of
-from everlong.models.shallow import shallow_states
-from everlong.parts.trigger.at_work import (
-    LearnedTopicEnds,
-)
 from everlong.parts.trigger.model import TRIGGER
+from everlong.parts.trigger.runtime import (
+    TriggerRuntime,
+)
 from everlong_lab.corpora.boundaries import CutText, author_of, dialogues, joined, plain, trigger_texts
 from everlong_lab.parts.trigger.train import Training as TriggerTraining
 from everlong_lab.parts.trigger.train import fit, train_on
 from everlong_lab.training.read_states import ReadStates, ReadText, read_states, tokens_of
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
-from support.draws import no_global_draws
 from support.parts.trigger import LAYERS, SETTINGS, SIZE
+from support.rng import no_global_draws
 from support.texts import books_with_headings
 
 WIDTH = len(LAYERS) * SIZE
@@ -148,7 +148,7 @@ def test_states_are_cached_and_go_on_where_they_were_cut_short(tmp_path: pathlib
     states = read_states(model, tokenizer, texts, LAYERS, tmp_path, progress=lambda _, at, of: done.append(at))
     assert done == [3]
     last = states.texts[-1]
-    expected = shallow_states(model, last.ids[:4096], LAYERS)
+    expected = early_exit_states(model, last.ids[:4096], LAYERS)
     first = torch.cat([expected[layer] for layer in LAYERS], dim=-1)
     assert (states.of(last)[:4096].float() - first).abs().max() <= 0.01 * first.abs().max()
     with pytest.raises(EverlongError, match="layers"):
@@ -167,7 +167,7 @@ def test_the_command_s_way_from_books_to_a_pack(tmp_path: pathlib.Path) -> None:
     assert made["data"]["splice"] + made["data"]["author"] == 5 * 7
     assert set(made["figures"]) == {"fit", "train"}
     pack.save(tmp_path / "pack")
-    ends = LearnedTopicEnds(load_pack(tmp_path / "pack"), _core.MemoryOsConfig(), 200)
+    ends = TriggerRuntime(load_pack(tmp_path / "pack"), _core.MemoryOsConfig(), 200)
     assert 0 < ends.threshold <= 2
     of_no_book = [text for text in texts if text.origin != "book"]
     with pytest.raises(ValueError, match="calibrated"):

@@ -18,22 +18,22 @@ from transformers.cache_utils import DynamicCache
 import everlong_lab.parts.trimmer.in_model as trimmer_in_model
 from everlong.data import Book
 from everlong.errors import EverlongError
-from everlong.models.cut_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.masked import MaskedAttention
 from everlong.models.pack import Pack, load_pack, pack_of
 from everlong.models.releases import cache_argument
+from everlong.models.trimmed_cache import WholeText, cut_cache, go_on, read_whole
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
-from everlong_lab.corpora.attended import trim_texts
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.scenarios import FAMILIES, Scenario, Target, draw_scenarios
+from everlong_lab.corpora.trimming import trim_texts
 from everlong_lab.eval.tables import print_report
 from everlong_lab.parts.trimmer.in_model import (
     Choice,
     InModelTrainer,
     InModelTraining,
     key_weights,
-    said_under,
+    logits_under,
 )
 from everlong_lab.parts.trimmer.measure import Measuring, measure
 from everlong_lab.parts.trimmer.scores import scores_of
@@ -62,7 +62,7 @@ def drawn_ids(count: int, seed: int) -> torch.Tensor:
 
 def said(model: Any, whole: WholeText, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Log probabilities [B, S, V] of ids [S] behind a text whose keys have weights [B, n]."""
-    return said_under(model, whole, weights, Target(torch.cat([ids, ids[-1:]]), 1))[0]
+    return logits_under(model, whole, weights, Target(torch.cat([ids, ids[-1:]]), 1))[0]
 
 
 @pytest.mark.parametrize("model", SHAPES, indirect=True)
@@ -252,7 +252,7 @@ def test_it_learns_to_keep_what_is_asked_for(scenarios: list[Scenario]) -> None:
     scores = torch.zeros(1, 2 * BLOCK_TOKENS).requires_grad_()
     noise = torch.rand(1, 2 * BLOCK_TOKENS, generator=torch.Generator().manual_seed(0)) * 0.1
     weights = key_weights(scores + noise, one, Choice(16, "block"), 0.5)
-    said_so, _ = said_under(model, whole, weights, one.targets[0])
+    said_so, _ = logits_under(model, whole, weights, one.targets[0])
     right = one.targets[0].ids[1:]
     torch.autograd.backward(-said_so[0].gather(1, right[:, None]).mean())
     assert scores.grad is not None
@@ -263,7 +263,7 @@ def test_it_learns_to_keep_what_is_asked_for(scenarios: list[Scenario]) -> None:
         more = weights.detach().clone()
         more[0, SINK_TOKENS + tokens] = 1
         with torch.no_grad():
-            own, _ = said_under(model, whole, more, one.targets[0])
+            own, _ = logits_under(model, whole, more, one.targets[0])
         losses[name] = float(-own[0].gather(1, right[:, None]).mean())
     assert losses["helps"] < losses["harms"]
 
@@ -285,7 +285,7 @@ def test_an_adapter_learns_with_it_and_is_at_work_in_the_student_alone(
     trimmer, adapter = train(4)
     assert max(float(up.abs().max()) for up in adapter.up) > 0
     assert torch.equal(read_whole(model, ids, rows=40).logits, before)
-    with AttachedMaps(adapter, model).at_work():
+    with AttachedMaps(adapter, model).active():
         assert not torch.equal(read_whole(model, ids, rows=40).logits, before)
     # What the teacher says was computed without it, whichever step asks first.
     alone = InModelTrainer(model, some, small(1))._reading(trimmer, some[0]).teacher

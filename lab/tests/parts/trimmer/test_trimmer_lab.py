@@ -21,17 +21,17 @@ from everlong.models.rope import rope_table
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from everlong.pictures import draw_report
 from everlong_lab.cli.from_dataclass import parameters_of, settings_of
-from everlong_lab.corpora.attended import trim_texts
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.planted import draw_planted, with_statements
 from everlong_lab.corpora.record import Record, block_of
+from everlong_lab.corpora.trimming import trim_texts
 from everlong_lab.parts.trimmer.measure import Measuring, chosen, losses, measure, prose_streams
 from everlong_lab.parts.trimmer.scores import H2O, KEY_NORM, expected_attention, scored_stream
 from everlong_lab.parts.trimmer.train import Training, fit, train_on, worth
-from everlong_lab.training.attended import AttendedText, attended, attended_texts
+from everlong_lab.training.attention_targets import AttendedText, attended, attended_texts
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
-from support.draws import no_global_draws
+from support.rng import no_global_draws
 
 LAYERS, SIZE = (1, 2), 12
 
@@ -216,7 +216,7 @@ def test_the_command_s_way_from_books_to_a_pack_and_a_table(
     config = Measuring(budgets=(32, 64), places=2, fact_blocks=0, story_blocks=0)
     known: list[Any] = []
     monkeypatch.setattr(trimming, "books_of", lambda files: small_books())
-    monkeypatch.setattr(trimming, "keep_report", lambda said, file: known.append(said))
+    monkeypatch.setattr(trimming, "store_report", lambda said, file: known.append(said))
     report = measure((model, tokenizer), config, pack=tmp_path / "pack")
     # What was known after the first place is what fewer places give.
     first = dataclasses.replace(config, places=1)

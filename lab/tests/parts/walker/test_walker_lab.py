@@ -28,7 +28,7 @@ from everlong_lab.parts.walker.memories import WalkMemory, read_walk_texts
 from everlong_lab.parts.walker.train import GROUP_TOKENS, Training, gold_found, train_on, walk_for
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
-from support.draws import no_global_draws
+from support.rng import no_global_draws
 
 TRAINING = Training(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
 

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-import everlong_lab.parts.writer.measure_again as reconstructing
+import everlong_lab.parts.writer.measure_reconstruction as reconstructing
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
-from everlong.models.soft import among, embedded
+from everlong.models.soft_tokens import embedded, with_soft_tokens
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.control import memory_marks
 from everlong.text.encoding import encode
 from everlong_lab.eval.tables import print_report
-from everlong_lab.parts.writer.measure_again import (
+from everlong_lab.parts.writer.measure_reconstruction import (
     Pages,
     compare,
     fit_vectors,
     pages_of,
+    reconstruct,
     rouge_l,
     run_reconstructing,
-    said_again,
 )
 from everlong_lab.parts.writer.train import AGAIN, around
 from support import byte_tokenizer, deep_model
@@ -70,10 +70,10 @@ def test_what_is_said_again_is_what_transformers_generates(tmp_path: pathlib.Pat
         assert len(page.states) == len(page.ids) == 64
     page = pages[0]
     vectors = torch.randn(8, model.config.hidden_size) * 0.05
-    found = said_again(writer, model, tokenizer, page, vectors)
+    found = reconstruct(writer, model, tokenizer, page, vectors)
     before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
     expected = model.generate(
-        inputs_embeds=among(model, before, vectors[None], behind),
+        inputs_embeds=with_soft_tokens(model, before, vectors[None], behind),
         max_new_tokens=64,
         min_new_tokens=64,
         do_sample=False,
@@ -98,7 +98,7 @@ def test_vectors_that_are_fitted_bring_the_page_nearer(tmp_path: pathlib.Path) -
     def loss(vectors: torch.Tensor) -> float:
         before, behind = around(writer.settings, page.sinks, encode(tokenizer, AGAIN))
         with torch.no_grad():
-            whole = among(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]))
+            whole = with_soft_tokens(model, before, vectors[None], torch.cat([behind, page.ids[:-1]]))
             logits = model(inputs_embeds=whole).logits[0, -64:]
         return float(torch.nn.functional.cross_entropy(logits, page.ids))
 

@@ -19,7 +19,7 @@ from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
 from everlong_lab.corpora.record import Record
 from everlong_lab.parts.writer.train import Training as WriterTraining
 from everlong_lab.parts.writer.train import WriterTrainer, train_on
-from everlong_lab.training.evicted import read_evicted
+from everlong_lab.training.distillation import read_evicted
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, deep_model
 from support.texts import starts_of_books

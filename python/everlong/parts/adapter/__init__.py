@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from everlong.frame.part import Opening, PartSettings
-from everlong.parts.adapter.at_work import Attached
+from everlong.frame.part import LoadContext, PartSettings
+from everlong.parts.adapter.runtime import AdapterRuntime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +15,6 @@ class Adapter(PartSettings, group="adapter"):
     entries = ("adapter",)
     optional = True
 
-    def load(self, opening: Opening) -> Attached:
+    def load(self, opening: LoadContext) -> AdapterRuntime:
         assert opening.pack is not None
-        return Attached(opening.pack.parts[self.name], opening.model)
+        return AdapterRuntime(opening.pack.parts[self.name], opening.model)

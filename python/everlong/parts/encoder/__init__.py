@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from everlong.frame.part import Opening, PartSettings
-from everlong.models.served import gpu_of
-from everlong.parts.encoder.at_work import TextMeaning
+from everlong.frame.part import LoadContext, PartSettings
+from everlong.models.model_interface import gpu_of
 from everlong.parts.encoder.model import trained_encoder
+from everlong.parts.encoder.runtime import EncoderRuntime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Encoder(PartSettings, group="encoder", least={"device_bytes": 0}):
     def without_keys(self) -> Encoder:
         return self
 
-    def load(self, opening: Opening) -> TextMeaning | None:
+    def load(self, opening: LoadContext) -> EncoderRuntime | None:
         if "encoder" not in opening.config.search.index:
             return None
         part = trained_encoder()
         if part is None:
             return None
         gpu = gpu_of(opening.served, self.device_bytes)
-        return TextMeaning(part, opening.core, opening.tokenizer, opening.served.device, gpu, self.device_bytes)
+        return EncoderRuntime(part, opening.core, opening.tokenizer, opening.served.device, gpu, self.device_bytes)

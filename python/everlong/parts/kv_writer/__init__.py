@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from everlong.frame.part import Opening, PartSettings
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.models.pack import Pack
-from everlong.part_list import is_there
-from everlong.parts.kv_writer.at_work import Written
+from everlong.part_list import is_installed
+from everlong.parts.kv_writer.runtime import KvWriterRuntime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +36,18 @@ class KvWriter(PartSettings, group="kv_writer"):
 
     def makes_tombstones(self, pack: Pack | None) -> bool:
         """Return whether it makes tombstones with this pack."""
-        return self.tombstones is not False and super().missing(pack) is None and _trimmer_is_there(pack)
+        return self.tombstones is not False and super().missing(pack) is None and _has_trimmer(pack)
 
     def missing(self, pack: Pack | None) -> str | None:
         missing = super().missing(pack)
-        if missing is None and self.tombstones and not _trimmer_is_there(pack):
+        if missing is None and self.tombstones and not _has_trimmer(pack):
             return (
                 "kv_writer.tombstones: there is no Trimmer for this model, which chooses what a tombstone is made of; "
                 "`everlong train trimmer` makes one, and without, tombstones are means"
             )
         return missing
 
-    def load(self, opening: Opening) -> Written | None:
+    def load(self, opening: LoadContext) -> KvWriterRuntime | None:
         assert opening.pack is not None
         frame = opening.config.frame
         evicted: set[Literal["kept", "tombstone"]] = set()
@@ -55,9 +55,9 @@ class KvWriter(PartSettings, group="kv_writer"):
             evicted.add("kept")
         if frame.tombstones > 0 and self.makes_tombstones(opening.pack):
             evicted.add("tombstone")
-        return Written(opening.pack, opening.served.device, frozenset(evicted)) if evicted else None
+        return KvWriterRuntime(opening.pack, opening.served.device, frozenset(evicted)) if evicted else None
 
 
-def _trimmer_is_there(pack: Pack | None) -> bool:
+def _has_trimmer(pack: Pack | None) -> bool:
     """Whether the Trimmer, which chooses what a tombstone is made of, is installed and in the pack."""
-    return pack is not None and "trimmer" in pack.parts and is_there("trimmer")
+    return pack is not None and "trimmer" in pack.parts and is_installed("trimmer")

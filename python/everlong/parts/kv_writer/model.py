@@ -18,8 +18,8 @@ import math
 
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.pack import Pack, PackedModule
+from everlong.models.rng import isolated_rng
 from everlong.parts.latents import LatentReader, LatentSettings
 
 KV_WRITER = "kv-writer"
@@ -112,7 +112,7 @@ class KvWriterNet(PackedModule):
     @staticmethod
     def untrained(config: KvWriterSettings, seed: int = 0) -> KvWriterNet:
         """Return an untrained writer: it gives the anchors' own keys and values, as what is learned begins at zero."""
-        with own_draws(seed):
+        with isolated_rng(seed):
             return KvWriterNet(config).eval()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from everlong.frame.part import Opening, PartSettings
-from everlong.parts.retrieve.at_work import LearnedGate, Retrieving
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.parts.retrieve.model import RETRIEVE
+from everlong.parts.retrieve.runtime import LearnedGate, RetrieveRuntime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,6 +15,6 @@ class Retrieve(PartSettings, group="retrieve"):
 
     entries = (RETRIEVE,)
 
-    def load(self, opening: Opening) -> LearnedGate:
+    def load(self, opening: LoadContext) -> LearnedGate:
         assert opening.pack is not None
-        return LearnedGate(Retrieving.of_part(opening.pack.parts[RETRIEVE], opening.model))
+        return LearnedGate(RetrieveRuntime.of_part(opening.pack.parts[RETRIEVE], opening.model))

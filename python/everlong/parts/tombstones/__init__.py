@@ -6,10 +6,10 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Literal
 
-from everlong.frame.part import Opening, PartSettings
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.models.pack import Pack
-from everlong.parts.tombstones.at_work import Waking
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.tombstones.runtime import TombstoneRuntime
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -42,7 +42,7 @@ class Tombstones(PartSettings, group="tombstones"):
             "one"
         )
 
-    def load(self, opening: Opening) -> Waking:
+    def load(self, opening: LoadContext) -> TombstoneRuntime:
         assert opening.pack is not None
         part = opening.pack.parts[TOMBSTONES]
         by_writer = bool(part.made.get("made", {}).get("writer", False))
@@ -50,4 +50,4 @@ class Tombstones(PartSettings, group="tombstones"):
         if by_writer != any(one.makes_tombstones(opening.pack) for one in makers):
             kind = "by the KV writer" if by_writer else "that are means"
             warnings.warn(f"the calibration is for tombstones {kind}, and this memory makes others", stacklevel=5)
-        return Waking(TombstoneHeads.of_part(part), self)
+        return TombstoneRuntime(TombstoneHeads.of_part(part), self)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from everlong.frame.part import Opening, PartSettings
+from everlong.frame.part import LoadContext, PartSettings
+from everlong.models.model_interface import gpu_of
 from everlong.models.pack import Pack
-from everlong.models.served import gpu_of
-from everlong.part_list import is_there
-from everlong.parts.towers.at_work import Meaning, search_by
+from everlong.part_list import is_installed
+from everlong.parts.towers.runtime import TowersRuntime, search_by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,12 +26,14 @@ class Towers(PartSettings, group="towers", least={"device_bytes": 0}):
         missing = super().missing(pack)
         if missing is None and pack is not None and pack.parts["towers"].settings.get("details_size"):
             return (
-                None if is_there("writer") else "towers: they read Detail Tokens, and the part writer is not installed"
+                None
+                if is_installed("writer")
+                else "towers: they read Detail Tokens, and the part writer is not installed"
             )
         return missing
 
-    def load(self, opening: Opening) -> Meaning:
+    def load(self, opening: LoadContext) -> TowersRuntime:
         assert opening.pack is not None
-        meaning = Meaning(opening.pack, opening.config.archive.page_tokens, opening.model)
+        meaning = TowersRuntime(opening.pack, opening.config.archive.page_tokens, opening.model)
         search_by(meaning, opening.core, gpu_of(opening.served, self.device_bytes), self.device_bytes)
         return meaning

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from everlong.frame.part import Opening, PartSettings
-from everlong.parts.trigger.at_work import LearnedTopicEnds
+from everlong.frame.part import LoadContext, PartSettings
+from everlong.parts.trigger.runtime import TriggerRuntime
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -28,6 +28,6 @@ class Trigger(PartSettings, group="trigger", least={"mean_tokens": 1}):
                 f"{archive.least_tokens}, and less than archive.block_tokens, {archive.block_tokens}"
             )
 
-    def load(self, opening: Opening) -> LearnedTopicEnds:
+    def load(self, opening: LoadContext) -> TriggerRuntime:
         assert opening.pack is not None
-        return LearnedTopicEnds(opening.pack, opening.config.os_config(), self.mean_tokens)
+        return TriggerRuntime(opening.pack, opening.config.os_config(), self.mean_tokens)

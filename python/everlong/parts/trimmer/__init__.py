@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from everlong.frame.part import Opening, PartSettings
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.models.pack import Pack
-from everlong.parts.trimmer.at_work import ByKeys, ByStates, Drawn, trimmer_in
+from everlong.parts.trimmer.runtime import HeadScorer, KeyNormScorer, RandomScorer, trimmer_in
 
 Choice = Literal["learned", "random", "key_norm"]
 
@@ -27,9 +27,9 @@ class Trimmer(PartSettings, group="trimmer"):
         missing = super().missing(pack) if self.by == "learned" else None
         return None if missing is None else f"{missing}, and 'random', 'key_norm' need none"
 
-    def load(self, opening: Opening) -> ByStates | Drawn | ByKeys | None:
+    def load(self, opening: LoadContext) -> HeadScorer | RandomScorer | KeyNormScorer | None:
         if opening.config.frame.kept_tokens == 0:
             return None
         if self.by == "learned":
             return trimmer_in(opening.pack)
-        return Drawn() if self.by == "random" else ByKeys()
+        return RandomScorer() if self.by == "random" else KeyNormScorer()

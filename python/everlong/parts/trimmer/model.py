@@ -79,7 +79,7 @@ def trimmer_of(pack: Pack) -> TrimmerNet | None:
     return TrimmerNet.of_part(pack.parts[TRIMMER]) if TRIMMER in pack.parts else None
 
 
-def keep(scores: torch.Tensor, count: int) -> torch.Tensor:
+def tokens_to_keep(scores: torch.Tensor, count: int) -> torch.Tensor:
     """Return int64 [count], ascending: the tokens with the highest scores [T], of equal ones the earlier.
 
     It returns all tokens where there are no more than `count`.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from everlong.frame.part import Opening, PartSettings
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.models.pack import Pack
-from everlong.parts.walker.at_work import Walking
 from everlong.parts.walker.model import shipped_walker, walker_of
+from everlong.parts.walker.runtime import WalkerRuntime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Walker(PartSettings, group="walker", least={"ahead_every": 0}):
             return None
         return "walker: there is no Walker; `everlong train walker` makes one"
 
-    def load(self, opening: Opening) -> Walking:
+    def load(self, opening: LoadContext) -> WalkerRuntime:
         walker = (None if opening.pack is None else walker_of(opening.pack)) or shipped_walker()
         assert walker is not None
-        return Walking(walker, opening, self)
+        return WalkerRuntime(walker, opening, self)

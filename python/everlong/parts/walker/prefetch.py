@@ -42,7 +42,7 @@ class Prefetch:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wanted:
+class _PrefetchRequest:
     told: Prefetch
     request: Mapping[str, Any]  # for `core.search.find`
     groups: Sequence[_core.PageRef] | None  # pages to read without a walk; None: those that the walk names
@@ -56,7 +56,7 @@ class Prefetcher:
     """
 
     def __init__(self, core: _core.Memory) -> None:
-        self._reading = _Reading(core)
+        self._reading = _PrefetchWorker(core)
         self._background = Background(
             self._reading.read,
             name="everlong prefetch",
@@ -65,9 +65,9 @@ class Prefetcher:
         )
 
     @property
-    def told(self) -> list[Prefetch]:
+    def prefetches(self) -> list[Prefetch]:
         """What was read ahead, oldest first; after a long time only the newest."""
-        return self._reading.told_so_far()
+        return self._reading.prefetches()
 
     def predict(
         self, token_ids: npt.NDArray[np.int32], walk: _core.Walk, told: Prefetch, where: Mapping[str, Any]
@@ -76,17 +76,19 @@ class Prefetcher:
 
         `where` has the other arguments of `core.search.find`, such as which text is in the frame.
         """
-        self._reading.want(_Wanted(told, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None))
+        self._reading.want(
+            _PrefetchRequest(told, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None)
+        )
         self._background.wake()
 
     def read_ahead(self, pages: Sequence[_core.PageRef], told: Prefetch) -> None:
         """Read these pages, for a comparison with a walk."""
-        self._reading.want(_Wanted(told, {}, pages))
+        self._reading.want(_PrefetchRequest(told, {}, pages))
         self._background.wake()
 
-    def came_back(self, pages: Sequence[_core.PageRef]) -> None:
+    def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:
         """Note that these pages are about to come back."""
-        self._reading.came_back({(page.block, page.page) for page in pages})
+        self._reading.on_recalled({(page.block, page.page) for page in pages})
 
     def settle(self) -> None:
         """Return once all that was predicted is in RAM."""
@@ -97,25 +99,25 @@ class Prefetcher:
         self._background.close()
 
 
-class _Reading:
+class _PrefetchWorker:
     """What the thread does. Thread-safe."""
 
     def __init__(self, core: _core.Memory) -> None:
         self._core = core
         self._lock = threading.Lock()
-        self._wanted: _Wanted | None = None
+        self._wanted: _PrefetchRequest | None = None
         self._told: list[Prefetch] = []
         self._unused: dict[Page, Prefetch] = {}  # read ahead, and not come back yet
 
-    def want(self, wanted: _Wanted) -> None:
+    def want(self, wanted: _PrefetchRequest) -> None:
         with self._lock:
             self._wanted = wanted
 
-    def told_so_far(self) -> list[Prefetch]:
+    def prefetches(self) -> list[Prefetch]:
         with self._lock:
             return list(self._told)
 
-    def came_back(self, pages: set[Page]) -> None:
+    def on_recalled(self, pages: set[Page]) -> None:
         with self._lock:
             for page in pages & self._unused.keys():
                 self._unused.pop(page).used += 1
@@ -136,7 +138,7 @@ class _Reading:
                     wanted.told.pages = (*wanted.told.pages, place_of(page))
                     self._unused.setdefault((page.block, page.page), wanted.told)  # whichever request was first
 
-    def _walked(self, wanted: _Wanted) -> list[_core.PageRef]:
+    def _walked(self, wanted: _PrefetchRequest) -> list[_core.PageRef]:
         """Return each load of a walk with its neighbours, in its order; then what the search beside it found."""
         found = self._core.search.find(**wanted.request, token_budget=_NO_BUDGET)
         loads = [] if found.walk is None else found.walk.loads

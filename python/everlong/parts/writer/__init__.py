@@ -6,10 +6,10 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING
 
-from everlong.frame.part import Opening, PartSettings
-from everlong.parts.writer.at_work import AdaptedBlockDetails, BlockDetails
+from everlong.frame.part import LoadContext, PartSettings
 from everlong.parts.writer.detail_writers import detail_writer
 from everlong.parts.writer.model import WRITER, reading_details
+from everlong.parts.writer.runtime import AdaptedBlockDetails, BlockDetails
 
 if TYPE_CHECKING:
     from everlong.config import MemoryConfig
@@ -45,7 +45,7 @@ class Writer(PartSettings, group="writer", least={"tokens": 1, "blocks": 1, "rer
             return 0
         return min(self.blocks, (recalled if mode == "detail" else recalled // 2) // config.detail_slots)
 
-    def load(self, opening: Opening) -> BlockDetails:
+    def load(self, opening: LoadContext) -> BlockDetails:
         writer, config = detail_writer(opening.pack, self.tokens), opening.config
         trained = opening.pack is not None and WRITER in opening.pack.parts
         if not trained and config.answer.recall_mode in ("detail", "both"):

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from everlong.models.pack import Pack, PackPart
-from everlong.parts.writer.deciding import odds
+from everlong.parts.writer.decider import odds
 from everlong.parts.writer.model import WRITER, WriterNet
 
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from everlong.models.draws import own_draws
 from everlong.models.low_rank import AttachedMaps, LowRankMaps
 from everlong.models.pack import Pack, PackedModule, PackPart
+from everlong.models.rng import isolated_rng
 from everlong.parts.latents import LatentReader, LatentSettings, means_of, runs_of, within
-from everlong.parts.writer.deciding import Decider, DeciderSettings
+from everlong.parts.writer.decider import Decider, DeciderSettings
 
 if TYPE_CHECKING:
     from everlong.parts.trimmer.model import TrimmerNet
@@ -110,7 +110,7 @@ class WriterNet(PackedModule):
     @staticmethod
     def untrained(config: WriterSettings, seed: int = 0) -> WriterNet:
         """Return an untrained writer. Its D is exactly the mean of the embeddings in N equal runs."""
-        with own_draws(seed):
+        with isolated_rng(seed):
             return WriterNet(config).eval()
 
     @torch.no_grad()
@@ -153,7 +153,7 @@ def reading_details(part: PackPart, model: torch.nn.Module) -> AttachedMaps | No
     return None if maps is None else AttachedMaps(maps, model)
 
 
-def as_it_reads(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:
+def reading_mode(part: PackPart, model: torch.nn.Module) -> Callable[[], contextlib.AbstractContextManager[None]]:
     """Return a reusable context in which the model reads a writer's D as it did in training."""
     attached = reading_details(part, model)
-    return contextlib.nullcontext if attached is None else attached.at_work
+    return contextlib.nullcontext if attached is None else attached.active

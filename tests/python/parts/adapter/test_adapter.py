@@ -67,7 +67,7 @@ def test_it_adds_what_merged_weights_would() -> None:
     model = tiny_model()
     adapter = trained(model)
     plain = model(input_ids=ids).logits
-    with torch.no_grad(), AttachedMaps(adapter, model).at_work():
+    with torch.no_grad(), AttachedMaps(adapter, model).active():
         got = model(input_ids=ids).logits
     assert not torch.allclose(got, plain, atol=0.1)
     torch.testing.assert_close(got, merged(tiny_model(), adapter)(input_ids=ids).logits, rtol=1e-3, atol=1e-3)
@@ -77,7 +77,7 @@ def test_it_adds_what_merged_weights_would() -> None:
 def test_untrained_it_adds_nothing() -> None:
     model = tiny_model()
     ids = torch.arange(9)[None]
-    with AttachedMaps(LowRankMaps(MapSettings(), mapped_layers(model)), model).at_work():
+    with AttachedMaps(LowRankMaps(MapSettings(), mapped_layers(model)), model).active():
         got = model(input_ids=ids).logits
     torch.testing.assert_close(got, model(input_ids=ids).logits, rtol=0, atol=0)
 

@@ -12,8 +12,8 @@ import pytest
 import everlong
 from everlong.errors import MemoryIOError, MemoryNotFoundError
 from everlong.memory import Memory
-from everlong.memory.reaching import blocks_reaching_into, drop_vectors
-from everlong.parts.encoder.at_work import MissingVectors
+from everlong.memory.overlapping_vectors import drop_vectors, overlapping_blocks
+from everlong.parts.encoder.runtime import VectorBackfill
 from support import SMALL, byte_tokenizer, tiny_model
 from support.parts.encoder import use_tiny_encoder
 from support.texts import random_words
@@ -77,16 +77,16 @@ def test_what_was_made_meanwhile_of_what_is_gone_does_not_stay(monkeypatch: pyte
         mm.read(words(1), "text")
         mm.searcher.settle()
         gone, behind = (block.id for block in mm.memory.blocks("text")[:2])
-        core, encoded, forgot = mm.memory.core, MissingVectors._encoded, []
+        core, encoded, forgot = mm.memory.core, VectorBackfill._encoded, []
         core.blocks.drop_tensors(behind, list(vectors_of(mm, behind)))
 
-        def encoded_then_forgotten(self: MissingVectors, blocks: Any, closed: Any) -> Any:
+        def encoded_then_forgotten(self: VectorBackfill, blocks: Any, closed: Any) -> Any:
             for made in encoded(self, blocks, closed):
                 if not forgot:
                     forgot.append(mm.memory.forget([gone]))
                 yield made
 
-        monkeypatch.setattr(MissingVectors, "_encoded", encoded_then_forgotten)
+        monkeypatch.setattr(VectorBackfill, "_encoded", encoded_then_forgotten)
         said = mm.text(behind)
         mm.searcher.settle()
         assert forgot == [1]
@@ -179,11 +179,11 @@ def test_blocks_go_by_name_while_others_forget_them(monkeypatch: pytest.MonkeyPa
         ids = [block.id for block in mm.memory.blocks("text")]
 
         def another_was_first(core: Any, gone: Any) -> list[int]:
-            monkeypatch.setattr("everlong.memory.memory.blocks_reaching_into", blocks_reaching_into)
+            monkeypatch.setattr("everlong.memory.memory.overlapping_blocks", overlapping_blocks)
             core.blocks.forget([ids[0]])
-            return blocks_reaching_into(core, gone)
+            return overlapping_blocks(core, gone)
 
-        monkeypatch.setattr("everlong.memory.memory.blocks_reaching_into", another_was_first)
+        monkeypatch.setattr("everlong.memory.memory.overlapping_blocks", another_was_first)
         assert mm.memory.forget(source="text") == len(ids) - 1
         assert mm.memory.blocks("text") == []
         with pytest.raises(MemoryNotFoundError):

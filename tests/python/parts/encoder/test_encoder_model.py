@@ -28,7 +28,7 @@ def test_merged_maps_compute_what_they_compute_beside_the_layers() -> None:
         ids = torch.tensor([[pieces.begin, *row.tolist(), pieces.end]])
         with torch.no_grad():
             plain = bert(input_ids=ids).last_hidden_state[0, 1:-1]
-            with beside.at_work():
+            with beside.active():
                 expected = bert(input_ids=ids).last_hidden_state[0, 1:-1]
         torch.testing.assert_close(states, expected, atol=2e-5, rtol=1e-4)
         assert (expected - plain).abs().max() > 1e-2  # the maps change something

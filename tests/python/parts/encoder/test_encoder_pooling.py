@@ -10,18 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlong.parts.encoder.at_work import BlockText
 from everlong.parts.encoder.model import EncoderSettings, WordPieces
 from everlong.parts.encoder.pooling import (
     SHORTEST,
     characters_of_groups,
     group_ends,
-    kept_sentences,
     means_of_runs,
     pieces_of_groups,
     sentences,
+    stored_sentences,
 )
-from everlong.text.encoding import characters_said, decode_text, encode
+from everlong.parts.encoder.runtime import BlockText
+from everlong.text.encoding import count_decoded_characters, decode_text, encode
 from support import byte_tokenizer
 
 WORDS = st.text(alphabet="ab Zé, .\n漢字🙂ß_", max_size=80)
@@ -62,7 +62,7 @@ def test_a_group_pools_the_pieces_that_share_a_character_with_its_tokens(words: 
     ends = group_ends(len(ids) - first, 10, 4)
     if not ends:
         return
-    said = characters_said(tokenizer if fast else OneByOne(tokenizer), ids, text)
+    said = count_decoded_characters(tokenizer if fast else OneByOne(tokenizer), ids, text)
     begins, lasts = characters_of_groups(said, first, ends)
     found = _PIECES(text)
     low, high = pieces_of_groups(begins, lasts, found[1], found[2])
@@ -187,7 +187,7 @@ def test_a_page_keeps_the_sentences_that_lie_in_it_by_half(data: st.DataObject) 
     first, last = np.r_[0, ends[:-1]], ends
     first, last = first[last > first], last[last > first]
     page = np.sort(np.asarray(data.draw(st.lists(st.integers(0, 3), min_size=len(first), max_size=len(first)))))
-    found = kept_sentences(places, first, last, page)
+    found = stored_sentences(places, first, last, page)
     for one in set(page.tolist()):
         own = np.flatnonzero(page == one)
         inside = range(first[own[0]], last[own[-1]])

@@ -19,10 +19,10 @@ from everlong.parts.kv_writer import KvWriter
 from everlong.parts.kv_writer.model import KvWriterNet
 from everlong.parts.trimmer import Trimmer
 from support import SMALL, byte_tokenizer, random_text, tiny_model
-from support.kept import KEPT
+from support.kept_tokens import KEPT_TOKENS
 from support.parts.kv_writer import LAYERS, drawn_trimmer, drawn_writer, pack_with
 
-CHOSEN = KEPT.changed(answer={"recall_mode": "kept"}).with_part(Trimmer())
+CHOSEN = KEPT_TOKENS.changed(answer={"recall_mode": "kept"}).with_part(Trimmer())
 WRITTEN = CHOSEN.with_part(KvWriter(kept=True))
 UNSAID = SMALL.changed(frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
 STONES = UNSAID.with_part(KvWriter(tombstones=True))
@@ -157,7 +157,7 @@ def test_older_blocks_get_it_in_the_background(tmp_path: Path) -> None:
     writer = drawn_writer(model)
     pack = pack_with(tmp_path / "pack", model, writer)
     name = f"kept.kv.{writer.part({}).id}"
-    plainly = KEPT.changed(frame={"kept_tokens": 0})
+    plainly = KEPT_TOKENS.changed(frame={"kept_tokens": 0})
     ids = torch.arange(400) * 7 % 251
     with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "m", config=plainly, pack=pack) as mm:
         mm.frame.extend(ids, "read")

@@ -15,7 +15,7 @@ from everlong.cli import app
 from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of_model, pack_with
-from everlong.models.soft import behind_kv
+from everlong.models.soft_tokens import after_kv
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings, kv_writer_of
 from everlong.parts.latents import LatentSettings
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
@@ -122,7 +122,7 @@ def test_a_text_behind_its_own_keys_is_the_text() -> None:
             torch.stack([getattr(layer, name)[0, :, :40] for layer in out.past_key_values.layers])
             for name in ("keys", "values")
         )
-        found = behind_kv(model, k, v, ids[40:], 7)
+        found = after_kv(model, k, v, ids[40:], 7)
     assert (found[0] - out.logits[0, -7:]).abs().max() < 1e-4
 
 

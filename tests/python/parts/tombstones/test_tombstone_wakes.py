@@ -15,8 +15,8 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
 from everlong.parts.tombstones import Tombstones
-from everlong.parts.tombstones.at_work import LEAST_MASS, scored
 from everlong.parts.tombstones.model import TOMBSTONES, TombstoneHeads
+from everlong.parts.tombstones.runtime import LEAST_MASS, tombstone_scores
 from everlong.parts.writer import Writer
 from everlong.pictures import draw_timeline
 from support import SMALL, byte_tokenizer, random_text, tiny_model
@@ -79,7 +79,7 @@ def test_a_score_is_a_weighted_sum_of_logarithms() -> None:
     mass[0, 0, 0] = 0.0
     weights = np.array([0.5, -2.0])
     expected = (np.log(np.maximum(mass, LEAST_MASS)) * weights[:, None]).sum(axis=1) + 0.25
-    got = scored(torch.from_numpy(mass).float(), torch.from_numpy(weights).float(), 0.25)
+    got = tombstone_scores(torch.from_numpy(mass).float(), torch.from_numpy(weights).float(), 0.25)
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5)
 
 

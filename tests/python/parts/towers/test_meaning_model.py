@@ -13,7 +13,7 @@ import torch
 import everlong
 from everlong.errors import ModelMismatchError
 from everlong.models.fingerprint import weights_fingerprint
-from everlong.parts.late import as_int8
+from everlong.parts.late_interaction import quantize_int8
 from everlong.parts.towers.model import means
 from everlong.text.prompt import build_prompt
 from support import ROOMY, SMALL, byte_tokenizer, random_text, tiny_model
@@ -61,7 +61,7 @@ def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: path
             whole = model(mm._encode(text)[None], output_hidden_states=True).hidden_states
         states = torch.cat([whole[layer][0] for layer in LAYERS], dim=-1)
         for (begin, end), kept in tensors_of(mm).items():
-            expected = as_int8(
+            expected = quantize_int8(
                 meaning.towers.written(means(states[begin:end], mm.config.archive.page_tokens, 4))
             ).numpy()
             assert kept.shape == expected.shape

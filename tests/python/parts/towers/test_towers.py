@@ -11,10 +11,10 @@ import torch
 from everlong.errors import ModelMismatchError
 from everlong.memory.fingerprint import Fingerprint
 from everlong.models import pack as packs
+from everlong.models.early_exit import early_exit_states
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of, pack_of
-from everlong.models.shallow import shallow_states
-from everlong.parts.late import as_int8
+from everlong.parts.late_interaction import quantize_int8
 from everlong.parts.towers.model import LateTowers, TowerSettings, means
 from support import tiny_model
 
@@ -44,9 +44,9 @@ def test_means_cross_no_page(tokens: int) -> None:
 
 def test_int8_keeps_the_direction() -> None:
     vectors = torch.nn.functional.normalize(torch.randn(200, 128), dim=-1) * torch.rand(200, 1)
-    kept = torch.nn.functional.cosine_similarity(as_int8(vectors).float(), vectors)
+    kept = torch.nn.functional.cosine_similarity(quantize_int8(vectors).float(), vectors)
     assert kept.min() > 0.9995
-    assert (as_int8(torch.zeros(1, 8)) == 0).all()
+    assert (quantize_int8(torch.zeros(1, 8)) == 0).all()
 
 
 def test_shallow_states_are_those_of_output_hidden_states() -> None:
@@ -57,13 +57,13 @@ def test_shallow_states_are_those_of_output_hidden_states() -> None:
     hooks = [len(module._forward_hooks) for module in model.modules()]
     depth = model.config.num_hidden_layers
     layers = (*range(-depth, 0), *range(1, depth + 1))
-    found = shallow_states(model, ids, layers)
+    found = early_exit_states(model, ids, layers)
     assert set(found) == set(layers)
     for layer, states in found.items():
         torch.testing.assert_close(states, whole[layer][0], atol=1e-5, rtol=1e-5)
     for wrong in ((), (0,), (depth + 1,), (-depth - 1,)):
         with pytest.raises(ValueError, match="layers"):
-            shallow_states(model, ids, wrong)
+            early_exit_states(model, ids, wrong)
     assert [len(module._forward_hooks) for module in model.modules()] == hooks
 
 

@@ -11,8 +11,8 @@ import torch
 
 import everlong
 from everlong.parts.trigger import Trigger
-from everlong.parts.trigger.at_work import LearnedTopicEnds, SaidText, blocks_of
 from everlong.parts.trigger.model import TRIGGER, TriggerNet
+from everlong.parts.trigger.runtime import BoundaryPredictions, TriggerRuntime, blocks_of
 from support import ROOMY, SMALL, byte_tokenizer, random_text, tiny_model
 from support.parts.trigger import LAYERS, drawn_pack
 
@@ -33,7 +33,7 @@ def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     first = drawn_pack(model)
     trigger = TriggerNet.of_part(first.parts[TRIGGER])
     said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
-    drawn_pack(model, [SaidText(said, [])]).save(folder)
+    drawn_pack(model, [BoundaryPredictions(said, [])]).save(folder)
     return folder
 
 
@@ -52,9 +52,9 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
     with everlong.MemoryModel(model, byte_tokenizer(), config=LEARNED, pack=pack) as mm:
         mm.read(text)
         ends = mm.frame.parts.segmenter
-        assert isinstance(ends, LearnedTopicEnds)
+        assert isinstance(ends, TriggerRuntime)
         said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
-        expected = list(blocks_of(SaidText(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
+        expected = list(blocks_of(BoundaryPredictions(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
         assert spans_of(mm) == [*expected, (expected[-1][1], 600)]
         why = [event["ended_by"] for event in mm.trace() if event["what"] == "archive"]
         assert why.count("topic") > len(why) / 2

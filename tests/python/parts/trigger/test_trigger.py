@@ -15,14 +15,14 @@ import everlong._core as _core
 from everlong.models.pack import load_pack, pack_of
 from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.parts.trigger import Trigger
-from everlong.parts.trigger.at_work import (
-    LearnedTopicEnds,
+from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
+from everlong.parts.trigger.runtime import (
+    TriggerRuntime,
     block_lengths,
     blocks_of,
-    said_texts,
+    predict_boundaries,
     threshold_for,
 )
-from everlong.parts.trigger.model import TRIGGER, TriggerNet, calibration_of
 from support import tiny_model
 from support.parts.trigger import LAYERS, SETTINGS, SIZE, drawn_pack, drawn_texts, drawn_trigger
 
@@ -69,7 +69,7 @@ def test_no_later_token_changes_what_was_said() -> None:
 
 def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
     model = tiny_model("llama", num_hidden_layers=4)
-    ends = LearnedTopicEnds(drawn_pack(model), _core.MemoryOsConfig(), 256)
+    ends = TriggerRuntime(drawn_pack(model), _core.MemoryOsConfig(), 256)
     states = {layer: torch.randn(70, model.config.hidden_size) for layer in LAYERS}
     ids = torch.zeros(70, dtype=torch.int64)
     whole = ends.boundary_probabilities(ids, states, begins=True)
@@ -100,7 +100,7 @@ def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
     both = load_pack(tmp_path)
     assert set(both.parts) == {"towers", "trigger"}
     assert (tmp_path / "towers.safetensors").read_bytes() == bits
-    again = said_texts(calibration_of(both.parts[TRIGGER]))
+    again = predict_boundaries(calibration_of(both.parts[TRIGGER]))
     assert [text.ends for text in again] == [text.ends for text in texts]
     assert all(np.array_equal(a.probabilities, b.probabilities) for a, b in zip(again, texts, strict=True))
     trigger, states = TriggerNet.of_part(both.parts[TRIGGER]), torch.randn(30, 2 * model.config.hidden_size)

@@ -13,9 +13,9 @@ from everlong.models.pack import Pack
 from everlong.parts.trimmer import Trimmer
 from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
 from support import byte_tokenizer, random_text, tiny_model
-from support.kept import KEPT
+from support.kept_tokens import KEPT_TOKENS
 
-LEARNED = KEPT.changed(frame={"sink_tokens": 4}).with_part(Trimmer())
+LEARNED = KEPT_TOKENS.changed(frame={"sink_tokens": 4}).with_part(Trimmer())
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlong.models.cut_cache import go_on, read_whole
+from everlong.models.attention_stats import AttentionStats, AttentionWindow
 from everlong.models.pack import Pack, load_pack
-from everlong.models.watched import Watch, WatchedAttention
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, keep, trimmer_of
+from everlong.models.trimmed_cache import go_on, read_whole
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, tokens_to_keep, trimmer_of
 from support import tiny_model
 
 LAYERS, SIZE = (1, 2), 12
@@ -61,13 +61,13 @@ def test_scores_are_those_of_numpy_in_fp64(tokens: int, behind: int) -> None:
 @given(st.lists(st.floats(-5, 5), max_size=30), st.integers(0, 40))
 def test_what_is_kept_scores_highest(scores: list[float], count: int) -> None:
     drawn = torch.tensor(scores, dtype=torch.float64)
-    kept = keep(drawn, count).tolist()
+    kept = tokens_to_keep(drawn, count).tolist()
     assert len(kept) == min(count, len(scores))
     assert kept == sorted(set(kept))
     left = set(range(len(scores))) - set(kept)
     assert not left or not kept or max(scores[at] for at in left) <= min(scores[at] for at in kept)
     # One order serves every budget: what a smaller one keeps, a larger one does, too.
-    assert set(keep(drawn, count // 2).tolist()) <= set(keep(drawn, count).tolist())
+    assert set(tokens_to_keep(drawn, count // 2).tolist()) <= set(tokens_to_keep(drawn, count).tolist())
 
 
 def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
@@ -92,7 +92,9 @@ def eager_attentions(model: Any, ids: torch.Tensor) -> list[torch.Tensor]:
 def test_watched_attention_is_what_transformers_gives_back() -> None:
     model, ids = tiny_model("llama"), torch.randint(97, 123, (300,))
     before = model.config._attn_implementation
-    with WatchedAttention(model, {"late": Watch((270, 300), (4, 280)), "all": Watch((0, 300), (10, 290))}) as watched:
+    with AttentionStats(
+        model, {"late": AttentionWindow((270, 300), (4, 280)), "all": AttentionWindow((0, 300), (10, 290))}
+    ) as watched:
         read = read_whole(model, ids)
     assert model.config._attn_implementation == before
     every = eager_attentions(model, ids)

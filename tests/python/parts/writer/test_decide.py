@@ -18,7 +18,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
-from everlong.parts.writer.deciding import DeciderSettings, odds
+from everlong.parts.writer.decider import DeciderSettings, odds
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, random_text, tiny_model

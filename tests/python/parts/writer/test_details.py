@@ -25,18 +25,18 @@ import everlong._core as _core
 from everlong.cli.memory import citation
 from everlong.config.memory import BRACKET_TOKENS
 from everlong.frame.offers import offers_of
-from everlong.frame.part import Offer, Opening
+from everlong.frame.part import LoadContext, Offer
 from everlong.models.attach import attach
-from everlong.models.cut_cache import read_whole
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack
 from everlong.models.releases import cache_argument
+from everlong.models.trimmed_cache import read_whole
 from everlong.parts.latents import LatentSettings
 from everlong.parts.writer import Writer
-from everlong.parts.writer.at_work import BlockDetails
 from everlong.parts.writer.detail_writers import MeanPool
 from everlong.parts.writer.model import WriterNet, WriterSettings
+from everlong.parts.writer.runtime import BlockDetails
 from everlong.retrieval.older_blocks import OlderBlocks
 from everlong.text.control import memory_marks
 from support import SMALL, TOLERANCE, byte_tokenizer, random_text, tiny_model, tiny_text_model
@@ -357,7 +357,7 @@ def fill_older_blocks(folder: Path, blocks: int, pipe: Connection) -> None:
     with everlong.Memory.open(folder) as memory:
         model = tiny_model()
         served = attach(model, DETAILED.frame.tokens)
-        opening = Opening(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
+        opening = LoadContext(model, byte_tokenizer(), served, None, memory.core, folder, DETAILED)
         writer = BlockDetails(MeanPool(N), opening, Writer(tokens=N))
         older = OlderBlocks(
             memory.core,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from everlong.models.pack import Pack, load_pack
 from everlong.models.rope import rope_table, rotated, unrotated
-from everlong.models.soft import behind_vectors, embedded, frozen
+from everlong.models.soft_tokens import after_soft_tokens, embedded, frozen
 from everlong.parts.latents import LatentSettings, _order, runs_of
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings, writer_of
@@ -188,11 +188,11 @@ def test_vectors_that_are_embeddings_are_the_tokens() -> None:
     model, ids = deep_model(), torch.randint(97, 123, (40,))
     with torch.no_grad():
         expected = model(ids[None]).logits[:, -10:]
-        found = behind_vectors(model, ids[:7], embedded(model, ids[7:20])[None], ids[20:], 10)
+        found = after_soft_tokens(model, ids[:7], embedded(model, ids[7:20])[None], ids[20:], 10)
     assert (found - expected).abs().max() < 1e-5
     vectors = embedded(model, ids[7:20])[None].requires_grad_()
     with frozen(model):
-        behind_vectors(model, ids[:7], vectors, ids[20:], 10).sum().backward()
+        after_soft_tokens(model, ids[:7], vectors, ids[20:], 10).sum().backward()
     assert vectors.grad is not None
     assert float(vectors.grad.abs().sum()) > 0
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())

@@ -1,0 +1,34 @@
+"""The machine that a figure was measured on."""
+
+from __future__ import annotations
+
+import pathlib
+import platform
+
+CPUINFO = pathlib.Path("/proc/cpuinfo")
+# Features of a processor that decide which kernels run, everlong's and torch's in bf16.
+DECISIVE = ("avx2", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16")
+
+
+def processor(cpuinfo: pathlib.Path = CPUINFO) -> str:
+    """Return the processor as the system names it, and its features among `DECISIVE`: "AMD EPYC (avx2 f16c)"."""
+    cpu = _first_core(cpuinfo)
+    name = cpu.get("model name") or platform.processor() or platform.machine()
+    present = set(cpu.get("flags", "").split())
+    flags = " ".join(flag for flag in DECISIVE if flag in present)
+    return f"{name} ({flags})" if flags else name
+
+
+def has_bf16_instructions(cpuinfo: pathlib.Path = CPUINFO) -> bool:
+    """Return whether the processor has instructions for products of bf16: then these are about twice as fast."""
+    return any(feature in processor(cpuinfo) for feature in ("avx512_bf16", "amx_bf16"))
+
+
+def _first_core(cpuinfo: pathlib.Path) -> dict[str, str]:
+    """Return what Linux says of it; empty elsewhere."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    first = (line.partition(":") for line in text.split("\n\n", 1)[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in first}
