@@ -93,6 +93,7 @@ stubs: setup  ## rewrite python/everlong/_core.pyi, the types of the core, from 
 
 lint: setup  ## ruff, mypy --strict (package, benchmarks, gpu, tests/support), the core's stub, clang-format
 	python .ci/stubs.py --check
+	python .ci/vocabulary.py
 	ruff check
 	ruff format --check
 	mypy

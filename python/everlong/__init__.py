@@ -60,7 +60,7 @@ else:
         "generation.memory_model": ["MemoryModel"],
         "generation.perplexity": ["Perplexity"],
         "generation.reading": ["ReadReport"],
-        "generation.several": ["generate_many"],
+        "generation.multi_memory": ["generate_many"],
         "generation.sync": ["SyncReport"],
         "memory": ["Block", "Memory", "MemoryStats"],
         "memory.where": ["Where"],

@@ -3,6 +3,7 @@
 import io
 import pathlib
 import tarfile
+from typing import Any
 
 import pytest
 import transformers
@@ -31,6 +32,17 @@ def test_corpus_is_a_folder_or_an_archive(tmp_path: pathlib.Path) -> None:
     assert books_in(tmp_path) == expected
     assert books_in(archive_of(texts, tmp_path / "books.tar.xz")) == expected
     assert books_in(tmp_path, characters=5) == expected[:1]
+
+
+def test_a_corpus_is_named_as_any_path(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "some books"
+    folder.mkdir()
+    (folder / "a book.txt").write_text("A text.")
+    ways: list[Any] = ["~/some books", "some books", str(folder), folder, str(folder).encode()]
+    for named in ways:
+        assert books_in(named) == [Book("a book", "A text.")]
 
 
 def test_an_empty_corpus_is_said(tmp_path: pathlib.Path) -> None:

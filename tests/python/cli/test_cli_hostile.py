@@ -170,5 +170,5 @@ def test_everything_prints_through_one_module() -> None:
         ("cli/app.py", "print(json.dumps(_fini"),
         ("cli/app.py", "print(json.dumps(_fini"),
         ("text/terminal.py", "Console(stderr=stderr,"),
-        ("text/terminal.py", "print(escape_controls(text, line"),
+        ("text/terminal.py", "print(escape_controls("),
     ]

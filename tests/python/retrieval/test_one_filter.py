@@ -186,7 +186,7 @@ READERS: dict[str, tuple[Callable[[everlong.MemoryModel, Where], set[int]], tupl
         True,
     ),
     "Frame.narrow": (shown, ALL, False),
-    "Looking.search": (looked, SEARCHED, True),
+    "MemoryInspector.search": (looked, SEARCHED, True),
 }
 # They read through those above, or (`prefetch`) tell parts that search, or forget.
 THROUGH = {
