@@ -179,10 +179,10 @@ def test_two_services_do_not_share_their_own_folder(tmp_path: Path) -> None:
 
     held = ServiceFolder(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from everlong.serve.service_folder import OwnFolder\n"
-        "try: OwnFolder(Path(sys.argv[1]))\n"
+        "import sys; from pathlib import Path; from everlong.serve.service_folder import ServiceFolder\n"
+        "try: ServiceFolder(Path(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__)\n"
-        "print(OwnFolder(Path(sys.argv[1]), alone=False).path.name)"
+        "print(ServiceFolder(Path(sys.argv[1]), alone=False).path.name)"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [MemoryBusyError.__name__, ".service-2"]

@@ -247,7 +247,10 @@ def test_what_was_acknowledged_is_there_after_kill_9(tmp_path: Path) -> None:
         ):
             assert time.monotonic() < until
             time.sleep(0.1)
-        assert names(http) == ["read", "later 0", "later 1", "later 2"]
+        first, *later = names(http)
+        assert first == "read"
+        # What was at work at the kill is tried last: the first one, or none yet.
+        assert later in (["later 0", "later 1", "later 2"], ["later 1", "later 2", "later 0"])
         sizes = {one["name"]: one["tokens"] for one in http.get("/memories/m/sources").json()["data"]}
         assert [sizes[f"later {n}"] for n in range(3)] == [30_000] * 3
         more = {"model": "m", "input": "And then?", "max_output_tokens": 4, "previous_response_id": kept["id"]}

@@ -171,7 +171,9 @@ class Oracle:
         found = []
         for text in memory.texts:
             if text.there is not Presence.NO and source in (None, text.source):
-                sure = not text.writing and (text.settled or (text.accepted and waiting))
+                # A second process does not know what the service could not read: its name and reason stay there.
+                settled = text.settled and (waiting or not text.failed)
+                sure = not text.writing and (settled or (text.accepted and waiting))
                 found.append((text, sure))
                 text.leaving += 1
                 text.clouded |= not sure
