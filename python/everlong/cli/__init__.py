@@ -5,9 +5,9 @@ cache list | clear`. With everlong-lab: `everlong demo | eval TASK | train PART`
 that says why; 2 where the command itself is wrong; 130 after Ctrl-C.
 """
 
-from importlib import metadata
 from typing import Final
 
+from everlong import plugins
 from everlong.cli import (
     bench,
     cache,
@@ -35,6 +35,7 @@ MAY_IMPORT: Final = (
     "models",
     "paths",
     "pictures",
+    "plugins",
     "retrieval",
     "serve",
     "text",
@@ -53,5 +54,5 @@ __all__ = [
     "sync",
 ]
 
-for _point in metadata.entry_points(group=COMMANDS):
-    _point.load()  # a module that adds its commands to `app`
+for _ in plugins.load(COMMANDS):  # modules that add their commands to `app`
+    pass

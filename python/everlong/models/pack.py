@@ -220,7 +220,7 @@ def _model_of(folder: pathlib.Path) -> str:
 
 def model_of_shipped(name: str) -> str:
     """Return which model the pack in that folder of those that come with everlong is for."""
-    return _model_of(next(folder for folder in _shipped_folders() if folder.name == name))
+    return _model_of(_OWN / name)
 
 
 def open_pack(pack: str | pathlib.Path | None, prints: Fingerprint) -> Pack | None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
-from collections.abc import Callable, Mapping
-from importlib import metadata
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from everlong import plugins
 from everlong.pictures.canvas import require_matplotlib
 from everlong.pictures.codecs import draw_codecs
 from everlong.pictures.graph import draw_graph
 from everlong.pictures.timeline import draw_timeline
 from everlong.pictures.walk import draw_walk
 
-MAY_IMPORT: Final = ()
+MAY_IMPORT: Final = ("plugins",)
 
 # What draws the pictures of a report into a folder and returns the files; None for what it does not know. An entry
 # point of this group names one more.
@@ -38,7 +39,7 @@ def draw_report(report: Mapping[str, Any], folder: pathlib.Path) -> list[pathlib
     Raises ValueError for anything else.
     """
     if isinstance(report, Mapping):
-        draws: tuple[Draw, ...] = (_draw, *(point.load() for point in metadata.entry_points(group=GROUP)))
+        draws: Iterable[Draw] = itertools.chain([_draw], plugins.load(GROUP))
         try:
             drawn = next((files for draw in draws if (files := draw(report, folder)) is not None), None)
         except (KeyError, TypeError, IndexError) as error:

@@ -65,6 +65,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "_core": (),
     "_native": (),
     "ops": ("_core", "_native"),
+    "plugins": (),
     "part_list": (),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
     "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),
