@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from everlong.bench import BenchReport, asking, decoding, reading
 from everlong.bench.archive_size import CodecSize, SizeReport
-from everlong.cli.app import app
 from everlong.cli.options import Machine, ModelOptions
 from everlong.codecs.costs import CodecCost, CodecReport
 from everlong.doctor import Check, Difference, DoctorReport
@@ -21,22 +19,7 @@ from everlong.models.geometry import Geometry
 from everlong.text.terminal import escaping_console
 from everlong_lab.cli import parts
 from everlong_lab.eval.tables import Report, Table
-
-ESCAPES = "\x1b[31m\x9b2J\x1b]0;owned\x07\u202e[red]\u2066"
-
-FORBIDDEN = "\x1b\x9b\x07\u202e\u2066"
-
-
-def require_harmless(printed: str) -> None:
-    assert not set(FORBIDDEN) & set(printed), ascii(printed)
-
-
-def run(*arguments: object, typed: str = "", code: int = 0) -> str:
-    done = CliRunner().invoke(app, list(map(str, arguments)), input=typed)
-    assert done.exit_code == code, (done.output, done.exception)
-    require_harmless(done.stdout)
-    require_harmless(done.stderr)
-    return done.stdout + done.stderr
+from support.hostile_text import ESCAPES, require_harmless, run
 
 
 class Hostile(Report):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,26 +15,9 @@ from everlong_lab.eval.baselines.base import ReadTexts
 from everlong_lab.eval.baselines.full import FullAttention
 from everlong_lab.eval.gold import answer_from_passage
 from everlong_lab.eval.ppl import full_attention_losses
-from support import SMALL, TOLERANCE, byte_tokenizer, changed, plain_logits, random_text, tiny_model
+from support import SMALL, TOLERANCE, byte_tokenizer, plain_logits
+from support.stream_start import BEGIN, TEXT, model_and_tokenizer, open_model
 from support.texts import paragraph_books
-
-TEXT = random_text(600)
-
-BEGIN = 257
-
-# Its template writes BOS itself, as those of Llama 3 and Gemma do.
-TEMPLATE = "<begin>{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
-
-
-def model_and_tokenizer(*, chat: bool = False) -> tuple[Any, Any]:
-    tokenizer = byte_tokenizer(begins=True)
-    if chat:
-        tokenizer.chat_template = TEMPLATE
-    return tiny_model(vocab_size=258), tokenizer
-
-
-def open_model(folder: Path | None = None, **config: Any) -> everlong.MemoryModel:
-    return everlong.MemoryModel(*model_and_tokenizer(), folder, config=changed(SMALL, **config))
 
 
 def test_perplexity_and_its_baseline_see_the_same() -> None:

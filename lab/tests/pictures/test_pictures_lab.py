@@ -15,6 +15,7 @@ from everlong.pictures import draw_report
 from everlong_lab.eval.baselines import BASELINES
 from everlong_lab.eval.suite import DEFAULT_BASELINES
 from everlong_lab.pictures.baselines import LABELS
+from support.pictures import names_of
 
 HEAT_MAP = {
     "by_kind": {},
@@ -67,10 +68,6 @@ def suite(lengths: tuple[int, ...] = (32_768, 131_072), budgets: bool = True) ->
         "questions": questions,
     }
     return json.loads(json.dumps(report))
-
-
-def names_of(paths: list[Path]) -> set[str]:
-    return {path.name for path in paths}
 
 
 @pytest.mark.slow

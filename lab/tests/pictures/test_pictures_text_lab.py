@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from everlong.pictures import draw_report
 from everlong_lab.corpora.tasks import tasks_of
 from everlong_lab.eval.suite import DEFAULT_BASELINES
-from support.drawn_text import faults, saved_figures
-
-MILLION = 1_000_000
+from support.drawn_text import saved_figures
+from support.pictures import MILLION, assert_readable
 
 # Close to each other, too: the powers of two beside the round numbers.
 LENGTHS = (4_096, 8_192, 16_384, 32_000, 32_768, 65_536, 100_000, 131_072, 262_144, 524_288, MILLION, 1_048_576)
@@ -134,11 +132,6 @@ REPORTS: dict[str, dict[str, Any]] = {
     "a trace of a million tokens": trace(MILLION, 60),
     "a trace of a hundred million tokens": trace(100 * MILLION, 3, branched=True),
 }
-
-
-def assert_readable(figures: list[Figure]) -> None:
-    found = [fault for figure in figures for fault in faults(figure)]
-    assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.slow

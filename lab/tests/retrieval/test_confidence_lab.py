@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,8 @@ from everlong.pictures import draw_report
 from everlong_lab.eval.calibration import area_under_curve, calibration
 from everlong_lab.eval.tables import print_report, store_report
 from everlong_lab.parts.towers.measure import ELSEWHERE, QuestionMeasured, ask_all
-from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
-
-FILLER = "once upon a time there was a fox, and so on. "
-
-
-@pytest.fixture(name="mm")
-def a_memory() -> Iterator[everlong.MemoryModel]:
-    """Two texts of the same words, each with a key."""
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
-        mm.read(FILLER * 20 + "The key is Zq7#Kx9. " + FILLER * 20, source="first")
-        mm.read(FILLER * 20 + "The code is Vw4%Jy8. " + FILLER * 20, source="second")
-        yield mm
+from support import REPOSITORY, byte_tokenizer
+from support.two_keys import a_memory  # noqa: F401  # a fixture
 
 
 @pytest.fixture(name="report")

@@ -7,28 +7,12 @@ import json
 import pathlib
 
 import pytest
-from typer.testing import CliRunner
 
 import everlong
-from everlong.cli.app import app, main
+from everlong.cli.app import main
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
+from support.hostile_text import ESCAPES, require_harmless, run
 from support.processes import run_script
-
-ESCAPES = "\x1b[31m\x9b2J\x1b]0;owned\x07\u202e[red]\u2066"
-
-FORBIDDEN = "\x1b\x9b\x07\u202e\u2066"
-
-
-def require_harmless(printed: str) -> None:
-    assert not set(FORBIDDEN) & set(printed), ascii(printed)
-
-
-def run(*arguments: object, typed: str = "", code: int = 0) -> str:
-    done = CliRunner().invoke(app, list(map(str, arguments)), input=typed)
-    assert done.exit_code == code, (done.output, done.exception)
-    require_harmless(done.stdout)
-    require_harmless(done.stderr)
-    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 from pathlib import Path
 
 import pytest
 
 from everlong import ArchiveConfig, MemoryConfig, MemoryModel
 from everlong.errors import CapacityError
-from everlong.frame import capacity
 from everlong.frame.capacity import check_capacity
 from support import byte_tokenizer, tiny_model
-
-MODEL = tiny_model()
-
-MB = 1_000_000
-
-
-def payload(tokens: int) -> int:
-    """As e4m3: a byte a number, four for each token's values and six for each channel of a page's keys."""
-    layers, kv_heads, head_dim, pages = 3, 2, 16, math.ceil(tokens / 64)
-    return layers * kv_heads * (2 * head_dim * tokens + 6 * pages * head_dim + 4 * tokens)
+from support.capacity import MB, MODEL, disk_of, payload, ram_of
 
 
 def test_what_is_asked_for_is_what_a_memory_takes() -> None:
@@ -31,15 +19,6 @@ def test_what_is_asked_for_is_what_a_memory_takes() -> None:
         stats = mm.memory.stats()
         assert stats.payload_bytes == pytest.approx(payload(stats.tokens), rel=0.01)
         assert stats.tokens == 23 * 200
-
-
-def disk_of(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(capacity.shutil, "disk_usage", lambda path: usage._replace(free=free))
-
-
-def ram_of(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
-    monkeypatch.setattr(capacity._core, "free_memory_bytes", lambda: free)
 
 
 def test_disk_counts_the_codec_and_what_is_there_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,26 +13,9 @@ from everlong.doctor import examine
 from everlong.frame.taps import QueryTap
 from everlong.retrieval.recall import tap_question
 from everlong.text.prompt import start_ids, with_start
-from support import SMALL, TOLERANCE, byte_tokenizer, changed, next_logits, plain_logits, random_text, tiny_model
+from support import SMALL, TOLERANCE, byte_tokenizer, next_logits, plain_logits, random_text, tiny_model
 from support.interrupted import Interrupted
-
-TEXT = random_text(600)
-
-BEGIN = 257
-
-# Its template writes BOS itself, as those of Llama 3 and Gemma do.
-TEMPLATE = "<begin>{% for message in messages %}[{{ message['content'] }}]{% endfor %}"
-
-
-def model_and_tokenizer(*, chat: bool = False) -> tuple[Any, Any]:
-    tokenizer = byte_tokenizer(begins=True)
-    if chat:
-        tokenizer.chat_template = TEMPLATE
-    return tiny_model(vocab_size=258), tokenizer
-
-
-def open_model(folder: Path | None = None, **config: Any) -> everlong.MemoryModel:
-    return everlong.MemoryModel(*model_and_tokenizer(), folder, config=changed(SMALL, **config))
+from support.stream_start import BEGIN, TEMPLATE, TEXT, model_and_tokenizer, open_model
 
 
 def stream(mm: everlong.MemoryModel) -> list[int]:

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from everlong.pictures import draw_report
-
-
-def names_of(paths: list[Path]) -> set[str]:
-    return {path.name for path in paths}
-
+from support.pictures import names_of
 
 TIMELINE = {
     "events": [

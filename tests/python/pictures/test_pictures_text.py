@@ -15,15 +15,9 @@ from matplotlib.figure import Figure
 from everlong.pictures import draw_report
 from support import REPOSITORY
 from support.drawn_text import faults, overlap, saved_figures
-
-MILLION = 1_000_000
+from support.pictures import MILLION, assert_readable
 
 RESULTS = sorted((REPOSITORY / "docs" / "results").glob("*.json"))
-
-
-def assert_readable(figures: list[Figure]) -> None:
-    found = [fault for figure in figures for fault in faults(figure)]
-    assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)

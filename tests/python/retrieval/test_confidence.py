@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,7 @@ import pytest
 import everlong
 from everlong.generation.answer import UNSURE_BELOW
 from support import REPOSITORY, TINY_MEMORY, byte_tokenizer, tiny_model
-
-FILLER = "once upon a time there was a fox, and so on. "
-
-
-@pytest.fixture(name="mm")
-def a_memory() -> Iterator[everlong.MemoryModel]:
-    """Two texts of the same words, each with a key."""
-    with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=TINY_MEMORY) as mm:
-        mm.read(FILLER * 20 + "The key is Zq7#Kx9. " + FILLER * 20, source="first")
-        mm.read(FILLER * 20 + "The code is Vw4%Jy8. " + FILLER * 20, source="second")
-        yield mm
+from support.two_keys import a_memory  # noqa: F401  # a fixture
 
 
 def searches_of(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

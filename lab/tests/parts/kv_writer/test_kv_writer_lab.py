@@ -15,7 +15,7 @@ import everlong_lab.parts.writer.measure as writing
 from everlong.models.pack import Pack, pack_of
 from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings
 from everlong.parts.latents import LatentSettings
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, tokens_to_keep
+from everlong.parts.trimmer.model import TRIMMER, tokens_to_keep
 from everlong.parts.writer.model import WRITER, WriterNet, WriterSettings
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
 from everlong_lab.corpora.evicted import BLOCKS, FOLLOWING, evicted_texts
@@ -27,30 +27,12 @@ from everlong_lab.parts.writer.measure import Measuring, behind_blocks
 from everlong_lab.training.distillation import read_evicted
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, deep_model
+from support.parts.small_kv_writer import LAYERS, drawn_trimmer
 from support.texts import starts_of_books
-
-LAYERS, SIZE = (1, 2), 12
-
-READER = LatentSettings(LAYERS, SIZE, width=16, heads=2, depth=1, inner=24)
-
-CONFIG = KvWriterSettings(READER, kv_layers=3, kv_heads=2, head_dim=4, rank=5, merging_heads=2)
-
-
-def blocks(count: int, length: int, anchors: int, seed: int = 1) -> tuple[torch.Tensor, ...]:
-    torch.manual_seed(seed)
-    chosen = torch.stack([torch.randperm(length)[:anchors].sort().values for _ in range(count)])
-    k, v = torch.randn(2, count, CONFIG.kv_layers, CONFIG.kv_heads, length, CONFIG.head_dim)
-    return torch.randn(count, length, len(LAYERS) * SIZE), k, v, chosen
 
 
 def drawn_texts(samples: int = 8) -> list[Record]:
     return evicted_texts(byte_tokenizer(), starts_of_books(), samples=samples)
-
-
-def drawn_trimmer(model: Any) -> TrimmerNet:
-    torch.manual_seed(0)
-    trimmer = TrimmerNet(TrimmerSettings(LAYERS, model.config.hidden_size, units=0))
-    return trimmer.eval().requires_grad_(requires_grad=False)
 
 
 def small_training(**more: Any) -> KvWriterTraining:

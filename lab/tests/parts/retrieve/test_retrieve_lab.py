@@ -16,11 +16,10 @@ from transformers.cache_utils import DynamicCache
 
 import everlong_lab.parts.retrieve.measure as retrieving_eval
 from everlong.data import Book, shipped_books
-from everlong.models.fingerprint import weights_fingerprint
-from everlong.models.low_rank import LowRankMaps, MapSettings, mapped_layers
-from everlong.models.pack import Pack, load_pack
+from everlong.models.low_rank import LowRankMaps
+from everlong.models.pack import load_pack
 from everlong.models.releases import cache_argument
-from everlong.parts.retrieve.model import RETRIEVE, RetrieveRow, RetrieveSettings
+from everlong.parts.retrieve.model import RETRIEVE
 from everlong.parts.retrieve.runtime import RetrieveRuntime
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.blocks import SINK_TOKENS
@@ -32,6 +31,7 @@ from everlong_lab.parts.retrieve.measure import _ScoredTurn, figures_of, run_ret
 from everlong_lab.parts.retrieve.train import Training, fit, odds_of, train_on
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
+from support.parts.retrieve import drawn_part
 from support.rng import no_global_draws
 
 TOKENS = (96, 160)
@@ -44,18 +44,6 @@ def deep_model() -> Any:
 def drawn_frames(count: int, split: Any = "train") -> list[Record]:
     books = [Book(book.name, book.text[:60_000]) for book in shipped_books()]
     return frame_texts(byte_tokenizer(), books, load_pairs(["fairytale"]), count=count, split=split, tokens=(800, 2000))
-
-
-def drawn_part(model: Any, bias: float = 0.0, threshold: float = 0.5) -> Pack:
-    """A row and maps of random numbers."""
-    torch.manual_seed(3)
-    row = RetrieveRow(RetrieveSettings(model.config.hidden_size, threshold))
-    maps = LowRankMaps(MapSettings(2), mapped_layers(model))
-    for up in maps.up:
-        up.data.normal_(std=0.05)
-    row.row.weight.data.normal_()
-    row.row.bias.data.fill_(bias)
-    return Pack(weights_fingerprint(model), "", {RETRIEVE: row.part_with(maps, {})})
 
 
 def test_a_frame_has_what_one_question_asks_for_and_not_what_the_other_does() -> None:

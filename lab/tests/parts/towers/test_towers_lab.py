@@ -14,7 +14,6 @@ import torch
 from everlong.errors import EverlongError
 from everlong.models.early_exit import early_exit_states
 from everlong.models.pack import pack_of
-from everlong.parts.towers.model import LateTowers, TowerSettings
 from everlong.parts.towers.runtime import TowersRuntime, search_by
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.pairs import Pairs, Question, Text, load_pairs, split_of
@@ -23,19 +22,8 @@ from everlong_lab.parts.towers.train import Training as TowerTraining
 from everlong_lab.training.run import Run
 from everlong_lab.training.states import POOL_TOKENS, States, as_floats, cached_states
 from support import byte_tokenizer, tiny_model
+from support.parts.drawn_towers import LAYERS, SETTINGS, WIDTH, drawn_towers
 from support.rng import no_global_draws
-
-WIDTH, LAYERS = 24, (1, 2)
-
-SETTINGS = TowerSettings(LAYERS, WIDTH // 2, dimension=16)
-
-
-def drawn_towers(seed: int = 0) -> LateTowers:
-    torch.manual_seed(seed)
-    towers = LateTowers(SETTINGS)
-    towers.center.normal_()
-    towers.scale.uniform_(0.5, 2)
-    return towers.eval().requires_grad_(requires_grad=False)
 
 
 def drawn_pairs(texts: int = 60, seed: int = 0) -> tuple[Pairs, States]:

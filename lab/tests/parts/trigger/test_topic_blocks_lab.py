@@ -13,33 +13,11 @@ import torch
 import everlong
 import everlong_lab.parts.trigger.measure as topics
 from everlong.parts.trigger.model import TRIGGER, TriggerNet
-from everlong.parts.trigger.runtime import BoundaryPredictions
 from everlong_lab.corpora.boundaries import dialogues, joined
-from support import byte_tokenizer, random_text, tiny_model
+from support import byte_tokenizer, tiny_model
+from support.parts.topic_blocks import a_model, a_pack, states_of  # noqa: F401  # fixtures
 from support.parts.trigger import LAYERS, drawn_pack
 from support.texts import books_with_headings
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return tiny_model("llama", num_hidden_layers=4)
-
-
-@pytest.fixture(scope="module")
-def pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Its calibration text is what it says of random text itself."""
-    folder = tmp_path_factory.mktemp("pack")
-    first = drawn_pack(model)
-    trigger = TriggerNet.of_part(first.parts[TRIGGER])
-    said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
-    drawn_pack(model, [BoundaryPredictions(said, [])]).save(folder)
-    return folder
-
-
-def states_of(model: Any, ids: list[int]) -> torch.Tensor:
-    with torch.no_grad():
-        hidden = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    return torch.cat([hidden[layer][0] for layer in LAYERS], dim=-1)
 
 
 def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import pathlib
@@ -18,7 +17,7 @@ from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of, pack_with
 from everlong.models.rope import rope_table
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
+from everlong.parts.trimmer.model import TRIMMER, TrimmerSettings
 from everlong.pictures import draw_report
 from everlong_lab.cli.from_dataclass import parameters_of, settings_of
 from everlong_lab.corpora.blocks import BLOCK_TOKENS, SINK_TOKENS
@@ -31,29 +30,8 @@ from everlong_lab.parts.trimmer.train import Training, fit, train_on, worth
 from everlong_lab.training.attention_targets import AttendedText, attended, attended_texts
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
+from support.parts.trimmer import LAYERS, SETTINGS, WIDTH, drawn_trimmer, eager_attentions
 from support.rng import no_global_draws
-
-LAYERS, SIZE = (1, 2), 12
-
-WIDTH = len(LAYERS) * SIZE
-
-SETTINGS = TrimmerSettings(LAYERS, SIZE, units=6, age_weight=0.2, age_tokens=10)
-
-
-def drawn_trimmer(seed: int = 0, settings: TrimmerSettings = SETTINGS) -> TrimmerNet:
-    torch.manual_seed(seed)
-    trimmer = TrimmerNet(settings)
-    trimmer.center.normal_()
-    trimmer.scale.uniform_(0.5, 2)
-    return trimmer.eval().requires_grad_(requires_grad=False)
-
-
-def eager_attentions(model: Any, ids: torch.Tensor) -> list[torch.Tensor]:
-    """[H, n, n] of every layer, as transformers gives them back."""
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad():
-        return [layer[0].double() for layer in eager(ids[None], output_attentions=True).attentions]
 
 
 def small_books(count: int = 3) -> list[Book]:

@@ -18,7 +18,7 @@ from everlong.cli.app import app
 from everlong.data import shipped_books
 from everlong.errors import EverlongError
 from everlong.models.pack import load_pack, pack_of
-from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings, walker_of
+from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, walker_of
 from everlong_lab.corpora.chains import MOST_HOPS, draw_chains
 from everlong_lab.corpora.multi_hop import multi_hop_text
 from everlong_lab.corpora.walks import draw_walk_texts
@@ -28,6 +28,7 @@ from everlong_lab.parts.walker.memories import WalkMemory, read_walk_texts
 from everlong_lab.parts.walker.train import GROUP_TOKENS, Training, gold_found, train_on, walk_for
 from everlong_lab.training.run import Run
 from support import byte_tokenizer, tiny_model
+from support.parts.walker import some_walker
 from support.rng import no_global_draws
 
 TRAINING = Training(rounds=1, epochs=2, reinforce_rounds=1, walks=2)
@@ -42,11 +43,6 @@ def texts(count: int = 2, chains: int = 6) -> Any:
 @pytest.fixture(scope="module")
 def memories(tmp_path_factory: pytest.TempPathFactory) -> list[WalkMemory]:
     return read_walk_texts(None, byte_tokenizer(), None, texts(), tmp_path_factory.mktemp("walks"))
-
-
-def some_walker(seed: int = 0) -> WalkerNet:
-    torch.manual_seed(seed)
-    return WalkerNet(WalkerSettings(units=8))
 
 
 def test_chains_of_the_splits_share_no_name_and_no_statement() -> None:

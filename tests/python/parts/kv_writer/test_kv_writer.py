@@ -16,18 +16,12 @@ from everlong.errors import EverlongError
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, load_pack, pack_of_model, pack_with
 from everlong.models.soft_tokens import after_kv
-from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, KvWriterSettings, kv_writer_of
-from everlong.parts.latents import LatentSettings
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings
+from everlong.parts.kv_writer.model import KV_WRITER, KvWriterNet, kv_writer_of
+from everlong.parts.trimmer.model import TRIMMER
 from everlong.parts.writer.model import WRITER
 from support import byte_tokenizer, deep_model
+from support.parts.small_kv_writer import CONFIG, READER, blocks, drawn_trimmer
 from support.texts import starts_of_books
-
-LAYERS, SIZE = (1, 2), 12
-
-READER = LatentSettings(LAYERS, SIZE, width=16, heads=2, depth=1, inner=24)
-
-CONFIG = KvWriterSettings(READER, kv_layers=3, kv_heads=2, head_dim=4, rank=5, merging_heads=2)
 
 
 def drawn_writer(seed: int = 0) -> KvWriterNet:
@@ -39,13 +33,6 @@ def drawn_writer(seed: int = 0) -> KvWriterNet:
     for name, buffer in writer.named_buffers():
         buffer.normal_() if name == "reader.center" else buffer.uniform_(0.5, 2)
     return writer.eval().requires_grad_(requires_grad=False)
-
-
-def blocks(count: int, length: int, anchors: int, seed: int = 1) -> tuple[torch.Tensor, ...]:
-    torch.manual_seed(seed)
-    chosen = torch.stack([torch.randperm(length)[:anchors].sort().values for _ in range(count)])
-    k, v = torch.randn(2, count, CONFIG.kv_layers, CONFIG.kv_heads, length, CONFIG.head_dim)
-    return torch.randn(count, length, len(LAYERS) * SIZE), k, v, chosen
 
 
 @pytest.mark.parametrize(("length", "anchors"), [(64, 8), (64, 64), (512, 16), (3, 2), (1, 1)])
@@ -106,12 +93,6 @@ def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     for found, own in zip(again(*given), writer(*given), strict=True):
         assert (found - own).abs().max() < 0.05
     assert kv_writer_of(Pack("weights", "name", {})) is None
-
-
-def drawn_trimmer(model: Any) -> TrimmerNet:
-    torch.manual_seed(0)
-    trimmer = TrimmerNet(TrimmerSettings(LAYERS, model.config.hidden_size, units=0))
-    return trimmer.eval().requires_grad_(requires_grad=False)
 
 
 def test_a_text_behind_its_own_keys_is_the_text() -> None:

@@ -15,20 +15,9 @@ from everlong.models.early_exit import early_exit_states
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack, PackError, PackPart, load_pack, open_pack, pack_folder_of, pack_of
 from everlong.parts.late_interaction import quantize_int8
-from everlong.parts.towers.model import LateTowers, TowerSettings, means
+from everlong.parts.towers.model import LateTowers, means
 from support import tiny_model
-
-WIDTH, LAYERS = 24, (1, 2)
-
-SETTINGS = TowerSettings(LAYERS, WIDTH // 2, dimension=16)
-
-
-def drawn_towers(seed: int = 0) -> LateTowers:
-    torch.manual_seed(seed)
-    towers = LateTowers(SETTINGS)
-    towers.center.normal_()
-    towers.scale.uniform_(0.5, 2)
-    return towers.eval().requires_grad_(requires_grad=False)
+from support.parts.drawn_towers import WIDTH, drawn_towers
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 4, 64, 65, 130])

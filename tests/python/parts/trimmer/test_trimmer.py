@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,22 +14,9 @@ from hypothesis import strategies as st
 from everlong.models.attention_stats import AttentionStats, AttentionWindow
 from everlong.models.pack import Pack, load_pack
 from everlong.models.trimmed_cache import go_on, read_whole
-from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, TrimmerSettings, tokens_to_keep, trimmer_of
+from everlong.parts.trimmer.model import TRIMMER, TrimmerNet, tokens_to_keep, trimmer_of
 from support import tiny_model
-
-LAYERS, SIZE = (1, 2), 12
-
-WIDTH = len(LAYERS) * SIZE
-
-SETTINGS = TrimmerSettings(LAYERS, SIZE, units=6, age_weight=0.2, age_tokens=10)
-
-
-def drawn_trimmer(seed: int = 0, settings: TrimmerSettings = SETTINGS) -> TrimmerNet:
-    torch.manual_seed(seed)
-    trimmer = TrimmerNet(settings)
-    trimmer.center.normal_()
-    trimmer.scale.uniform_(0.5, 2)
-    return trimmer.eval().requires_grad_(requires_grad=False)
+from support.parts.trimmer import WIDTH, drawn_trimmer, eager_attentions
 
 
 def scores_by_numpy(trimmer: TrimmerNet, states: torch.Tensor, behind: int) -> np.ndarray:
@@ -79,14 +64,6 @@ def test_a_pack_gives_it_back(tmp_path: pathlib.Path) -> None:
     assert torch.equal(again.scores(states), TrimmerNet.of_part(trimmer.part({})).scores(states))
     assert (again.scores(states) - trimmer.scores(states)).abs().max() < 0.1
     assert trimmer_of(Pack("weights", "name", {})) is None
-
-
-def eager_attentions(model: Any, ids: torch.Tensor) -> list[torch.Tensor]:
-    """[H, n, n] of every layer, as transformers gives them back."""
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad():
-        return [layer[0].double() for layer in eager(ids[None], output_attentions=True).attentions]
 
 
 def test_watched_attention_is_what_transformers_gives_back() -> None:

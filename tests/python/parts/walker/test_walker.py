@@ -15,15 +15,11 @@ from everlong import MemoryConfig, MemoryModel, SearchConfig
 from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.pack import Pack
 from everlong.parts.walker import Walker
-from everlong.parts.walker.model import FEATURES, WALKER, WalkerNet, WalkerSettings
+from everlong.parts.walker.model import FEATURES, WALKER
 from everlong.pictures import draw_report
 from everlong.text.prompt import build_prompt
 from support import TINY_MEMORY, byte_tokenizer, tiny_model
-
-
-def some_walker(seed: int = 0) -> WalkerNet:
-    torch.manual_seed(seed)
-    return WalkerNet(WalkerSettings(units=8))
+from support.parts.walker import some_walker
 
 
 def test_the_policy_is_that_of_numpy_in_fp64() -> None:
