@@ -36,7 +36,7 @@ class BackgroundJobs:
             growth = GraphGrowth(self._core, config.archive.graph_share)
             self._grow(growth, embedder)
         for observer in frame.parts.archive_observers:
-            frame.observe(lambda *archived, told=observer.on_archived: told())
+            frame.observe(lambda *archived, notify=observer.on_archived: notify())
         if self._core.read_only:
             for name, one in frame.parts.backfills.items():
                 warn_missing(self._core, len(one.missing_blocks(self._core)), name)
