@@ -6,6 +6,7 @@ lab_changed.py [BASE]     compared with the commit BASE; by default with what or
 from __future__ import annotations
 
 import ast
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ PACKAGES = {"everlong": ROOT / "python", "everlong_lab": ROOT / "lab"}
 ALWAYS = (
     *("lab/", "benchmarks/", "cpp/", "hip/", "cmake/", "CMakeLists.txt", "pyproject.toml"),
     *("tests/support/", "tests/fixtures.py"),
+    *("python/everlong/parts/", "python/everlong/cli/"),  # loaded by name
 )
 
 
@@ -33,12 +35,14 @@ def imported(file: Path) -> Iterator[Path]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        yield from (found for name in names if (found := file_of(name)) is not None)
+        # Importing a module imports its packages.
+        every = {part for name in names for part in itertools.accumulate(name.split("."), "{}.{}".format)}
+        yield from (found for name in sorted(every) if (found := file_of(name)) is not None)
 
 
 def reached() -> set[Path]:
     """Every file of everlong that the lab imports, and what those import."""
-    todo = sorted((ROOT / "lab" / "everlong_lab").rglob("*.py"))
+    todo = sorted((ROOT / "lab").rglob("*.py"))
     found = set(todo)
     while todo:
         for file in imported(todo.pop()):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 from typing import Any
+
+from everlong import plugins
 
 GROUP = "everlong.parts"
 
@@ -54,8 +55,7 @@ def _loaded(name: str) -> Any:
     """Return the settings class of a part; None where it cannot be imported."""
     try:
         if name not in _OWN:
-            point = _points().get(name)
-            return None if point is None else point.load()
+            return next(plugins.load(GROUP, name), None)
         return getattr(importlib.import_module(package_of(name)), _OWN[name], None)
     except ImportError:
         return None
@@ -63,10 +63,7 @@ def _loaded(name: str) -> Any:
 
 def is_installed(name: str) -> bool:
     """Return whether a part is installed. Nothing of it is imported."""
-    try:
-        return importlib.util.find_spec(package_of(name)) is not None
-    except ImportError:
-        return False
+    return (name in _OWN or name in _points()) and plugins.spec_of(package_of(name)) is not None
 
 
 def package_of(name: str) -> str:

@@ -7,7 +7,7 @@ import inspect
 import logging
 import string
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,12 +86,16 @@ class Parts:
         TypeError for an object with a public method that is in no protocol.
         """
         runtime: dict[str, Any] = {}
-        for one in parts:  # a loop, because warnings name the caller's line by counting calls
-            loaded = one.load(opening) if hasattr(one, "load") else one
-            if loaded is not None:
-                require_protocols(name_of(one), loaded)
-                runtime[name_of(one)] = loaded
-        return cls(runtime)
+        try:
+            for one in parts:  # a loop, because warnings name the caller's line by counting calls
+                loaded = one.load(opening) if hasattr(one, "load") else one
+                if loaded is not None:
+                    runtime[name_of(one)] = loaded
+                    require_protocols(name_of(one), loaded)
+            return cls(runtime)
+        except BaseException:
+            _close(runtime.values())
+            raise
 
     # --- a text is read
 
@@ -194,9 +198,7 @@ class Parts:
                 one.settle()
 
     def close(self) -> None:
-        for one in self._runtime.values():
-            if isinstance(one, Lifecycle):
-                one.close()
+        _close(self._runtime.values())
 
 
 def available_parts(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
@@ -211,23 +213,42 @@ def available_parts(parts: Sequence[Any], pack: Pack | None) -> list[Any]:
     return found
 
 
-_METHODS = frozenset(
-    name
-    for protocol in PROTOCOLS
-    for name, member in vars(protocol).items()
-    if inspect.isfunction(member) and not name.startswith("_")
-)
+def _close(parts: Iterable[Any]) -> None:
+    for one in parts:
+        if isinstance(one, Lifecycle):
+            one.close()
+
+
+def _methods_of(protocol: type) -> frozenset[str]:
+    """Return the methods of a protocol, with those of the protocols that it extends."""
+    bases = [base for base in protocol.__mro__ if base in PROTOCOLS]
+    found = [(name, member) for base in bases for name, member in vars(base).items()]
+    return frozenset(name for name, member in found if inspect.isfunction(member) and not name.startswith("_"))
+
+
+_METHODS = {protocol: _methods_of(protocol) for protocol in PROTOCOLS}
 
 
 def require_protocols(name: str, one: object) -> None:
-    """Raise TypeError where a part's object has a public method that no protocol has: nobody would call it."""
-    for member, value in (*vars(one).items(), *inspect.getmembers_static(type(one))):
-        known = member.startswith("_") or member in _METHODS or hasattr(PartSettings, member)
-        if not known and (inspect.isroutine(value) or isinstance(value, classmethod | staticmethod)):
-            raise TypeError(
-                f"the part {name}: {type(one).__name__}.{member} is a public method that nobody calls: expected one of "
-                f"{', '.join(sorted(_METHODS))}, or a name that begins with _"
-            )
+    """Raise TypeError where a part's object has a public method that nobody would call.
+
+    No protocol has it, or the object lacks something else of each protocol that does.
+    """
+    known = sorted(frozenset().union(*_METHODS.values()))
+    for member, value in (*getattr(one, "__dict__", {}).items(), *inspect.getmembers_static(type(one))):
+        if member.startswith("_") or hasattr(PartSettings, member):
+            continue
+        if not inspect.isroutine(value) and not isinstance(value, classmethod | staticmethod):
+            continue
+        having = [protocol for protocol, methods in _METHODS.items() if member in methods]
+        if any(isinstance(one, protocol) for protocol in having):
+            continue
+        wanted = " or ".join(protocol.__name__ for protocol in having)
+        expected = f"the rest of {wanted} is missing" if having else f"expected one of {', '.join(known)}"
+        raise TypeError(
+            f"the part {name}: {type(one).__name__}.{member} is a public method that nobody calls: {expected}, or a "
+            "name that begins with _"
+        )
 
 
 def needs_of(one: object) -> Needs:

@@ -20,6 +20,7 @@ MAY_IMPORT: Final = (
     "memory",
     "ops",
     "paths",
+    "plugins",
     "text",
 )
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import json
 import math
 import pathlib
 import typing
+import warnings
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, ClassVar, Self
@@ -29,6 +29,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.profiles import cache_folder
 from everlong.models.rng import isolated_rng
 from everlong.paths import absolute
+from everlong.plugins import folders_of
 
 FORMAT = 1
 _LIST = "pack.json"
@@ -181,33 +182,46 @@ def find_pack(prints: Fingerprint) -> Pack | None:
     """Return what was trained for a model: the user's own parts beside shipped ones; None where there are none."""
     found: Pack | None = None
     for folder in (*_shipped_folders(), pack_folder_of(prints.weights)):
-        if not (folder / _LIST).is_file() or _model_of(folder) != prints.weights:
-            continue  # tensors of other models are not read
-        pack = load_pack(folder)
-        shipped = {} if found is None else found.parts
-        found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
+        pack = _opened(folder, prints.weights) if (folder / _LIST).is_file() else None
+        if pack is not None:
+            shipped = {} if found is None else found.parts
+            found = dataclasses.replace(pack, parts={**shipped, **pack.parts})
     return found
 
 
 def shipped_packs() -> list[Pack]:
     """Return the packs that come with installed packages, by name of the folder."""
-    return [load_pack(folder) for folder in _shipped_folders()]
+    return [pack for folder in _shipped_folders() if (pack := _opened(folder)) is not None]
+
+
+def _opened(folder: pathlib.Path, weights: str | None = None) -> Pack | None:
+    """Return a pack; None for one of other weights, whose tensors are not read.
+
+    A damaged one of another package is left out with a warning. Any other raises PackError.
+    """
+    try:
+        return load_pack(folder) if weights in (None, _model_of(folder)) else None
+    except PackError as error:
+        if folder not in _others_folders():
+            raise
+        warnings.warn(f"a pack of another package is left out: {error}", stacklevel=2)
+        return None
+
+
+def _shipped_folders() -> tuple[pathlib.Path, ...]:
+    """Return the folders of packs of everlong and of other packages, everlong's first, each by name."""
+    return (*_packs_in(_OWN), *_others_folders())
 
 
 @functools.cache
-def _shipped_folders() -> tuple[pathlib.Path, ...]:
-    """Return the folders of packs of everlong and of other packages, everlong's first, each by name."""
-    found = [_OWN, *(place for point in metadata.entry_points(group=GROUP) for place in _folders_of(point.module))]
-    return tuple(folder for place in found for folder in sorted(place.glob("*/")) if (folder / _LIST).is_file())
+def _others_folders() -> tuple[pathlib.Path, ...]:
+    points = metadata.entry_points(group=GROUP)
+    return tuple(pack for point in points for place in folders_of(point.module) for pack in _packs_in(place))
 
 
-def _folders_of(package: str) -> list[pathlib.Path]:
-    """Return the folders of a package; none where it cannot be found."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except ImportError:
-        return []
-    return [] if spec is None else [pathlib.Path(place) for place in spec.submodule_search_locations or ()]
+@functools.cache
+def _packs_in(place: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    return tuple(folder for folder in sorted(place.glob("*/")) if (folder / _LIST).is_file())
 
 
 def _model_of(folder: pathlib.Path) -> str:

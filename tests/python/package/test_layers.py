@@ -66,7 +66,7 @@ MODULES_MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "_native": (),
     "ops": ("_core", "_native"),
     "plugins": (),
-    "part_list": (),
+    "part_list": ("plugins",),
     "doctor": ("config", "data", "frame", "generation", "memory", "models", "ops", "text"),
     "__init__": ("_native", "config", "errors", "frame", "generation", "memory", "models", "ops", "retrieval", "text"),
     "__main__": ("cli",),

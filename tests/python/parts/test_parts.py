@@ -432,6 +432,46 @@ def test_a_public_method_that_no_protocol_has_is_refused_by_its_name() -> None:
     open_model(None, Private()).close()
 
 
+def test_half_a_protocol_is_refused_as_nobody_would_call_it() -> None:
+    class WithoutNeeds:
+        def write_evicted(self, span: Any, kv: Any) -> Any:
+            return kv
+
+    class WithoutWriting:
+        def missing_blocks(self, core: Any) -> list[int]:
+            return []
+
+    class Slots:
+        __slots__ = ("heard",)
+
+        def on_archived(self) -> None:
+            self.heard = True
+
+    for one, missing in ((WithoutNeeds(), "EvictionWriter"), (WithoutWriting(), "BlockBackfill")):
+        with pytest.raises(TypeError, match=rf"is a public method that nobody calls: the rest of {missing} is missing"):
+            open_model(None, one)
+    with pytest.raises(TypeError, match=r"the part int: int\.\w+ is a public method"):
+        open_model(None, 3)
+    open_model(None, Slots()).close()
+
+
+def test_a_part_is_closed_where_a_later_one_is_refused() -> None:
+    ended = []
+
+    class Threaded:
+        def settle(self) -> None: ...
+
+        def close(self) -> None:
+            ended.append("closed")
+
+    class Refused:
+        def unknown(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Refused\.unknown is a public method"):
+        open_model(None, Threaded(), Refused())
+    assert ended == ["closed"]
+
+
 @pytest.mark.parametrize("name", [name for name in part_list._OWN if part_list._OWN[name]])
 def test_what_a_part_does_in_a_memory_imports_nothing_of_its_training(name: str) -> None:
     lab = re.compile(r"everlong_lab\b|everlong\.(bench|data)\b")
