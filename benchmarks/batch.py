@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 import everlong
-from everlong.frame.batching import run_batched
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.generation.eval_decoding import AS_MEASURED
+from everlong.kv_cache.batching import run_batched
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.hardware import processor
 from everlong.models.releases import cache_argument

@@ -3,8 +3,8 @@
     python benchmarks/forks.py [--model smollm2] [--dtype float32] [--forks 8] [--context 1500] [--tokens 24] [--json]
 
 A memory reads so many tokens of a book. Forks of its frame share what none of them has written yet
-(frame/copy_on_write.py). The same is done with forks that are whole copies. Counted is RAM that belongs to no file on
-disk, of which shared pages count once. A question brings pages back, so that it writes the recalled zone of its fork.
+(kv_cache/copy_on_write.py). The same is done with forks that are whole copies. Counted is RAM that belongs to no file
+on disk, of which shared pages count once. A question brings pages back, so it writes the recalled zone of its fork.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> None:
         measured(mm, 1, options.tokens)  # torch keeps what it needs for such forwards
         frame = mm.frame.zones.bytes.slots
         shared = measured(mm, options.forks, options.tokens)
-        with mock.patch("everlong.frame.buffers.copy_on_write", whole_copies):
+        with mock.patch("everlong.kv_cache.buffers.copy_on_write", whole_copies):
             copied = measured(mm, options.forks, options.tokens)
     if options.json:
         found = {"cpu": processor(), "frame_bytes": frame, "shared": shared, "copied": copied}

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 
 from everlong import MemoryConfig
-from everlong.serve.keys import Keys
-from everlong.serve.limits import Limits
 from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.server import Server, configured
 from everlong.serve.service import Service
+from everlong.service_data.keys import Keys
+from everlong.service_data.limits import Limits
 from support.models import tiny_model
 from support.settings import TINY_MEMORY
 from support.tokenizer import byte_tokenizer

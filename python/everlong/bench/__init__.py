@@ -26,6 +26,7 @@ MAY_IMPORT: Final = (
     "errors",
     "frame",
     "generation",
+    "kv_cache",
     "models",
     "ops",
     "retrieval",

@@ -18,8 +18,8 @@ import numpy as np
 
 from everlong.bench.clock import now
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.page_loading import LoadTiming
 from everlong.generation.memory_model import MemoryModel
+from everlong.kv_cache.page_loading import LoadTiming
 from everlong.text.prompt import build_prompt
 
 _QUESTION_TOKENS = 16

@@ -38,6 +38,7 @@ MAY_IMPORT: Final = (
     "plugins",
     "retrieval",
     "serve",
+    "service_data",
     "text",
 )
 

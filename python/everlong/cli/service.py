@@ -41,12 +41,12 @@ def serve(
 
     The API is below http://HOST:PORT/v1, MCP at /mcp, and a page at /. Needs the extra `serve`.
     """
-    from everlong.serve.keys import load_keys
-    from everlong.serve.limits import Limits
     from everlong.serve.logs import log_as_json
     from everlong.serve.server import is_loopback
     from everlong.serve.server import serve as serve_at
     from everlong.serve.service import Service
+    from everlong.service_data.keys import load_keys
+    from everlong.service_data.limits import Limits
 
     if keys is None and not is_loopback(host):
         raise ValueError(f"--host {host} is reached from other machines: give --keys FILE, which `everlong key` makes")
@@ -97,7 +97,7 @@ def key(
     keep_days: Annotated[float | None, typer.Option(help="What it wrote is forgotten after so many days.")] = None,
 ) -> None:
     """Make an API key for `everlong serve`, and print it. The file has its hash alone."""
-    from everlong.serve.keys import add_key
+    from everlong.service_data.keys import add_key
 
     may: dict[str, Any] = {
         "memories": memory or ["*"],

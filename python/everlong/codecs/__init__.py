@@ -2,9 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = (
-    "_core",
-    "data",
-    "models",
-    "ops",
-)
+MAY_IMPORT: Final = ("_core", "data", "models", "ops")

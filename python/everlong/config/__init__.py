@@ -9,12 +9,7 @@ from everlong.config.memory import LEAST_WINDOW, MemoryConfig, name_of
 from everlong.config.search import SearchConfig
 from everlong.config.settings import Settings
 
-MAY_IMPORT: Final = (
-    "_core",
-    "errors",
-    "part_list",
-    "text",
-)
+MAY_IMPORT: Final = ("_core", "errors", "part_list", "text")
 
 __all__ = [
     "LEAST_WINDOW",

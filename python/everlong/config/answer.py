@@ -42,7 +42,7 @@ class AnswerConfig(Settings, group="answer", least={"quotes": 0, "recalled_tempe
     # the next one (generation/drafts.py). Answers stay as they are, to rounding. 0: off.
     draft_tokens: int = 16
     # How many questions of `answer_many` are answered at once. What they compute is computed in one forward
-    # (frame/batching.py), each over a fork of the frame (frame/copy_on_write.py says what it takes). 1: one after
+    # (kv_cache/batching.py), each over a fork of the frame (kv_cache/copy_on_write.py says what it takes). 1: one after
     # another.
     at_once: int = 8
     prompt_rolling_tokens: int = _OS.prompt_rolling_tokens  # how much of the newest text stays right before a question

@@ -1,13 +1,5 @@
-"""What a model attends to: the frame and its kinds, its cache, what moves into it and out of it."""
+"""What a model attends to: the frame and its kinds, its zones, what moves into it and out of it."""
 
 from typing import Final
 
-MAY_IMPORT: Final = (
-    "_core",
-    "config",
-    "errors",
-    "memory",
-    "models",
-    "ops",
-    "text",
-)
+MAY_IMPORT: Final = ("_core", "config", "errors", "kv_cache", "memory", "models", "ops", "text")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 
 import everlong._core as _core
-from everlong.frame.anchors import AnchorMasters
-from everlong.frame.cache import ResidentCache
 from everlong.frame.part import Rows, Span
 from everlong.frame.parts import needs_of
 from everlong.frame.stream import Stream
+from everlong.kv_cache.anchors import AnchorMasters
+from everlong.kv_cache.cache import ResidentCache
 
 
 class AnchorZone:

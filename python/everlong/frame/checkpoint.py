@@ -13,8 +13,8 @@ from typing import Any, TypeGuard
 import torch
 
 import everlong._core as _core
-from everlong.frame.anchors import AnchorMasters
-from everlong.frame.kept import KeptRows
+from everlong.kv_cache.anchors import AnchorMasters
+from everlong.kv_cache.kept import KeptRows
 from everlong.memory import frame_file
 from everlong.memory.frame_file import ATTRIBUTE
 

@@ -9,9 +9,9 @@ import torch
 from everlong.errors import MemoryNotFoundError
 from everlong.frame.archive import FrameArchive
 from everlong.frame.checkpoint import Checkpoint, keep_checkpoint
-from everlong.frame.interrupts import interrupts_between_steps
 from everlong.frame.stream import Stream
 from everlong.frame.zones import Zones
+from everlong.kv_cache.interrupts import interrupts_between_steps
 
 # Interval, in tokens, at which a frame saves what is in no archive while it reads a text. After a process died, the
 # next one reads at most twice as many tokens again.

@@ -12,9 +12,9 @@ import torch
 import everlong._core as _core
 from everlong.frame.archive import FrameArchive
 from everlong.frame.kept_tokens import chosen_in
-from everlong.frame.steps import of_the_device
 from everlong.frame.stream import Stream
 from everlong.frame.zones import Zones
+from everlong.kv_cache.steps import of_the_device
 
 _LOGGER = logging.getLogger("everlong")
 

@@ -29,11 +29,11 @@ from everlong.frame.offers import Offers, offers_of
 from everlong.frame.part import Offer
 from everlong.frame.parts import Parts, needs_of
 from everlong.frame.read_request import Computed, Forward, Origin, ReadRequest
-from everlong.frame.steps import plain_tensors, run_to_end
 from everlong.frame.stream import Stream
 from everlong.frame.taps import HiddenRows
-from everlong.frame.visible_spans import VisibleSpans
 from everlong.frame.zones import PreparedRecall, Zones
+from everlong.kv_cache.steps import plain_tensors, run_to_end
+from everlong.kv_cache.visible_spans import VisibleSpans
 from everlong.memory.where import Where
 from everlong.models.model_interface import ModelInterface
 from everlong.models.tokenizer_check import embedding_rows, require_known

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from everlong.frame.cache import ResidentCache
 from everlong.frame.stream import Stream
-from everlong.frame.visible_spans import VisibleMask
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.visible_spans import VisibleMask
 
 
 def hidden_slots(stream: Stream, cache: ResidentCache) -> VisibleMask | None:

@@ -19,9 +19,9 @@ import torch
 import everlong._core as _core
 import everlong.ops as ops
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.kept import KeptRows
 from everlong.frame.part import EvictionWriter, Rows, Span, TokenScorer
 from everlong.frame.parts import needs_of
+from everlong.kv_cache.kept import KeptRows
 from everlong.memory.kept_tensors import TOKENS, payload_name
 from everlong.models.rope import NO_ROPE
 

@@ -10,9 +10,7 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint
-from everlong.frame.kept import KeptRows
 from everlong.frame.kept_tokens import (
     KeptPayload,
     best_tokens,
@@ -26,6 +24,8 @@ from everlong.frame.pages import ArchivedPages
 from everlong.frame.part import Rows, Span
 from everlong.frame.parts import needs_of
 from everlong.frame.stream import Stream
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.kept import KeptRows
 
 
 class KeptZone:

@@ -15,10 +15,7 @@ import everlong._core as _core
 from everlong.errors import NotFiniteError
 from everlong.frame.anchor_zone import AnchorZone
 from everlong.frame.budget import FrameBytes, frame_bytes
-from everlong.frame.buffers import Buffers
-from everlong.frame.cache import ResidentCache
 from everlong.frame.checkpoint import Checkpoint, KvState
-from everlong.frame.forward import FrameForward
 from everlong.frame.hidden_slots import hidden_slots
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers
@@ -29,8 +26,11 @@ from everlong.frame.recalled_zone import RecalledZone
 from everlong.frame.stream import Stream
 from everlong.frame.tombstone_mass import TombstoneMass
 from everlong.frame.transfer import Archived
-from everlong.frame.undo import Undo
 from everlong.frame.zones import PreparedRecall, Zones
+from everlong.kv_cache.buffers import Buffers
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.forward import FrameForward
+from everlong.kv_cache.undo import Undo
 from everlong.models.attach import AttachedModel
 from everlong.models.tokens import Tokens
 

@@ -11,7 +11,7 @@ from everlong.config import MemoryConfig
 from everlong.config.frame import FrameConfig
 from everlong.errors import UnsupportedModelError
 from everlong.frame.budget import require_budget
-from everlong.frame.splice import require_splice
+from everlong.kv_cache.splice import require_splice
 from everlong.models.attach import AttachedModel, attach, trained_window
 from everlong.models.text_model import TextModel, text_model
 

@@ -10,12 +10,12 @@ import torch
 
 import everlong._core as _core
 from everlong.config import MemoryConfig
-from everlong.frame.cache import ResidentCache
-from everlong.frame.kept import KeptRows
 from everlong.frame.kept_tokens import KeptPayload, plain_rows
 from everlong.frame.offers import Page, identity
-from everlong.frame.page_loading import LayerGroup, LayerRead, LoadTiming, PageLoad, Run
 from everlong.frame.transfer import PayloadTransfer
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.kept import KeptRows
+from everlong.kv_cache.page_loading import LayerGroup, LayerRead, LoadTiming, PageLoad, Run
 from everlong.models.attach import AttachedModel
 
 # Where a forward waits for pages layer by layer, some layers of all of them arrive at once: about so many bytes, and in

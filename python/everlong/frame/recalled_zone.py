@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Generator, Mapping, Sequence
 
 import everlong._core as _core
-from everlong.frame.cache import ResidentCache
 from everlong.frame.detail_tokens import SoftBlock, soft_tokens
-from everlong.frame.forward import FrameForward
 from everlong.frame.kept_tokens import KeptPayload
 from everlong.frame.kept_zone import KeptZone
 from everlong.frame.offers import Offers, Page, identity
 from everlong.frame.pages import ArchivedPages
 from everlong.frame.stream import Stream
 from everlong.frame.zones import PreparedRecall
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.forward import FrameForward
 from everlong.models.tokens import Tokens
 
 

@@ -15,9 +15,9 @@ from everlong.errors import MemoryNotFoundError
 from everlong.frame.checkpoint import Checkpoint
 from everlong.frame.part import Hidden
 from everlong.frame.parts import Parts
-from everlong.frame.steps import Steps
 from everlong.frame.taps import HiddenRows
-from everlong.frame.visible_spans import VisibleSpans
+from everlong.kv_cache.steps import Steps
+from everlong.kv_cache.visible_spans import VisibleSpans
 from everlong.memory import Memory
 
 # The most blocks of a conversation, questions and answers, that are looked up.

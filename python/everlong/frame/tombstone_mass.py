@@ -12,9 +12,9 @@ from typing import TypeVar
 import torch
 
 import everlong.ops as ops
-from everlong.frame.cache import ResidentCache
 from everlong.frame.part import Head
 from everlong.frame.taps import QueryTap
+from everlong.kv_cache.cache import ResidentCache
 from everlong.models.attach import AttachedModel
 from everlong.models.rope import RopeTable
 

@@ -9,9 +9,9 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import everlong._core as _core
-from everlong.frame.cache import ResidentCache
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.page_loading import Run
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.page_loading import Run
 
 
 @dataclasses.dataclass(frozen=True)

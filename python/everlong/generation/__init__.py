@@ -8,6 +8,7 @@ MAY_IMPORT: Final = (
     "errors",
     "files",
     "frame",
+    "kv_cache",
     "memory",
     "models",
     "paths",

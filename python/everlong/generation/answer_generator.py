@@ -12,7 +12,6 @@ import torch
 
 import everlong._core as _core
 from everlong.errors import MemoryNotFoundError
-from everlong.frame.batching import run_batched
 from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.read_request import Origin, ReadRequest
@@ -22,6 +21,7 @@ from everlong.generation.drafts import Drafts
 from everlong.generation.recall_executor import RecallExecutor, Turn
 from everlong.generation.speculation import Speculation
 from everlong.generation.text_stream import TextStream
+from everlong.kv_cache.batching import run_batched
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.quotes import quoting, words_of
 from everlong.retrieval.recall import Recall

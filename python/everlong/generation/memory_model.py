@@ -345,10 +345,10 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
         """Answer each question from where the stream stands now, as if it were the only one. Nothing is remembered.
 
         `answer.at_once` of them are at work at once, and what they compute is computed in one forward, where the model
-        can (frame/batching.py). Answers are those of one after another, to rounding. Sampled ones are drawn in another
-        order, the same every time. `where` is for all, or one for each. `on_answer` is called with an answer's number,
-        from 0, and the answer, in order. Other arguments and errors are as for `generate`. All questions are checked
-        before any is read.
+        can (kv_cache/batching.py). Answers are those of one after another, to rounding. Sampled ones are drawn in
+        another order, the same every time. `where` is for all, or one for each. `on_answer` is called with an
+        answer's number, from 0, and the answer, in order. Other arguments and errors are as for `generate`. All
+        questions are checked before any is read.
         """
         if isinstance(questions, str):
             raise TypeError("questions is a str: give a list of questions, or call generate with one")

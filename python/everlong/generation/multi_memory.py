@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from everlong.frame.batching import JobCancelled, run_batched
 from everlong.generation.answer import Answer
 from everlong.generation.memory_model import MemoryModel
+from everlong.kv_cache.batching import JobCancelled, run_batched
 
 
 def generate_many(
@@ -15,10 +15,10 @@ def generate_many(
 ) -> list[Answer]:
     """Ask each MemoryModel its question, as `mm.generate(question, max_new_tokens, **given)` does, all at once.
 
-    What they compute is computed in one forward, where they share one model object (frame/batching.py). Each answer is
-    the one that it would be alone, to rounding. Each is remembered in its own memory, unless `remember=False` is given.
-    Where one fails, the others are answered all the same, then its error is raised. ValueError for a MemoryModel that
-    is asked twice: `answer_many` asks one memory several questions.
+    What they compute is computed in one forward, where they share one model object (kv_cache/batching.py). Each answer
+    is the one that it would be alone, to rounding. Each is remembered in its own memory, unless `remember=False` is
+    given. Where one fails, the others are answered all the same, then its error is raised. ValueError for a MemoryModel
+    that is asked twice: `answer_many` asks one memory several questions.
     """
     rows = list(questions)
     if len({id(mm) for mm, _ in rows}) < len(rows):

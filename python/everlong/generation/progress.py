@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 
-from everlong.frame.interrupts import interrupts_between_steps
+from everlong.kv_cache.interrupts import interrupts_between_steps
 from everlong.text.progress import EVERY
 from everlong.text.terminal import escape_controls, escaping_console, print_escaped
 

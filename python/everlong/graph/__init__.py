@@ -4,10 +4,6 @@ from typing import Final
 
 from everlong.graph.graph import Edge, MemoryGraph, Node
 
-MAY_IMPORT: Final = (
-    "_core",
-    "errors",
-    "paths",
-)
+MAY_IMPORT: Final = ("_core", "errors", "paths")
 
 __all__ = ["Edge", "MemoryGraph", "Node"]

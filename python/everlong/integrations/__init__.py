@@ -6,13 +6,4 @@ the extra of its name. `turns.py` is how many threads share a memory, and `shown
 
 from typing import Final
 
-MAY_IMPORT: Final = (
-    "config",
-    "errors",
-    "frame",
-    "generation",
-    "memory",
-    "models",
-    "retrieval",
-    "text",
-)
+MAY_IMPORT: Final = ("config", "errors", "frame", "generation", "memory", "models", "retrieval", "text")

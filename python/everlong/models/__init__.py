@@ -13,16 +13,7 @@ if TYPE_CHECKING:
         resolve,
     )
 
-MAY_IMPORT: Final = (
-    "_core",
-    "_native",
-    "errors",
-    "memory",
-    "ops",
-    "paths",
-    "plugins",
-    "text",
-)
+MAY_IMPORT: Final = ("_core", "_native", "errors", "memory", "ops", "paths", "plugins", "text")
 
 DEFAULT_MODEL = "smollm2"
 

@@ -2,14 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = (
-    "_core",
-    "config",
-    "errors",
-    "frame",
-    "memory",
-    "models",
-    "part_list",
-    "retrieval",
-    "text",
-)
+MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "memory", "models", "part_list", "retrieval", "text")

@@ -2,13 +2,4 @@
 
 from typing import Final
 
-MAY_IMPORT: Final = (
-    "_core",
-    "config",
-    "errors",
-    "frame",
-    "memory",
-    "models",
-    "paths",
-    "text",
-)
+MAY_IMPORT: Final = ("_core", "config", "errors", "frame", "kv_cache", "memory", "models", "paths", "text")

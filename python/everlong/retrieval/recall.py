@@ -20,8 +20,8 @@ from everlong.frame.offers import Page, identity
 from everlong.frame.part import Cosines, Offer, Retriever, Vectors
 from everlong.frame.parts import Parts, best_first, needs_of
 from everlong.frame.read_request import ReadRequest
-from everlong.frame.steps import run_to_end
 from everlong.frame.taps import HiddenTap, QueryTap, rotate_queries
+from everlong.kv_cache.steps import run_to_end
 from everlong.memory.where import EVERYWHERE, Role, Where
 from everlong.models.attach import AttachedModel
 from everlong.models.model_interface import ModelInterface

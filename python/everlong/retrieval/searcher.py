@@ -17,7 +17,7 @@ from everlong.frame.frame import Frame
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.part import AnswerProgress
 from everlong.frame.parts import needs_of
-from everlong.frame.steps import run_to_end
+from everlong.kv_cache.steps import run_to_end
 from everlong.memory.fingerprint import Fingerprint
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.background_jobs import BackgroundJobs

@@ -15,5 +15,6 @@ MAY_IMPORT: Final = (
     "memory",
     "models",
     "retrieval",
+    "service_data",
     "text",
 )

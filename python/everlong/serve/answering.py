@@ -15,15 +15,15 @@ from everlong.generation.memory_model import MemoryModel
 from everlong.memory.where import EVERYWHERE, Where
 from everlong.retrieval.recall import Recall
 from everlong.serve.conversations import Conversations, digests_of
-from everlong.serve.limits import Limits
 from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.logprobs import LogprobRecorder, TokenLogprob
-from everlong.serve.memory_registry import MemoryRegistry, MemoryState, memory_changed, no_memory
 from everlong.serve.metrics import Metrics
 from everlong.serve.model_pool import ModelPool, Version
 from everlong.serve.rng import RandomState
-from everlong.serve.service_folder import ServiceFolder
 from everlong.serve.stop_strings import StopStrings
+from everlong.service_data.limits import Limits
+from everlong.service_data.memory_registry import MemoryRegistry, MemoryState, memory_changed, no_memory
+from everlong.service_data.service_folder import ServiceFolder
 from everlong.text.prompt import Prompt
 
 # What was said in a conversation may come back, whoever said it. By itself no search brings questions back.

@@ -18,12 +18,12 @@ from everlong.errors import EverlongError
 from everlong.serve import memories, status
 from everlong.serve.chat import chat_completions
 from everlong.serve.embeddings import embeddings
-from everlong.serve.errors import ApiError, hide_private_paths, refusal_of
 from everlong.serve.guard import AnswerCutError, Guard
 from everlong.serve.mcp_http import McpOverHttp
 from everlong.serve.responses import create_response, response
 from everlong.serve.service import Service
 from everlong.serve.web_page import web_page
+from everlong.service_data.errors import ApiError, hide_private_paths, refusal_of
 
 _LOGGER = logging.getLogger("everlong.serve")
 

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from everlong.serve.errors import ApiError
+from everlong.service_data.errors import ApiError
 
 _AT_ONCE = 1 << 16  # bytes of a body that is parsed where the requests are taken; more of them would hold the others up
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)

@@ -12,11 +12,11 @@ from starlette.concurrency import run_in_threadpool
 from everlong.errors import MemoryBusyError
 from everlong.memory import Memory
 from everlong.memory.where import Where, parse_time, require_tags, seconds
-from everlong.serve.errors import ApiError
-from everlong.serve.keys import Key
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
-from everlong.serve.spool import ReadingJob, TextMetadata
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import Key
+from everlong.service_data.spool import ReadingJob, TextMetadata
 from everlong.text.notebook_html import CONVERSATION
 
 _WAIT_SECONDS = 600.0

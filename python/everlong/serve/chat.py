@@ -15,10 +15,10 @@ from everlong.serve import response_fields
 from everlong.serve.answering import AnswerRequest, AnswerResult
 from everlong.serve.bodies import Fields, json_body
 from everlong.serve.engine import Job, JobEnd
-from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.events import Events, event, failed, first_event, pieces, whole
 from everlong.serve.request_parsing import answer_request_of, memory_of, messages_of
 from everlong.serve.service import Service
+from everlong.service_data.errors import ApiError, refusal_of
 
 
 async def chat_completions(request: Request) -> Response:

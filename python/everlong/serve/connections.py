@@ -8,7 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from everlong.serve.limits import Limits
+from everlong.service_data.limits import Limits
 
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 10\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _LINGER = 60.0  # seconds in which a caller takes what is left for him; then the connection is cut

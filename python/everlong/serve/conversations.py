@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from everlong.memory import Memory
-from everlong.serve.memory_registry import MemoryState
 from everlong.serve.model_pool import ModelPool, PooledModel, Version
+from everlong.service_data.memory_registry import MemoryState
 
 _VERSION: Version = (None, 0)  # of a conversation's own folder, which nobody else changes
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from everlong.serve.bodies import Fields, json_body
-from everlong.serve.errors import ApiError
 from everlong.serve.service import Service
+from everlong.service_data.errors import ApiError
 from everlong.text.vectors import vectors_of
 
 _MOST = 2048  # texts of one request

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from everlong.serve.errors import ApiError, too_many
 from everlong.serve.fair_queue import FairQueue
-from everlong.serve.limits import Limits
+from everlong.service_data.errors import ApiError, too_many
+from everlong.service_data.limits import Limits
 
 _LOGGER = logging.getLogger("everlong.serve")
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from everlong.serve.engine import Job, JobEnd
-from everlong.serve.errors import ApiError
+from everlong.service_data.errors import ApiError
 
 
 class Events(Response):

@@ -10,9 +10,9 @@ from starlette.responses import FileResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from everlong.serve.guard import AnswerCutError
-from everlong.serve.keys import Key
-from everlong.serve.memory_registry import memory_changed
 from everlong.serve.service import Service
+from everlong.service_data.keys import Key
+from everlong.service_data.memory_registry import memory_changed
 
 
 class Export(Response):

@@ -7,7 +7,7 @@ import collections
 import contextlib
 from collections.abc import AsyncIterator
 
-from everlong.serve.errors import too_many
+from everlong.service_data.errors import too_many
 
 _MOST_WAITING = 64  # of one key
 

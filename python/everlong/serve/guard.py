@@ -17,11 +17,11 @@ from urllib.parse import unquote_to_bytes
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from everlong.serve.errors import ApiError
-from everlong.serve.keys import Keys
-from everlong.serve.limits import Limits
 from everlong.serve.logs import id_of, request_id
 from everlong.serve.metrics import Metrics
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import Keys
+from everlong.service_data.limits import Limits
 
 _LOGGER = logging.getLogger("everlong.serve")
 _SEND_SECONDS = 60.0  # a caller who takes nothing for so long is given up

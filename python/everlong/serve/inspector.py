@@ -19,7 +19,7 @@ from everlong.memory.report import largest_topics, time_bars
 from everlong.memory.sources import sources
 from everlong.memory.unfinished import unfinished_in
 from everlong.memory.where import EVERYWHERE, Where
-from everlong.serve.errors import ApiError
+from everlong.service_data.errors import ApiError
 from everlong.text.encoding import decode_text, encode
 from everlong.text.notebook_html import CONVERSATION
 

@@ -9,9 +9,9 @@ from typing import Any
 from mcp.server.mcpserver import Context
 from starlette.routing import BaseRoute
 
-from everlong.serve.keys import ANYONE, Key
 from everlong.serve.mcp_tools import Tools, mcp_server
 from everlong.serve.service import Service
+from everlong.service_data.keys import ANYONE, Key
 
 
 class McpOverHttp:

@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 
 from everlong.serve.inspector import MemoryInspector
-from everlong.serve.keys import ANYONE
 from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.mcp_tools import Tools, mcp_server
-from everlong.serve.memory_registry import MemoryRegistry
 from everlong.serve.service import Service
+from everlong.service_data.keys import ANYONE
+from everlong.service_data.memory_registry import MemoryRegistry
 
 
 def serve_stdio(root: Path, loaded_model: LoadedModel | None, tokenizer: Any, encoder: Any, *, read_only: bool) -> None:

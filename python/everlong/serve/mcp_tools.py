@@ -17,12 +17,12 @@ from everlong.memory.sources import source_meant
 from everlong.memory.where import Where
 from everlong.serve import changes
 from everlong.serve.answering import AnswerRequest
-from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.inspector import MemoryInspector
-from everlong.serve.keys import Key
-from everlong.serve.memory_registry import MemoryRegistry, no_memory
 from everlong.serve.response_fields import everlong_field
 from everlong.serve.service import Service
+from everlong.service_data.errors import ApiError, refusal_of
+from everlong.service_data.keys import Key
+from everlong.service_data.memory_registry import MemoryRegistry, no_memory
 
 _SAYS = (
     "Memories of texts. `sources` lists memories, and what one holds. `recall` finds passages and says where each "

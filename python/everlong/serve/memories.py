@@ -15,14 +15,14 @@ from everlong.memory import Memory
 from everlong.memory.where import Where
 from everlong.serve import changes
 from everlong.serve.bodies import Fields, json_body
-from everlong.serve.errors import ApiError
 from everlong.serve.export import Export
 from everlong.serve.fair_semaphore import FairSemaphore
-from everlong.serve.keys import Key
-from everlong.serve.names import file_name, memory_name
 from everlong.serve.readings import Reading
 from everlong.serve.service import Service
-from everlong.serve.spool import TextMetadata
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import Key
+from everlong.service_data.names import file_name, memory_name
+from everlong.service_data.spool import TextMetadata
 
 _MOST_GROUPS = 50
 _MORE_BYTES = 1 << 16  # counted ahead of a body of unknown length

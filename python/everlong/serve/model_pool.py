@@ -13,7 +13,7 @@ import everlong._core as _core
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.serve.loaded_model import LoadedModel, close_with_memory
-from everlong.serve.memory_registry import MemoryState, inode_of
+from everlong.service_data.memory_registry import MemoryState, inode_of
 
 _LOGGER = logging.getLogger("everlong.serve")
 

@@ -17,14 +17,14 @@ from everlong.generation.file_input import FileText, FileTexts, file_texts
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.memory.where import Time, parse_time
-from everlong.serve.errors import ApiError, refusal_of, too_many
 from everlong.serve.fair_queue import FairQueue
-from everlong.serve.limits import Limits
 from everlong.serve.loaded_model import LoadedModel
-from everlong.serve.memory_registry import MemoryRegistry, MemoryState, no_memory
 from everlong.serve.metrics import Metrics
-from everlong.serve.quotas import Quotas
-from everlong.serve.spool import OVER, ReadingJob, Spool
+from everlong.service_data.errors import ApiError, refusal_of, too_many
+from everlong.service_data.limits import Limits
+from everlong.service_data.memory_registry import MemoryRegistry, MemoryState, no_memory
+from everlong.service_data.quotas import Quotas
+from everlong.service_data.spool import OVER, ReadingJob, Spool
 
 _LOGGER = logging.getLogger("everlong.serve")
 _MOST_CRASHES = 2  # a text that was read when the process ended so often is set aside

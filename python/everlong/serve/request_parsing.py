@@ -7,8 +7,8 @@ from typing import Any
 from everlong.memory.where import Where
 from everlong.serve.answering import AnswerRequest
 from everlong.serve.bodies import Fields
-from everlong.serve.errors import ApiError
-from everlong.serve.limits import Limits
+from everlong.service_data.errors import ApiError
+from everlong.service_data.limits import Limits
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TEXT_PARTS = ("text", "input_text", "output_text")

@@ -16,13 +16,13 @@ from everlong.serve import response_fields
 from everlong.serve.answering import AnswerRequest, AnswerResult
 from everlong.serve.bodies import Fields, json_body
 from everlong.serve.engine import Job, JobEnd
-from everlong.serve.errors import ApiError, refusal_of
 from everlong.serve.events import Events, event, first_event, pieces, whole
-from everlong.serve.keys import Key
-from everlong.serve.memory_registry import NO_MEMORY_STATE, MemoryState
 from everlong.serve.request_parsing import answer_request_of, memory_of, messages_of
 from everlong.serve.service import Service
-from everlong.serve.stored_responses import StoredResponse
+from everlong.service_data.errors import ApiError, refusal_of
+from everlong.service_data.keys import Key
+from everlong.service_data.memory_registry import NO_MEMORY_STATE, MemoryState
+from everlong.service_data.stored_responses import StoredResponse
 
 _BYTES_EACH = 16  # of a token of an answer that is kept, in its messages and its body
 

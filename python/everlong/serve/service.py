@@ -20,23 +20,23 @@ from everlong.memory.sources import source_meant
 from everlong.memory.where import Where, names_of
 from everlong.serve.answering import AnswerEngine, AnswerRequest, TokenCounter
 from everlong.serve.engine import Engine, Job, Work
-from everlong.serve.errors import ApiError
 from everlong.serve.exports_in_progress import ExportsInProgress
 from everlong.serve.fair_semaphore import FairSemaphore
 from everlong.serve.inspector import MemoryInspector
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.limits import Limits
 from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.logs import Audit
-from everlong.serve.memory_registry import MemoryRegistry, MemoryState, memory_changed, no_memory
 from everlong.serve.metrics import Metrics
 from everlong.serve.model_pool import ModelPool
-from everlong.serve.quotas import Quotas
 from everlong.serve.readings import Readings
-from everlong.serve.records import Records
-from everlong.serve.service_folder import ServiceFolder
-from everlong.serve.spool import ReadingJob, Spool
-from everlong.serve.stored_responses import StoredResponses
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.limits import Limits
+from everlong.service_data.memory_registry import MemoryRegistry, MemoryState, memory_changed, no_memory
+from everlong.service_data.quotas import Quotas
+from everlong.service_data.records import Records
+from everlong.service_data.service_folder import ServiceFolder
+from everlong.service_data.spool import ReadingJob, Spool
+from everlong.service_data.stored_responses import StoredResponses
 from everlong.text.notebook_html import CONVERSATION
 
 _LOGGER = logging.getLogger("everlong.serve")

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from everlong.serve.embeddings import encoder_of
-from everlong.serve.errors import ApiError
 from everlong.serve.service import Service
+from everlong.service_data.errors import ApiError
 
 
 async def models(request: Request) -> Response:

@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from everlong.serve.errors import ApiError
+from everlong.service_data.errors import ApiError
 
 _FILES = Path(__file__).parent / "page"
 _KINDS = {

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import everlong
 import everlong._core as _core
-from everlong.frame.anchors import AnchorMasters
 from everlong.frame.checkpoint import (
     AnchorZone,
     Checkpoint,
@@ -28,7 +27,8 @@ from everlong.frame.checkpoint import (
     keep_checkpoint,
     load_checkpoint,
 )
-from everlong.frame.kept import KeptRows
+from everlong.kv_cache.anchors import AnchorMasters
+from everlong.kv_cache.kept import KeptRows
 from support import byte_tokenizer, tiny_model
 
 # As everlong wrote it before this record of it had a room of its own.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import everlong
-from everlong.frame.interrupts import interrupts_between_steps
+from everlong.kv_cache.interrupts import interrupts_between_steps
 from everlong.text.encoding import decode_text
 from support import SMALL, byte_tokenizer, open_model, random_text, tiny_model
 from support.interrupted import Interrupted

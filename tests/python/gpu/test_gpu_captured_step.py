@@ -10,9 +10,9 @@ import torch
 import transformers
 
 import everlong
-from everlong.frame.cuda_graph import GraphStep
 from everlong.frame.kv_zones import KvZones
 from everlong.frame.read_request import ReadRequest
+from everlong.kv_cache.cuda_graph import GraphStep
 from support import OWN_STATE, SMALL, TINY_KINDS, TOLERANCE, byte_tokenizer, random_text, tiny_model
 from support.gpu import GPU, NEEDS_GPU
 

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import everlong
 from everlong.errors import UnsupportedModelError
-from everlong.frame.cuda_graph import GraphStep
+from everlong.kv_cache.cuda_graph import GraphStep
 from everlong.models import batched_forward, custom_attention
 from everlong.models.attention_stats import AttentionStats, AttentionWindow
 from everlong.models.custom_attention import override_attention, with_attention

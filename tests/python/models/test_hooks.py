@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from everlong.frame.phase import PhaseTap
 from everlong.frame.taps import HiddenTap, QueryTap
+from everlong.kv_cache.phase import PhaseTap
 from everlong.models.attach import attach
 from everlong.models.early_exit import early_exit_states
 from everlong.models.hooks import register_hook

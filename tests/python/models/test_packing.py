@@ -41,7 +41,7 @@ def test_a_frame_says_the_same_with_packed_queries(kind: str, rope: str, monkeyp
     said = []
     for packing in (True, False):
         if not packing:
-            monkeypatch.setattr("everlong.frame.forward.packs", lambda model: False)
+            monkeypatch.setattr("everlong.kv_cache.forward.packs", lambda model: False)
         with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm, masks_of(model) as seen:
             ids = mm._encode(random_text(400))
             mm.frame.extend(ids[:360], "read")

@@ -41,7 +41,7 @@ def test_exact_parts_are_exact_and_lossy_codecs_are_said_to_be(kind: str, rope: 
 @pytest.fixture
 def displaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back comes one position too far."""
-    from everlong.frame.buffers import Buffers
+    from everlong.kv_cache.buffers import Buffers
 
     whole = Buffers.write_pages
 

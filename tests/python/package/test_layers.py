@@ -262,7 +262,12 @@ def test_every_python_module_is_in_a_room_or_has_its_row() -> None:
     beside = {path.stem for pattern in ("*.py", "*.pyi") for path in PACKAGE.glob(pattern)}
     assert beside == set(MODULES_MAY_IMPORT)
     assert not beside & set(rooms())
-    assert len(rooms()) <= 18
+    assert len(rooms()) <= 19
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_a_room_has_at_most_5000_lines(room: str) -> None:
+    assert sum(len(path.read_text().splitlines()) for path in (PACKAGE / room).rglob("*.py")) <= 5_000
 
 
 def test_rooms_stand_on_each_other_without_a_circle() -> None:

@@ -103,13 +103,13 @@ PYTHON_OPENS = {
     "models/hub.py": "the card of a pack, on its way to the Hub",
     "models/hardware.py": "/proc",
     "models/profiles.py": "the cache of profiles, which is the user's own",
-    "serve/keys.py": "API keys in a file that a user names",
-    "serve/file_store.py": "the service's own folder, beside the memories",
-    "serve/stored_responses.py": "the service's own folder, beside the memories",
+    "service_data/keys.py": "API keys in a file that a user names",
+    "service_data/file_store.py": "the service's own folder, beside the memories",
+    "service_data/stored_responses.py": "the service's own folder, beside the memories",
     "serve/logs.py": "the service's own folder, beside the memories",
-    "serve/service_folder.py": "the service's own folder, beside the memories",
+    "service_data/service_folder.py": "the service's own folder, beside the memories",
     "serve/readings.py": "the service's own folder, beside the memories",
-    "serve/records.py": "the service's own folder, beside the memories",
+    "service_data/records.py": "the service's own folder, beside the memories",
     "serve/web_page.py": "data of the package",
 }
 _OWNERS_OF_ANOTHER_OPEN = {"Memory", "everlong", "webbrowser"}

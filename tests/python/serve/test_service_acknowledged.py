@@ -13,11 +13,11 @@ import pytest
 from everlong.errors import MemoryBusyError
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.limits import Limits
 from everlong.serve.service import Service
-from everlong.serve.service_folder import ServiceFolder
-from everlong.serve.spool import TextMetadata
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.limits import Limits
+from everlong.service_data.service_folder import ServiceFolder
+from everlong.service_data.spool import TextMetadata
 from support import random_text
 from support.service import Running, names, running, tiny_loaded, until
 
@@ -179,7 +179,7 @@ def test_two_services_do_not_share_their_own_folder(tmp_path: Path) -> None:
 
     held = ServiceFolder(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from everlong.serve.service_folder import ServiceFolder\n"
+        "import sys; from pathlib import Path; from everlong.service_data.service_folder import ServiceFolder\n"
         "try: ServiceFolder(Path(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__)\n"
         "print(ServiceFolder(Path(sys.argv[1]), alone=False).path.name)"

@@ -19,8 +19,8 @@ from everlong.errors import MemoryBusyError
 from everlong.generation.memory_model import MemoryModel
 from everlong.memory import Memory
 from everlong.memory.memory import MEMORY_ID
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.service_folder import ServiceFolder
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.service_folder import ServiceFolder
 from support import random_text
 from support.service import MODEL, Running, client_of, names, running, until
 

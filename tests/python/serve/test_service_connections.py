@@ -17,7 +17,7 @@ import uvicorn
 
 import everlong.serve.connections as connections
 from everlong.serve.connections import connections_within, site_of
-from everlong.serve.limits import Limits
+from everlong.service_data.limits import Limits
 
 LIMITS = Limits(header_seconds=0.3, connections=6)
 LARGE = b"a" * (64 << 20)  # more than the machine takes between two programs that do not read

@@ -10,14 +10,14 @@ import pytest
 
 from everlong import MemoryModel
 from everlong.memory import Memory
-from everlong.serve.errors import ApiError
 from everlong.serve.inspector import MemoryInspector
-from everlong.serve.keys import ANYONE
 from everlong.serve.loaded_model import LoadedModel
 from everlong.serve.mcp_tools import Tools
-from everlong.serve.memory_registry import MemoryRegistry
 from everlong.serve.service import Service
-from everlong.serve.spool import TextMetadata
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import ANYONE
+from everlong.service_data.memory_registry import MemoryRegistry
+from everlong.service_data.spool import TextMetadata
 from everlong.text.notebook_html import CONVERSATION
 from support.service import SETTINGS, chat_tokenizer, tiny_loaded
 

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from everlong.serve.errors import ApiError
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.limits import Limits
-from everlong.serve.memory_registry import NO_MEMORY_STATE
+from everlong.service_data.errors import ApiError
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.limits import Limits
+from everlong.service_data.memory_registry import NO_MEMORY_STATE
 from support import random_text
 from support.service import MODEL, Running, client_of, running
 

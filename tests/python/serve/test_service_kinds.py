@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from everlong import errors as library
 from everlong.serve.bodies import Fields, depth_of, parsed_object
-from everlong.serve.errors import ApiError, hide_private_paths, refusal_of
-from everlong.serve.limits import Limits
+from everlong.service_data.errors import ApiError, hide_private_paths, refusal_of
+from everlong.service_data.limits import Limits
 from support import random_text
 from support.encoder import CountingEncoder
 from support.examples import examples

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from everlong.serve.keys import Key, Keys, hash_of, load_keys
-from everlong.serve.limits import Limits
+from everlong.service_data.keys import Key, Keys, hash_of, load_keys
+from everlong.service_data.limits import Limits
 from support.processes import everlong_command
 from support.service import MODEL, running, tiny_loaded, until
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from everlong.serve.limits import Limits
+from everlong.service_data.limits import Limits
 from support import random_text
 from support.service import Running, running
 

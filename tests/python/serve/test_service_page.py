@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from everlong.serve.limits import Limits
+from everlong.service_data.limits import Limits
 from support import random_text
 from support.browser import MISSING, Browser, browser, is_there
 from support.service import Running, running

@@ -1,17 +1,12 @@
-"""Parts of a service that need no server: stop strings, fairness, keys, names, bodies, what is kept."""
+"""Parts of a service that need no server: stop strings, fairness, bodies, filters."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import json
-import re
-import sqlite3
-import tempfile
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,18 +15,12 @@ from hypothesis import strategies as st
 
 from everlong.serve.bodies import Fields, depth_of, parsed_object
 from everlong.serve.conversations import digests_of
-from everlong.serve.errors import ApiError
 from everlong.serve.fair_queue import FairQueue
 from everlong.serve.fair_semaphore import FairSemaphore
-from everlong.serve.keys import Key, Keys, add_key, hash_of, load_keys
-from everlong.serve.limits import Limits
-from everlong.serve.memory_registry import NO_MEMORY_STATE, MemoryState
-from everlong.serve.names import file_name, memory_name
-from everlong.serve.records import Records
 from everlong.serve.request_parsing import answer_request_of
-from everlong.serve.spool import ReadingJob, Spool, TextMetadata
 from everlong.serve.stop_strings import StopStrings
-from everlong.serve.stored_responses import StoredResponses
+from everlong.service_data.errors import ApiError
+from everlong.service_data.limits import Limits
 
 
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
@@ -185,88 +174,6 @@ def test_a_number_is_a_number(value: Any) -> None:
         Fields({"n": value}).number("n", 0, 2)
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "a/b", "../a", "/etc", "a\0", "a\n", ".service", "a" * 65, "ä", " a", None, 3]
-)
-def test_what_is_no_name_of_a_memory_is_refused(name: Any) -> None:
-    with pytest.raises(ApiError):
-        memory_name(name)
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "a\0b", "a\nb", "a" * 201, "\ud800", "a\u202eb"])
-def test_what_is_no_name_of_a_file_is_refused(name: str) -> None:
-    with pytest.raises(ApiError):
-        file_name(name)
-
-
-@given(st.text(max_size=80))
-def test_a_name_that_passes_is_one_component(name: str) -> None:
-    for check in (memory_name, file_name):
-        try:
-            passed = check(name)
-        except ApiError:
-            continue
-        assert Path("/root", passed).parent == Path("/root")
-        assert passed not in (".", "..")
-
-
-def test_a_file_of_keys_has_hashes_alone_and_finds_each(tmp_path: Path) -> None:
-    file = tmp_path / "keys.json"
-    ada, ben = add_key(file, "ada", memories=["garden"]), add_key(file, "ben", write=False)
-    assert ada not in file.read_text()
-    assert file.stat().st_mode & 0o077 == 0
-    keys = load_keys(file)
-    assert keys.bearer(f"Bearer {ada}").name == "ada"
-    found = keys.bearer(f"bearer {ben}")
-    assert (found.name, found.write, found.memories) == ("ben", False, ("*",))
-    for wrong in (
-        None,
-        "",
-        ada,
-        f"Basic {ada}",
-        f"Bearer {ada}x",
-        f"Bearer {ada[:-1]}",
-        "Bearer ",
-        f"Bearer {hash_of(ada)}",
-    ):
-        with pytest.raises(ApiError) as refused:
-            keys.bearer(wrong)
-        assert refused.value.status == 401
-    with pytest.raises(ValueError, match="ada"):
-        add_key(file, "ada")
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {},
-        {"name": "../a", "hash": "0" * 64},
-        {"name": "a", "hash": "0" * 63},
-        {"name": "a", "hash": "plain"},
-        {"name": "a", "hash": "0" * 64, "memories": ["a/b"]},
-        {"name": "a", "hash": "0" * 64, "write": "yes"},
-        {"name": "a", "hash": "0" * 64, "max_bytes": 0},
-        {"name": "a", "hash": "0" * 64, "secret": "x"},
-    ],
-)
-def test_a_wrong_file_of_keys_is_refused(tmp_path: Path, row: dict[str, Any]) -> None:
-    file = tmp_path / "keys.json"
-    file.write_text(json.dumps({"keys": [row]}))
-    with pytest.raises(ValueError, match=r"keys\.json"):
-        load_keys(file)
-
-
-def test_tokens_of_a_minute_are_counted_for_each_key() -> None:
-    keys = Keys((Key("a", tokens_per_minute=10), Key("b", tokens_per_minute=10), Key("c")))
-    for key in keys.all:
-        keys.count(key, 10)
-    with pytest.raises(ApiError) as refused:
-        keys.require_tokens(keys.all[0])
-    assert refused.value.status == 429
-    assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
-    keys.require_tokens(keys.all[2])
-
-
 def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     digests = [digests_of("k", "m", turns), digests_of("l", "m", turns), digests_of("k", "n", turns)]
@@ -274,156 +181,6 @@ def test_conversations_of_keys_and_memories_have_digests_of_their_own() -> None:
     digests.append(digests_of("k", "m", [{"role": "system", "content": "a"}, turns[1]]))
     assert len({digest for of in digests for digest in of}) == 2 * len(digests)
     assert digests_of("k", "m", turns[:1]) == digests[0][:1]
-
-
-def test_responses_are_kept_for_their_key_and_for_one_state_of_their_memory(tmp_path: Path) -> None:
-    state = MemoryState("first", 3)
-    kept = StoredResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
-    turns = [{"role": "user", "content": "a"}]
-    assert kept.keep("one", "ada", "garden", state, {"id": "one"}, turns)
-    assert kept.keep("alone", "ada", "", NO_MEMORY_STATE, {"id": "alone"}, turns)
-    again = StoredResponses(tmp_path / "kept", Records(tmp_path / "r"), lambda memory: state)
-    found = again.one("one", "ada")
-    assert found is not None
-    assert (found.memory, found.state, found.messages) == ("garden", state, turns)
-    assert again.one("one", "ben") is None
-    assert not again.delete("one", "ben")
-    assert not kept.keep(
-        "late", "ada", "garden", MemoryState("first", 2), {}, turns
-    )  # something was forgotten meanwhile
-    for other in (
-        MemoryState("first", 4),
-        MemoryState("second", 3),
-        MemoryState("first", 3, 7),
-        None,
-    ):  # forgotten, made again, replaced
-        kept.keep("two", "ada", "garden", state, {"id": "two"}, turns)
-        before, state = state, other  # type: ignore[assignment]
-        assert kept.one("two", "ada") is None
-        state = before
-        assert kept.one("two", "ada") is None  # it is gone for good
-    assert kept.one("one", "ada") == found
-    again.forget("garden", MemoryState("first", 4))  # who says so looked too early
-    assert kept.one("one", "ada") == found
-    state = MemoryState("first", 4)
-    again.forget("garden", state)
-    state = MemoryState("first", 3)
-    assert kept.one("one", "ada") is None
-    alone = kept.one("alone", "ada")
-    assert alone is not None
-    assert (alone.memory, alone.state, alone.body) == ("", None, {"id": "alone"})
-    assert kept.delete("alone", "ada")
-
-
-def test_what_was_deleted_is_in_no_byte_of_the_records(tmp_path: Path) -> None:
-    state = MemoryState("first", 0)
-    records = Records(tmp_path / "r")
-    kept = StoredResponses(tmp_path / "kept", records, lambda memory: state)
-    spool = Spool(tmp_path / "spool", records, lambda memory: "first")
-    orders = []
-    for number in range(300):  # so many that pages are split, and rows move between them
-        kept.keep(f"id{number}", "ada", "garden", state, {"text": "amaranth"}, [])
-        orders.append(accepted(spool, f"{number} amaranth.txt", "garden", b"amaranth", source=f"amaranth {number}"))
-        spool.note(orders[number // 2].id, reason="amaranth " * (number % 40))
-    state = MemoryState("first", 1)
-    kept.forget("garden", state)
-    for order in orders:
-        spool.remove(order.id)
-    records.overwrite()
-    for file in tmp_path.rglob("*"):
-        assert file.is_dir() or b"amaranth" not in file.read_bytes(), file
-
-
-def spool_in(folder: Path, ids: dict[str, str]) -> Spool:
-    folder.mkdir(exist_ok=True)
-    return Spool(folder / "spool", Records(folder / "records"), lambda memory: ids[memory])
-
-
-def accepted(spool: Spool, name: str, memory: str, text: bytes, **named: Any) -> ReadingJob:
-    id, file = spool.begin(name, "ada")
-    file.write(text)
-    return spool.accept(id, file, memory, "ada", TextMetadata(**named))
-
-
-def test_what_was_accepted_is_found_again_and_what_was_not_is_removed(tmp_path: Path) -> None:
-    spool = spool_in(tmp_path, {"garden": "1"})
-    orders = [accepted(spool, name, "garden", name.encode(), tags=("x",)) for name in ("b.txt", "a.txt")]
-    id, cut_short = spool.begin("c.txt")
-    cut_short.close()
-    again = spool_in(tmp_path, {"garden": "1"})
-    assert again.waiting_jobs() == orders
-    assert [again.file(order).read_text() for order in orders] == ["b.txt", "a.txt"]
-    assert not (tmp_path / "spool" / id).exists()
-    assert accepted(again, "d.txt", "garden", b"").number > orders[-1].number
-
-
-@given(st.text(max_size=40) | st.sampled_from(["order.json", "..", "/etc/passwd", "service.sqlite3", "lock", ""]))
-def test_no_name_of_a_caller_names_a_file(name: str) -> None:
-    """Names come from `file_name`; the spool takes any text all the same."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        spool = spool_in(Path(folder), {"garden": "1"})
-        orders = [accepted(spool, name, "garden", b"one", source=name), accepted(spool, name, "garden", b"two")]
-        assert [spool.file(order).read_bytes() for order in orders] == [b"one", b"two"]
-        files = {file for file in Path(folder).rglob("*") if file.is_file() and not file.name.startswith("records")}
-        assert files == {Path(folder) / "spool" / order.id for order in orders}
-        assert all(re.fullmatch("[0-9a-f]{32}", order.id) for order in orders)
-        assert [order.file for order in spool.waiting_jobs()] == [name, name]
-
-
-def test_a_text_is_bound_to_the_memory_that_it_was_sent_to(tmp_path: Path) -> None:
-    ids = {"garden": "first"}
-    spool = spool_in(tmp_path, ids)
-    accepted(spool, "a.txt", "garden", b"a")
-    id, file = spool.begin("b.txt", "ada")  # it is being sent while the memory is removed, and made again
-    ids["garden"] = "second"
-    with pytest.raises(ApiError) as refused:
-        spool.accept(id, file, "garden", "ada", TextMetadata(), "first")
-    assert refused.value.status == 404
-    assert spool.jobs("second", "garden") == []
-    assert [order.file for order in spool.jobs("first", "garden")] == ["a.txt"]
-
-
-def test_texts_go_with_their_memory_and_count_as_their_keys_until_then(tmp_path: Path) -> None:
-    spool = spool_in(tmp_path, {"garden": "1", "other": "2"})
-    one, two = accepted(spool, "a", "garden", b"12345"), accepted(spool, "b", "other", b"123")
-    id, _ = spool.begin("c", "ada", expected=100)
-    names = 2 * len("a[]")  # of a text they count, too
-    assert (spool.bytes_of("ada"), spool.bytes_of("ben")) == (108 + names, 0)
-    spool.note(two.id, state="done")
-    spool._records.remove_memory(spool._records.memory("garden", one.memory_id))
-    spool.clean()
-    assert {file.name for file in (tmp_path / "spool").iterdir()} == {id}
-    assert spool.bytes_of("ada") == 100
-    spool.remove(id)
-    assert spool.bytes_of("ada") == 0
-
-
-def test_of_what_is_over_the_newest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlong.serve.spool._TOLD", 3)
-    spool = spool_in(tmp_path, {"garden": "1", "other": "2"})
-    aside = accepted(spool, "aside", "garden", b"a")
-    spool.note(aside.id, state="failed", reason="set aside")
-    elsewhere = accepted(spool, "elsewhere", "other", b"a")
-    spool.note(elsewhere.id, state="done")
-    for number in range(12):
-        order = accepted(spool, str(number), "garden", b"a")
-        spool.note(order.id, **({"state": "done"} if number % 2 else {"state": "failed", "bytes": 0}))
-    waits = accepted(spool, "waits", "garden", b"a")
-    assert [one.file for one in spool.jobs("1", "garden")] == ["aside", "9", "10", "11", "waits"]
-    assert [one.file for one in spool.jobs("2", "other")] == ["elsewhere"]
-    assert spool.set_aside("ada") == 1
-    assert {file.name for file in (tmp_path / "spool").iterdir()} == {aside.id, waits.id}
-
-
-def test_records_of_another_release_are_refused(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "r")) as db:
-        db.execute("PRAGMA user_version=99")
-    with pytest.raises(ValueError, match="another release"):
-        Records(tmp_path / "r")
 
 
 @pytest.mark.parametrize("field", ["source", "tags"])

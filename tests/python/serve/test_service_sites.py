@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from everlong.serve.guard import Guard
-from everlong.serve.keys import Keys
-from everlong.serve.limits import Limits
 from everlong.serve.metrics import Metrics
+from everlong.service_data.keys import Keys
+from everlong.service_data.limits import Limits
 
 HOST = "127.0.0.1:8000"
 NAVIGATES = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}

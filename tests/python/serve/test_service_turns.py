@@ -17,8 +17,8 @@ from everlong.errors import MemoryNotFoundError
 from everlong.memory import Memory
 from everlong.serve.answering import AnswerRequest, TokenCounter
 from everlong.serve.engine import Engine, Job
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.limits import Limits
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.limits import Limits
 from everlong.text.encoding import decode_text
 from support import random_text
 from support.service import MODEL, Running, client_of, running, tiny_loaded, until

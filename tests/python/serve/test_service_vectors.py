@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from everlong.serve.embeddings import _in_turns
-from everlong.serve.keys import Key, Keys, hash_of
-from everlong.serve.limits import Limits
+from everlong.service_data.keys import Key, Keys, hash_of
+from everlong.service_data.limits import Limits
 from support.encoder import CountingEncoder
 from support.service import Running, running
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from everlong.serve.keys import Key
+from everlong.service_data.keys import Key
 from support.soak.oracle import Oracle, StoredMemory
 from support.soak.server import Server
 

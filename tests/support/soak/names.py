@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.serve.keys import Key, hash_of
+from everlong.service_data.keys import Key, hash_of
 
 MEMORIES = (
     *("files", "spool", "order.json", "responses.sqlite3", "a.b", "sources", "export", "alone", "M-_9", "x" * 64),

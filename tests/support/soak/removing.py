@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.serve.keys import Key
+from everlong.service_data.keys import Key
 from support.soak.calls import Calls
 from support.soak.client import Client, held
 from support.soak.oracle import Presence, StoredMemory

@@ -11,8 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from everlong.serve.keys import Key, Keys
-from everlong.serve.limits import Limits
+from everlong.service_data.keys import Key, Keys
+from everlong.service_data.limits import Limits
 from support.processes import PROCESSES
 
 LIMITS = Limits(open_memories=4, host_bytes=256 << 20, conversations=16, waiting=64, answer_seconds=60.0)

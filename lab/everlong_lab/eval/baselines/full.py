@@ -10,7 +10,7 @@ import torch
 from transformers.cache_utils import DynamicLayer
 
 from everlong.config import MemoryConfig
-from everlong.frame.own_layers import OwnLayers
+from everlong.kv_cache.own_layers import OwnLayers
 from everlong.models.attach import trained_window
 from everlong.text.prompt import with_start
 from everlong_lab.corpora.haystack import HaystackPiece

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.copy_on_write import copy_on_write
 from everlong.frame.kv_frame import KvFrame
+from everlong.kv_cache.copy_on_write import copy_on_write
 from support import SMALL, byte_tokenizer, deep_model, random_text
 
 USED = slice(10, 900)

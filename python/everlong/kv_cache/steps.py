@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from everlong.errors import BrokenFrameError, DeviceMemoryError, MemoryBusyError
-from everlong.frame.interrupts import interrupts_between_steps
+from everlong.kv_cache.interrupts import interrupts_between_steps
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from everlong.frame.buffers import SlotSnapshot
-from everlong.frame.cache import ResidentCache
+from everlong.kv_cache.buffers import SlotSnapshot
+from everlong.kv_cache.cache import ResidentCache
 
 # front: all slots before rolling; kept: the masters of kept tokens, which change in place
 Zone = Literal["front", "rolling", "kept"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from typing import IO
 
-from everlong.serve.service_folder import discard, sync
+from everlong.service_data.service_folder import discard, sync
 
 
 class FileStore:

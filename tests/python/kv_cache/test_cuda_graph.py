@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame.cuda_graph import GraphStep
 from everlong.frame.kv_zones import KvZones
+from everlong.kv_cache.cuda_graph import GraphStep
 from support import OWN_STATE, SMALL, TINY_KINDS, TOLERANCE, byte_tokenizer, random_text, tiny_model
 
 

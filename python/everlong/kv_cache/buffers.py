@@ -14,8 +14,8 @@ import torch
 
 import everlong.ops as ops
 from everlong.errors import NotFiniteError
-from everlong.frame.copy_on_write import copy_on_write
-from everlong.frame.kept import KeptMasters
+from everlong.kv_cache.copy_on_write import copy_on_write
+from everlong.kv_cache.kept import KeptMasters
 from everlong.models.attach import AttachedModel
 from everlong.models.rope import NO_ROPE, RopeTable
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 import everlong.models.batched_forward as joint
-from everlong.frame.steps import plain_tensors
+from everlong.kv_cache.steps import plain_tensors
 
 _LOGGER = logging.getLogger("everlong")
 _TOKENS_AT_ONCE = 1024  # of one forward; more are computed in several

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import everlong
-from everlong.frame import batching
-from everlong.frame.batching import current_job, run_batched
 from everlong.frame.kv_frame import KvFrame
 from everlong.frame.taps import HiddenTap, QueryTap
+from everlong.kv_cache import batching
+from everlong.kv_cache.batching import current_job, run_batched
 from everlong.models import batched_forward
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from support import SMALL, byte_tokenizer, random_text, tiny_model

@@ -13,8 +13,8 @@ import torch
 
 import everlong.ops as ops
 from everlong.errors import UnsupportedModelError
-from everlong.frame.cache import ResidentCache
-from everlong.frame.phase import PhaseTap
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.phase import PhaseTap
 from everlong.models.attach import AttachedModel
 from everlong.models.releases import cache_argument
 from everlong.models.rotations import own_rotations

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from everlong.serve.file_store import FileStore
-from everlong.serve.memory_registry import MemoryState
-from everlong.serve.records import Records
+from everlong.service_data.file_store import FileStore
+from everlong.service_data.memory_registry import MemoryState
+from everlong.service_data.records import Records
 
 STORED_SECONDS = 30 * 86400.0
 _MOST_EACH = 20_000  # of one key

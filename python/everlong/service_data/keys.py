@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from everlong.serve.errors import ApiError, too_many
-from everlong.serve.names import memory_name
+from everlong.service_data.errors import ApiError, too_many
+from everlong.service_data.names import memory_name
 
 _PREFIX = "el-"
 _ANY = "*"

@@ -22,12 +22,12 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from everlong.errors import EverlongError
-from everlong.frame.anchors import AnchorMasters
-from everlong.frame.buffers import Buffers, SlotSnapshot
-from everlong.frame.kept import KeptMasters
-from everlong.frame.own_layers import OwnLayers
-from everlong.frame.page_loading import PageLoad
-from everlong.frame.visible_spans import VisibleMask
+from everlong.kv_cache.anchors import AnchorMasters
+from everlong.kv_cache.buffers import Buffers, SlotSnapshot
+from everlong.kv_cache.kept import KeptMasters
+from everlong.kv_cache.own_layers import OwnLayers
+from everlong.kv_cache.page_loading import PageLoad
+from everlong.kv_cache.visible_spans import VisibleMask
 from everlong.models.attach import AttachedModel
 from everlong.models.batched_forward import Seen
 from everlong.models.custom_attention import with_attention

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from everlong.memory.text_input import name_of
-from everlong.serve.file_store import FileStore
-from everlong.serve.memory_registry import MemoryState, no_memory
-from everlong.serve.records import Records
+from everlong.service_data.file_store import FileStore
+from everlong.service_data.memory_registry import MemoryState, no_memory
+from everlong.service_data.records import Records
 
 _TOLD = 1000  # readings of a memory that are over, whose end is still told
 _COLUMNS = (

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from everlong.errors import CorruptMemoryError, MemoryBusyError, MemoryNotFoundError
 from everlong.memory import Memory
-from everlong.serve.errors import ApiError
-from everlong.serve.names import memory_name
-from everlong.serve.service_folder import sync
+from everlong.service_data.errors import ApiError
+from everlong.service_data.names import memory_name
+from everlong.service_data.service_folder import sync
 
 _LOCK_TIMEOUT = 30.0  # seconds that a change waits for another one of the same memory
 _POLL_SECONDS = 0.02  # seconds between two looks of who waits in the event loop

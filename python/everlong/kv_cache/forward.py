@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from everlong.frame.batching import Computed, current_job
-from everlong.frame.cache import ResidentCache
-from everlong.frame.cuda_graph import GraphStep
-from everlong.frame.phase import PhaseTap
-from everlong.frame.visible_spans import VisibleMask
+from everlong.kv_cache.batching import Computed, current_job
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.cuda_graph import GraphStep
+from everlong.kv_cache.phase import PhaseTap
+from everlong.kv_cache.visible_spans import VisibleMask
 from everlong.models.attach import AttachedModel
 from everlong.models.batched_forward import StreamTokens, observe_as, supports_batching
 from everlong.models.low_rank import adapted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from everlong.serve.errors import ApiError
+from everlong.service_data.errors import ApiError
 
 _MEMORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _LONGEST = 200  # bytes of a file's name

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from everlong.frame.cache import ResidentCache
-from everlong.frame.phase import PhaseTap
+from everlong.kv_cache.cache import ResidentCache
+from everlong.kv_cache.phase import PhaseTap
 from everlong.models.attach import AttachedModel
 from everlong.models.packing import takes_masks
 from everlong.models.releases import cache_argument

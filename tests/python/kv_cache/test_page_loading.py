@@ -13,7 +13,7 @@ import torch
 import everlong
 from everlong.errors import CorruptMemoryError, MemoryBusyError
 from everlong.frame.kv_frame import KvFrame
-from everlong.frame.page_loading import LayerGroup, LayerRead, PageLoad
+from everlong.kv_cache.page_loading import LayerGroup, LayerRead, PageLoad
 from support import ARCHITECTURES, SMALL, byte_tokenizer, random_text, tiny_model
 from support.transfer import store_beside
 

@@ -9,8 +9,8 @@ import torch
 
 import everlong
 from everlong import ops
-from everlong.frame import splice
-from everlong.frame.splice import require_splice, splice_error
+from everlong.kv_cache import splice
+from everlong.kv_cache.splice import require_splice, splice_error
 from everlong.models.attach import attach
 from support import ARCHITECTURES, SMALL, TINY_KINDS, byte_tokenizer, tiny_model
 
@@ -45,14 +45,14 @@ def test_rounding_is_no_mistake(kind: str, rope: str) -> None:
 def test_a_model_that_does_not_read_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its attention looks at less than its cache holds, which no short forward over its keys shows."""
     model = tiny_model()
-    update = everlong.frame.cache.ResidentLayer.update
+    update = everlong.kv_cache.cache.ResidentLayer.update
 
     def newest_only(layer: Any, *args: Any, **how: Any) -> Any:
         return tuple(x[:, :, -args[0].shape[-2] :] for x in update(layer, *args, **how))
 
     with monkeypatch.context() as broken:
-        broken.setattr(everlong.frame.cache.ResidentLayer, "update", newest_only)
-        broken.setattr(everlong.frame.cache.ResidentLayer, "get_mask_sizes", lambda layer, length: (length, 0))
+        broken.setattr(everlong.kv_cache.cache.ResidentLayer, "update", newest_only)
+        broken.setattr(everlong.kv_cache.cache.ResidentLayer, "get_mask_sizes", lambda layer, length: (length, 0))
         with pytest.raises(everlong.UnsupportedModelError, match="were archived and moved"):
             everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
     with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm:

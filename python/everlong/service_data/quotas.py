@@ -7,11 +7,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from everlong.serve.errors import too_many
-from everlong.serve.keys import Key, Keys
-from everlong.serve.memory_registry import MemoryRegistry
-from everlong.serve.spool import Spool
-from everlong.serve.stored_responses import StoredResponses
+from everlong.service_data.errors import too_many
+from everlong.service_data.keys import Key, Keys
+from everlong.service_data.memory_registry import MemoryRegistry
+from everlong.service_data.spool import Spool
+from everlong.service_data.stored_responses import StoredResponses
 
 _COPIES_EACH = 2  # copies of memories that are sent to a key at once
 
