@@ -1,4 +1,4 @@
-"""What the compilers say of the kernels, as the tables of docs/measured/gpu-kernels.md: `make kernel-report`.
+"""What the compilers say of the kernels, as the tables of docs/lab/measured/gpu-kernels.md: `make kernel-report`.
 
 Registers, spills, static shared memory and occupancy come from nvcc's `-Xptxas -v` and hipcc's
 `-Rpass-analysis=kernel-resource-usage`; instructions are counted in hipcc's assembly for gfx908. Of the variants of a

@@ -21,7 +21,7 @@ class CoarseKeys {
 
   // Return how many directions are kept: three eighths of D, an even number. On SmolLM2's retrieval heads (D = 64),
   // rank pages by their largest score along 24 directions. Then all of the exact 16 best pages are among the best
-  // twentieth of 2,151 (docs/measured/indexes.md).
+  // twentieth of 2,151 (docs/lab/measured/indexes.md).
   [[nodiscard]] static constexpr int32_t DimsOf(int32_t head_dim) {
     return head_dim < 4 ? 2 : (head_dim * 3 / 8 + 1) / 2 * 2;
   }

@@ -181,7 +181,7 @@ def digest(records: list[Record]) -> str:
     return of.hexdigest()[:12]
 
 
-# Of seed 3. Shipped packs were trained on what these makers draw, and docs/measured was measured on it.
+# Of seed 3. Shipped packs were trained on what these makers draw, and docs/lab/measured was measured on it.
 DRAWN = {
     "attended": "280b5edba060",
     "evicted": "7bddb7f5a52f",

@@ -1,8 +1,8 @@
 """The recalled sentences that are nearest to the question. They are put before it in words.
 
 A small model reads over what it is not shown. It gives an answer out of a page half as often as where the sentence
-stands alone (docs/measured/indexes.md). So the best sentences of the recalled groups stand once more right before the
-question, in its own turn.
+stands alone (docs/lab/measured/indexes.md). So the best sentences of the recalled groups stand once more right before
+the question, in its own turn.
 
 A sentence's score has three terms. The first is late interaction of the question with the vectors of the sentence's
 block: the weighted mean of each question token's best cosine. The second is the share of the question's words that the
@@ -57,7 +57,7 @@ def nearest_sentences(
     core: _core.Memory,
     tokenizer: Any,
     groups: Sequence[Offer],
-    asked: npt.NDArray[np.int32],
+    question_ids: npt.NDArray[np.int32],
     near: Vectors | None,
     count: int,
     cosines: Cosines | None = None,
@@ -67,12 +67,12 @@ def nearest_sentences(
 ) -> list[Sentence]:
     """Return the `count` sentences of the groups that are best by the first two terms, best first by all three.
 
-    asked [T]: the question's token ids. `near`: its vectors, and those that they are compared with. `cosines`: of it as
+    question_ids: int32 [T]. `near`: the question's vectors, and those that they are compared with. `cosines`: of it as
     a whole with texts. A group that was forgotten meanwhile has no sentences.
     """
     found: list[Sentence] = []
-    said: dict[Sentence, npt.NDArray[np.int32]] = {}
-    words = np.unique(asked)
+    sentence_ids: dict[Sentence, npt.NDArray[np.int32]] = {}
+    words = np.unique(question_ids)
     rare = core.search.idf(words)
     for group in groups:
         try:
@@ -87,7 +87,7 @@ def nearest_sentences(
                 cosine = _mean_cosine(near.query, vectors[(places >= begin + first) & (places < begin + last)])
             score = cosine + words_weight * share
             found.append(sentence := Sentence(group.stream, begin + first, begin + last, score))
-            said[sentence] = ids[first:last]
+            sentence_ids[sentence] = ids[first:last]
     found.sort(key=lambda sentence: -sentence.score)  # stable: of equals the better group's is first
     chosen: list[Sentence] = []
     for sentence in found:
@@ -98,7 +98,7 @@ def nearest_sentences(
     chosen = chosen[:count]
     if cosines is None:
         return chosen
-    alike = cosines([decode_text(tokenizer, said[one].tolist()) for one in chosen]).tolist()
+    alike = cosines([decode_text(tokenizer, sentence_ids[one].tolist()) for one in chosen]).tolist()
     chosen = [
         dataclasses.replace(one, score=one.score + whole_weight * cosine)
         for one, cosine in zip(chosen, alike, strict=True)

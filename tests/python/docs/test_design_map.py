@@ -1,4 +1,4 @@
-"""docs/design-map.md has every section of the two designs, and what it names is there."""
+"""docs/lab/design-map.md has every section of the two designs, and what it names is there."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from support import REPOSITORY
 
 ROOT = REPOSITORY
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "lab"
 PAGE = (DOCS / "design-map.md").read_text()
 FOLDERS = (
     ROOT,

@@ -295,24 +295,24 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("how-it-works.md", r"Only the best (\w+) of the pages", lambda: 1 / constant("kSurvivorShare")),
     ("how-it-works.md", r"(\w+) parts of the index look for pages", lambda: len(setting("search.index"))),
     ("how-it-works.md", r"(\w+) groups come back", "search.groups"),
-    ("measured/indexes.md", r"Past ([\d,]+) pages, half a million tokens, heads search", "kCoarseFrom"),
+    ("lab/measured/indexes.md", r"Past ([\d,]+) pages, half a million tokens, heads search", "kCoarseFrom"),
     (
-        "measured/indexes.md",
+        "lab/measured/indexes.md",
         r"they begin at \[([a-z ]+)\]",
         lambda: constant("kCoarseFrom") * setting("archive.page_tokens"),
     ),
-    ("architecture.md", r"at most (\d+) tokens unless set otherwise", "archive.block_tokens"),
+    ("glossary.md", r"at most (\d+) tokens by default", "archive.block_tokens"),
     ("limits.md", r"at most ([\d,]+) tokens and a block or two", "CHECKPOINT_TOKENS"),
     ("guides/memory-life.md", r"saved every ([\d,]+) tokens", "CHECKPOINT_TOKENS"),
     ("format.md", r"makes one every ([\d,]+) tokens of a text", "CHECKPOINT_TOKENS"),
-    ("design-map.md", r"every (\d+) tokens the 3 newest blocks", "answer.recent_every"),
-    ("design-map.md", r"every 512 tokens the (\d+) newest blocks", "answer.recent_blocks"),
-    ("design-map.md", r"protection for (\d+) tokens", "answer.protect_tokens"),
-    ("design-map.md", r"Blocks have up to (\d+) tokens, not 4,096", "archive.block_tokens"),
-    ("design-map.md", r"the frame of ([\d,]+) slots must hold", "frame.tokens"),
-    ("design-map.md", r"(\d+) sinks instead of 5", "frame.sink_tokens"),
-    ("design-map.md", r"one token of (\w+), halved", "frame.kept_share"),
-    ("design-map.md", r"at most ([\d,]+) of a million are left", "most@tag_tree.h"),
+    ("lab/design-map.md", r"every (\d+) tokens the 3 newest blocks", "answer.recent_every"),
+    ("lab/design-map.md", r"every 512 tokens the (\d+) newest blocks", "answer.recent_blocks"),
+    ("lab/design-map.md", r"protection for (\d+) tokens", "answer.protect_tokens"),
+    ("lab/design-map.md", r"Blocks have up to (\d+) tokens, not 4,096", "archive.block_tokens"),
+    ("lab/design-map.md", r"the frame of ([\d,]+) slots must hold", "frame.tokens"),
+    ("lab/design-map.md", r"(\d+) sinks instead of 5", "frame.sink_tokens"),
+    ("lab/design-map.md", r"one token of (\w+), halved", "frame.kept_share"),
+    ("lab/design-map.md", r"at most ([\d,]+) of a million are left", "most@tag_tree.h"),
     # The guide to policies.
     ("guides/policies.md", r"The frame has ([\d,]+) slots", "frame.tokens"),
     ("guides/policies.md", r"64 of (\d+)\. When the N slots", "archive.block_tokens"),
@@ -358,9 +358,9 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/choosing-an-index.md", r"longer than (\d+) tokens is cut", lambda: quoted_tokens()),
     ("guides/choosing-an-index.md", r"`confidence` falls to ([a-z ]+)\.", "DISAGREEING"),
     ("guides/choosing-an-index.md", r"the last turn's (\d+) rarest tokens", "_SAID_TOKENS"),
-    ("measured/indexes.md", r"of words, ([\d.]+) by default", "WORDS_WEIGHT"),
-    ("measured/indexes.md", r"question and sentence as wholes, ([\d.]+), which", "WHOLE_WEIGHT"),
-    ("measured/indexes.md", r"the encoder computes for the (\w+) that are best", "MOST_COMPARED"),
+    ("lab/measured/indexes.md", r"of words, ([\d.]+) by default", "WORDS_WEIGHT"),
+    ("lab/measured/indexes.md", r"question and sentence as wholes, ([\d.]+), which", "WHOLE_WEIGHT"),
+    ("lab/measured/indexes.md", r"the encoder computes for the (\w+) that are best", "MOST_COMPARED"),
     # Reading and asking.
     ("guides/read-and-ask.md", r"greedy and has (\d+) tokens at most", "NEW_TOKENS@decoding.py"),
     ("guides/read-and-ask.md", r"recall\.confidence` of all passages add up to it\. Below ([\d.]+)", "UNSURE_BELOW"),
@@ -379,7 +379,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
         lambda: 1 / constant("kLeastPayloadShare"),
     ),
     ("guides/memory-life.md", r"Every ([\d,]+) tokens, memory that the forwards freed", "kTrimTokens"),
-    ("measured/speed.md", r"goes back to the system every ([\d,]+) tokens", "kTrimTokens"),
+    ("lab/measured/speed.md", r"goes back to the system every ([\d,]+) tokens", "kTrimTokens"),
     ("format.md", r"# A memory on disk, format (\d)", "kFormatVersion"),
     ("format.md", r"\| `format_version` \| integer \| (\d) \|", "kFormatVersion"),
     ("format.md", r"`user_version` = (\d) is the number of its schema", "kCatalogSchema"),
@@ -443,12 +443,12 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/graph.md", r"in the background, (\w+) blocks at once", "_BATCH@model_tags.py"),
     ("guides/graph.md", r"Of more than ([\d,]+) blocks those with the rarest tags", "most@tag_tree.h"),
     # Evaluations.
-    ("guides/evaluating.md", r"a first look: (\d)K tokens", lambda: constant("QUICK_LENGTH") // 1024),
-    ("guides/evaluating.md", r"one question a task, (\w+) baselines", lambda: len(names("QUICK_BASELINES"))),
-    ("guides/evaluating.md", r"4 questions each, (\d+) baselines", lambda: len(names("DEFAULT_BASELINES"))),
-    ("guides/evaluating.md", r"20 tasks, (\d+) questions each", "count@eval/suite.py"),
-    ("measured/demo.md", r"though not under ([\d,]+) and 15", "FEWEST_TOKENS"),
-    ("measured/demo.md", r"though not under 100,000 and (\d+)", lambda: 3 * constant("FEWEST_FACTS")),
+    ("lab/evaluating.md", r"a first look: (\d)K tokens", lambda: constant("QUICK_LENGTH") // 1024),
+    ("lab/evaluating.md", r"one question a task, (\w+) baselines", lambda: len(names("QUICK_BASELINES"))),
+    ("lab/evaluating.md", r"4 questions each, (\d+) baselines", lambda: len(names("DEFAULT_BASELINES"))),
+    ("lab/evaluating.md", r"20 tasks, (\d+) questions each", "count@eval/suite.py"),
+    ("lab/measured/demo.md", r"though not under ([\d,]+) and 15", "FEWEST_TOKENS"),
+    ("lab/measured/demo.md", r"though not under 100,000 and (\d+)", lambda: 3 * constant("FEWEST_FACTS")),
     ("integrations/lm-eval.md", r"the longest question; ([\d,]+) unless set", "question_characters@lm_eval.py"),
     # What proves it.
     ("CONTRIBUTING.md", r"a line for each of (\d+) scripted streams", lambda: len(STREAMS)),
@@ -518,8 +518,8 @@ LISTS: list[tuple[str, Callable[[], Sequence[str]], Callable[[], Sequence[str] |
         lambda: setting("search.index"),
     ),
     (
-        "index parts, a map of the code",
-        lambda: re.findall(r"one way to find pages: ([\w, ]+) \|", line_of("architecture.md"))[0].split(", "),
+        "index parts, the glossary",
+        lambda: re.findall(r"one way to find pages: ([\w, ]+) \|", line_of("glossary.md"))[0].split(", "),
         lambda: INDEX,
     ),
     (
@@ -559,7 +559,7 @@ LISTS: list[tuple[str, Callable[[], Sequence[str]], Callable[[], Sequence[str] |
     ),
     (
         "baselines",
-        lambda: firsts("guides/evaluating.md", "| baseline | what it is"),
+        lambda: firsts("lab/evaluating.md", "| baseline | what it is"),
         lambda: {*names("DEFAULT_BASELINES"), "survey"},
     ),
     (
@@ -646,7 +646,7 @@ def test_which_parts_are_at_work_by_default() -> None:
     assert setting("kv_writer.kept") is False
     assert setting("frame.tombstones") == setting("frame.kept_tokens") == 0
     for said in ("the towers and the text encoder", "The KV writer and an adapter are on the list of default parts"):
-        assert said in line_of("design-map.md")
+        assert said in line_of("lab/design-map.md")
 
 
 def test_which_packs_have_towers() -> None:
@@ -678,7 +678,7 @@ def test_how_many_tasks_a_suite_has() -> None:
     for suite in ("all", "ruler", "babi"):
         said = " ".join(re.sub(r"[^\w ,.]", " ", help_of("eval", suite)).split())
         tasks[suite] = len(re.findall(r"The tasks (.*?)\.", said)[0].split(", "))
-    guide = line_of("guides/evaluating.md")
+    guide = line_of("lab/evaluating.md")
     assert f"{tasks['all']} tasks, 4 questions each" in guide
     ((ruler, babi),) = re.findall(r"\| (\w+) in the style of RULER.*?\| `babi` \| (\w+) tasks", guide)
     assert (number(ruler), number(babi)) == (tasks["ruler"], tasks["babi"])

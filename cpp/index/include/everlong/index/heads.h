@@ -24,7 +24,7 @@ struct RetrievalHead {
 };
 
 // From so many pages a search has two levels. It is half a million tokens in pages of 64. There, a search by all parts
-// takes 0.6 of the time, and finds the same (docs/measured/indexes.md).
+// takes 0.6 of the time, and finds the same (docs/lab/measured/indexes.md).
 inline constexpr int32_t kCoarseFrom = 8'192;
 
 struct HeadsOptions {
