@@ -294,7 +294,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ),
     ("how-it-works.md", r"Only the best (\w+) of the pages", lambda: 1 / constant("kSurvivorShare")),
     ("how-it-works.md", r"(\w+) parts of the index look for pages", lambda: len(setting("search.index"))),
-    ("how-it-works.md", r"(\w+) groups come back", "search.groups"),
+    ("how-it-works.md", r"(\w+) groups are recalled", "search.groups"),
     ("lab/measured/indexes.md", r"Past ([\d,]+) pages, half a million tokens, heads search", "kCoarseFrom"),
     (
         "lab/measured/indexes.md",
@@ -423,7 +423,7 @@ NUMBERS: list[tuple[str, str, Expected]] = [
     ("guides/service.md", r"A body below (\d KiB) a second", "body_rate@service_data/limits.py"),
     ("guides/service.md", r"half of the ([\d,]+) connections", "connections@service_data/limits.py"),
     ("guides/service.md", r"are kept for (\d+ days), with their questions", "STORED_SECONDS"),
-    ("guides/service.md", r"when the service died (\w+) is set aside", "_MOST_CRASHES"),
+    ("guides/service.md", r"during which the service died (\w+) is set aside", "_MOST_CRASHES"),
     ("guides/service.md", r"Below (\d+) % the page says", lambda: 100 * constant("UNSURE_BELOW")),
     # The graph.
     ("guides/graph.md", r"it lies within ([\d.]+) R of the centre", "kFarthest@growing_topics.cc"),
@@ -534,11 +534,11 @@ LISTS: list[tuple[str, Callable[[], Sequence[str]], Callable[[], Sequence[str] |
     ),
     ("parts", lambda: firsts("guides/policies.md", "| part | what it does"), lambda: set(PARTS)),
     (
-        "parts at work by default",
+        "parts that run by default",
         lambda: [
             codes(part)[0]
             for part, _, default in table("guides/policies.md", "| part | what it does")
-            if default.startswith("at work where")
+            if default.startswith("on where")
         ],
         lambda: {one.name for one in part_list.default_parts()},
     ),
