@@ -4,7 +4,7 @@
     .ci/vocabulary.py                      how often each room has words of OLD and phrases of RIDDLES
     .ci/vocabulary.py --list docs          and the sentences that have them, below these paths
 
-A module or a class whose name has a word of OLD fails. The rest is counted.
+A name with a word of OLD fails: of a module, a class, a function or a parameter. Sentences are counted.
 Code, tables, headings and the lists of arguments in headers are no sentences.
 """
 
@@ -148,18 +148,15 @@ def files(*paths: str) -> list[Path]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="show the names and sentences")
+    parser.add_argument("--list", action="store_true", help="show the sentences")
     parser.add_argument("paths", nargs="*", default=READ, help="folders or files")
     options = parser.parse_args()
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    wrong = []
     for path in files(*NAMED):
         for kind, name in names_in(path) if path.suffix == ".py" else ():
             if old_words(name):
                 found["names"][kind] += 1
-                if options.list or kind in ("module", "class"):
-                    print(f"{path}: the {kind} {name}")
-                wrong += [name] if kind in ("module", "class") else []
+                print(f"{path}: the {kind} {name}")
     riddles = [re.compile(pattern, re.IGNORECASE) for pattern in RIDDLES]
     for path in files(*options.paths):
         for sentence in sentences_of(path):
@@ -171,7 +168,7 @@ def main() -> int:
     for room, counts in sorted(found.items()):
         if some := {kind: count for kind, count in counts.items() if count}:
             print(f"{room}: {', '.join(f'{count} {kind}' for kind, count in some.items())}")
-    return 1 if wrong else 0
+    return 1 if found["names"] else 0
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def facts(mm: everlong.MemoryModel) -> None:
     for fact in FACTS:
         for newest in (False, True):
             mm.config = mm.config.changed(search={"newest_first": newest})
-            found = mm.searcher.find_told(build_prompt(mm.tokenizer, fact.question))
+            found = mm.searcher.find_sentences(build_prompt(mm.tokenizer, fact.question))
             sentence = "".join(words_of(mm.memory.core, mm.tokenizer, found.sentences[:1]))
             group = "".join(one.text for one in mm.searcher.citing.found(found)[:1])
             right = (fact.answer in sentence, fact.answer in group, found.confidence or 0.0)
@@ -64,7 +64,7 @@ def first_section(
 ) -> bool:
     """Return whether the page that was found first is of the right section."""
     prompt = dataclasses.replace(build_prompt(mm.tokenizer, asked), before=before)
-    found = mm.searcher.find_told(prompt, everlong.Where(source=f"guide {number}"))
+    found = mm.searcher.find_sentences(prompt, everlong.Where(source=f"guide {number}"))
     words = {word for one in mm.searcher.citing.found(found)[:1] for word in one.passage.split()}
     shared = [len(words & set(section.split())) for section in told.sections]
     return int(np.argmax(shared)) == told.right

@@ -32,7 +32,7 @@ class _Typed:
 
     kind: Any
     default: Any
-    value: Callable[[Any], Any] = lambda given: given
+    value: Callable[[Any], Any] = lambda value: value
 
 
 def parameters_of(settings: type) -> list[inspect.Parameter]:
@@ -46,11 +46,11 @@ def parameters_of(settings: type) -> list[inspect.Parameter]:
     return [_parameter(field, hints[field.name], said[field.name]) for field in fields]
 
 
-def settings_of(settings: type, given: Mapping[str, Any]) -> Any:
+def settings_of(settings: type, options: Mapping[str, Any]) -> Any:
     """Return the dataclass with what was typed. Raises ValueError where that is wrong."""
     hints = typing.get_type_hints(settings)
     fields = dataclasses.fields(settings)
-    return settings(**{field.name: _typed(field, hints[field.name]).value(given[field.name]) for field in fields})
+    return settings(**{field.name: _typed(field, hints[field.name]).value(options[field.name]) for field in fields})
 
 
 def command_of(function: Callable[..., None], parameters: Sequence[inspect.Parameter], help: str) -> Any:
@@ -64,9 +64,9 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _parameter(field: dataclasses.Field[Any], hint: Any, said: str) -> inspect.Parameter:
+def _parameter(field: dataclasses.Field[Any], hint: Any, help_text: str) -> inspect.Parameter:
     typed = _typed(field, hint)
-    text = said if said.endswith((".", "?", "!")) or not said else f"{said}."
+    text = help_text if help_text.endswith((".", "?", "!")) or not help_text else f"{help_text}."
     if field.default is dataclasses.MISSING:
         return parameter(field.name, Annotated[typed.kind, typer.Argument(help=text)])
     flag = flag_of(field.name)
@@ -81,17 +81,17 @@ def _typed(field: dataclasses.Field[Any], hint: Any) -> _Typed:
         inner = _typed(field, kinds[0])
         if default is None:
             # What is not given is None; what is given becomes what it would be without None.
-            return _Typed(inner.kind | None, None, lambda given: None if given is None else inner.value(given))
+            return _Typed(inner.kind | None, None, lambda value: None if value is None else inner.value(value))
         return inner
     if typing.get_origin(hint) is tuple:
         if kinds[0] is pathlib.Path:
             files = list(default or ()) or None
-            return _Typed(list[pathlib.Path] | None, files, lambda given: tuple(given or ()))
+            return _Typed(list[pathlib.Path] | None, files, lambda value: tuple(value or ()))
         text = None if default is None else ",".join(map(str, default))
-        return _Typed(str, text, lambda given: _by_commas(flag_of(field.name), kinds, given))
+        return _Typed(str, text, lambda value: _by_commas(flag_of(field.name), kinds, value))
     if typing.get_origin(hint) is typing.Literal:
         words = enum.Enum(field.name, {word: word for word in typing.get_args(hint)})  # type: ignore[misc]
-        return _Typed(words, None if default is None else words(default), lambda given: given.value)
+        return _Typed(words, None if default is None else words(default), lambda value: value.value)
     if hint in (int, float, bool, str, pathlib.Path):
         return _Typed(hint, default)
     raise TypeError(f"no option has the type of {field.name}, {hint}")

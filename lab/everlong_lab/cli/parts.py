@@ -153,26 +153,26 @@ def _training_of(part: str, says: str) -> Any:
         parameter("report_to", ReportTo, ""),
     ]  # fmt: skip
 
-    def train(as_json: bool, **given: Any) -> None:
+    def train(as_json: bool, **options: Any) -> None:
         from everlong.models.pack import pack_folder_of, pack_for, pack_of
         from everlong_lab.training.run import Run
         from everlong_lab.training.trackers import reporting, require_tracker
 
         console = escaping_console(stderr=True)
-        training = settings_of(module.Training, given)
+        training = settings_of(module.Training, options)
         if of_memory:
             made = module.train(Run(None, None, Path(), None, echo_metrics(console), validate(console)), training)
             _print_line(made, "the memory", console, as_json=as_json)
             return
-        if given["report_to"]:
-            require_tracker(given["report_to"])
-        interruption_message(lambda: f"What was trained so far is kept in {given['work']}")
-        network, tokenizer = (own_model(), None) if own_model else resolved(Machine, given).load(given["model"])
-        found = None if own_model or given["pack"] == "none" else pack_for(network, given["pack"])
-        with reporting(given["report_to"], part, given["work"], training, validate(console)) as check:
-            run = Run(network, tokenizer, given["work"], found, echo_metrics(console), check)
+        if options["report_to"]:
+            require_tracker(options["report_to"])
+        interruption_message(lambda: f"What was trained so far is kept in {options['work']}")
+        network, tokenizer = (own_model(), None) if own_model else resolved(Machine, options).load(options["model"])
+        found = None if own_model or options["pack"] == "none" else pack_for(network, options["pack"])
+        with reporting(options["report_to"], part, options["work"], training, validate(console)) as check:
+            run = Run(network, tokenizer, options["work"], found, echo_metrics(console), check)
             pack = pack_of(network, module.train(run, training))
-        folder = given["out"] or pack_folder_of(pack.model)
+        folder = options["out"] or pack_folder_of(pack.model)
         pack.save(folder)
         _print_line(pack.parts, str(folder), console, as_json=as_json)
 
@@ -197,18 +197,18 @@ def _measuring_of(part: str, says: str) -> Any:
     if "pack" in asks:
         common.append(parameter("pack", Pack, "auto"))
 
-    def measure(as_json: bool, **given: Any) -> None:
+    def measure(as_json: bool, **options: Any) -> None:
         from everlong_lab.eval.tables import print_report
 
-        measuring = settings_of(module.Measuring, given)
+        measuring = settings_of(module.Measuring, options)
         how: dict[str, Any] = {"log": line_by_line(escaping_console(stderr=True))}
         if "pack" in asks:
-            how["pack"] = None if given["pack"] == "none" else given["pack"]
-        where = resolved(machine, given)
+            how["pack"] = None if options["pack"] == "none" else options["pack"]
+        where = resolved(machine, options)
         if isinstance(where, ModelOptions):
-            loaded, how["config"] = where.load_configured(given["model"])
+            loaded, how["config"] = where.load_configured(options["model"])
         else:
-            loaded = where.load(given["model"])
+            loaded = where.load(options["model"])
         report = module.measure(loaded, measuring, **how)
         print_json(report.to_dict()) if as_json else print_report(report, escaping_console())
 

@@ -70,8 +70,8 @@ def train_all(
         require_tracker(report_to)
 
     console = escaping_console(stderr=True)
-    given = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
-    there, by_default = _to_train(given, report_to)
+    options = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
+    there, by_default = _to_train(options, report_to)
     network, tokenizer = machine.load(model)
     before = pack_for(network)
     folder = out or pack_folder_of(weights_fingerprint(network))
@@ -91,13 +91,13 @@ def train_all(
     if as_json:
         print_json({"folder": str(folder), "parts": made})
         return
-    for part, said in made.items():
-        print_figures(console, f"{part}, trained in {said['minutes']} minutes", said)
+    for part, figures in made.items():
+        print_figures(console, f"{part}, trained in {figures['minutes']} minutes", figures)
     console.print(f"the pack: {folder}", highlight=False, soft_wrap=True)
 
 
-def _to_train(given: dict[str, Any], report_to: str) -> tuple[list[ToTrain], list[str]]:
-    """Return the parts that can be trained for a model, with what they take of `given`; and those of a default pack."""
+def _to_train(options: dict[str, Any], report_to: str) -> tuple[list[ToTrain], list[str]]:
+    """Return the parts that can be trained for a model, with their part of `options`; and those of a default pack."""
     from everlong_lab.training.whole_pack import ToTrain
 
     there, by_default = [], []
@@ -108,7 +108,7 @@ def _to_train(given: dict[str, Any], report_to: str) -> tuple[list[ToTrain], lis
         if getattr(module, "OF_A_MEMORY", False) or hasattr(module, "own_model"):
             continue
         own = {field.name for field in dataclasses.fields(module.Training)}
-        training = module.Training(**{what: value for what, value in given.items() if what in own})
+        training = module.Training(**{what: value for what, value in options.items() if what in own})
         there.append(ToTrain(name.replace("_", "-"), training, _reported(module.train, name, report_to)))
         by_default += [there[-1].name] if getattr(module, "BY_DEFAULT", False) else []
     return there, by_default

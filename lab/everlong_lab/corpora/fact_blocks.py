@@ -40,10 +40,10 @@ _STORY_REASONS = (
 )
 
 
-def rationale(asked: Question, kind: str | None = None) -> str:
+def rationale(question: Question, kind: str | None = None) -> str:
     """Return why the block is what is looked for, or is not; with `kind`, what the reason would be for that kind."""
-    kind = kind or asked.kind
-    return f"I {'' if kind == 'right' else 'do not '}retrieve this because {asked.reasons[KINDS.index(kind)]}."
+    kind = kind or question.kind
+    return f"I {'' if kind == 'right' else 'do not '}retrieve this because {question.reasons[KINDS.index(kind)]}."
 
 
 def fact_blocks(
@@ -161,7 +161,9 @@ class Exercise:
     reply: torch.Tensor  # int64 [m]: why, and the answer where it is there
 
 
-def exercise(tokenizer: Any, asked: Question) -> Exercise:
-    answer = f" The answer: {asked.answers[0]}." if asked.kind == "right" else ""
-    prompt = encode(tokenizer, f"Question: {asked.words}\nIs it told above?")
-    return Exercise(encode(tokenizer, f" {asked.words}"), prompt, encode(tokenizer, f" {rationale(asked)}{answer}"))
+def exercise(tokenizer: Any, question: Question) -> Exercise:
+    answer = f" The answer: {question.answers[0]}." if question.kind == "right" else ""
+    prompt = encode(tokenizer, f"Question: {question.words}\nIs it told above?")
+    return Exercise(
+        encode(tokenizer, f" {question.words}"), prompt, encode(tokenizer, f" {rationale(question)}{answer}")
+    )

@@ -36,9 +36,9 @@ class Calibration:
     bins: tuple[Bin, ...]  # of equal width, without empty ones
 
 
-def calibration(said: Sequence[float], true: Sequence[bool]) -> Calibration:
+def calibration(predicted: Sequence[float], true: Sequence[bool]) -> Calibration:
     """Compare at least one probability with what came true. Raises ValueError without any."""
-    p, y = np.asarray(said, dtype=np.float64), np.asarray(true, dtype=np.bool_)
+    p, y = np.asarray(predicted, dtype=np.float64), np.asarray(true, dtype=np.bool_)
     if len(p) == 0:
         raise ValueError("no probabilities: nothing to compare")
     by_width = _bins(p, y, np.minimum((p * _BINS).astype(np.int64), _BINS - 1))

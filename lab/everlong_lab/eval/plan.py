@@ -190,7 +190,7 @@ def _book_text(
 
 
 def _assemble(
-    asked: Sequence[tuple[str, str, int, Question]],
+    questions: Sequence[tuple[str, str, int, Question]],
     haystack: Haystack[_Statement],
     order: Sequence[Sequence[_Event]],
     tokenizer: Any,
@@ -220,8 +220,8 @@ def _assemble(
     needles: dict[str, list[Needle[_Statement]]] = {}
     for needle in haystack.needles:
         needles.setdefault(needle.fact.question, []).append(needle)
-    questions = []
-    for id, task, length, question in asked:
+    runs = []
+    for id, task, length, question in questions:
         found: list[tuple[int, int, int]] = []  # text, first and last token of the stream
         for needle in needles.get(id, []):
             text = moved[needle.part]
@@ -230,8 +230,8 @@ def _assemble(
         for document in question.documents:
             found += _evidence(texts, place[document], question.evidence)
         spans = tuple((begin, end) for _, begin, end in found)
-        questions.append(PlannedRun(id, task, length, question, spans, _gold(texts, found, gold_tokens)))
-    return Plan(tuple(texts), read_at, tuple(questions))
+        runs.append(PlannedRun(id, task, length, question, spans, _gold(texts, found, gold_tokens)))
+    return Plan(tuple(texts), read_at, tuple(runs))
 
 
 def _evidence(texts: Sequence[HaystackPiece], number: int, evidence: Sequence[str]) -> list[tuple[int, int, int]]:

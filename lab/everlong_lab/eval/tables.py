@@ -61,11 +61,11 @@ def print_report(report: Report, console: Console) -> None:
         console.print(drawn)
 
 
-def store_report(said: Mapping[str, Any], file: pathlib.Path | None) -> None:
+def store_report(report: Mapping[str, Any], file: pathlib.Path | None) -> None:
     """Write it as JSON, where a file is named."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(said) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(report) + "\n", encoding="utf-8")
 
 
 def rates_table(title: str, by: str, columns: Sequence[str], rows: Mapping[str, Rates]) -> Table:

@@ -38,13 +38,13 @@ class TeacherLogProbs:
     tokens: torch.Tensor  # int64 [FOLLOWING, n]
     logs: torch.Tensor  # fp32 [FOLLOWING, n] of their probabilities
 
-    def divergence(self, said: torch.Tensor) -> torch.Tensor:
+    def divergence(self, log_probabilities: torch.Tensor) -> torch.Tensor:
         """Return the KL to it of log probabilities [n, V] of the first n tokens, in nats a token.
 
         All tokens that are not named count as one.
         """
-        logs = self.logs[: len(said)].to(said.device)
-        own = said.gather(-1, self.tokens[: len(said)].to(said.device))
+        logs = self.logs[: len(log_probabilities)].to(log_probabilities.device)
+        own = log_probabilities.gather(-1, self.tokens[: len(log_probabilities)].to(log_probabilities.device))
         named = (logs.exp() * (logs - own)).sum(dim=-1)
         rest = (1 - logs.exp().sum(dim=-1)).clamp(min=1e-6)
         own_rest = (1 - own.exp().sum(dim=-1)).clamp(min=1e-6)

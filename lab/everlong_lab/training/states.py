@@ -239,12 +239,12 @@ def _require_same(
     require_same_reading(folder, model, layers, **said)
 
 
-def require_same_reading(folder: pathlib.Path, model: Any, layers: Sequence[int], **said: Any) -> None:
+def require_same_reading(folder: pathlib.Path, model: Any, layers: Sequence[int], **settings: Any) -> None:
     """Make a folder for a model's states at some layers, or check that it is one (see `require_same`)."""
     from everlong.models.fingerprint import weights_fingerprint
 
     folder.mkdir(parents=True, exist_ok=True)
-    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers), **said})
+    require_same(folder, {"weights": weights_fingerprint(model), "layers": list(layers), **settings})
 
 
 def digest_of(read: Iterable[bytes]) -> str:
@@ -254,15 +254,15 @@ def digest_of(read: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def require_same(folder: pathlib.Path, said: Mapping[str, Any]) -> None:
+def require_same(folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
     """Keep in a folder what it is of. Raises EverlongError for a folder of something else."""
     file = folder / "of.json"
     if file.exists():
         found = json.loads(file.read_text("utf-8"))
-        differing = [name for name, value in said.items() if found.get(name) != value]
+        differing = [name for name, value in settings.items() if found.get(name) != value]
         if differing:
             raise EverlongError(f"{folder} holds results of other {', '.join(differing)}: name another folder")
-    file.write_text(json.dumps(said), "utf-8")
+    file.write_text(json.dumps(settings), "utf-8")
 
 
 class KeptRows:

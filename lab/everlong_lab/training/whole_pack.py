@@ -81,12 +81,12 @@ def in_the_making(before: Pack | None, out: pathlib.Path) -> Pack | None:
     return dataclasses.replace(own, parts={**before.parts, **own.parts})
 
 
-def _is_done(folder: pathlib.Path, out: pathlib.Path, asked: Mapping[str, Any]) -> bool:
+def _is_done(folder: pathlib.Path, out: pathlib.Path, settings: Mapping[str, Any]) -> bool:
     file = folder / _DONE
     if not file.exists() or not out.exists():
         return False
-    said, kept = json.loads(file.read_text()), _ids(load_pack(out).parts)
-    return bool(said["asked"] == asked and said["ids"].items() <= kept.items())
+    done, kept = json.loads(file.read_text()), _ids(load_pack(out).parts)
+    return bool(done["asked"] == settings and done["ids"].items() <= kept.items())
 
 
 def _ids(parts: Mapping[str, PackPart]) -> dict[str, str]:

@@ -160,5 +160,5 @@ def _measured(mm: MemoryModel, name: str, tokens: int, sizes: Sequence[int]) -> 
     )
 
 
-def _name(model: Any, given: str) -> str:
-    return given or str(getattr(model, "name_or_path", "")) or model.config.model_type
+def _name(model: Any, name: str) -> str:
+    return name or str(getattr(model, "name_or_path", "")) or model.config.model_type

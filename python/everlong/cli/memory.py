@@ -313,7 +313,7 @@ def chat(
     remembered with it. Answers are decoded by the model's own settings. A memory that does not exist is made, by
     default with the embedded model.
     """
-    where = within.where(said_as_read=True)
+    where = within.where(answers_as_read=True)
     variables = parse_chat_template_kwargs(chat_template_kwargs)
     if timeline is not None and not timeline.parent.is_dir():
         raise FileNotFoundError(f"--timeline: there is no folder {timeline.parent}")
@@ -332,11 +332,13 @@ def chat(
             if line.startswith("/"):
                 if line == "/quit":
                     break
-                said = _obey(mm, line)
-                print_escaped(json.dumps({"command": line, "text": said}) if as_json else said, lines=True)
+                result = _obey(mm, line)
+                print_escaped(json.dumps({"command": line, "text": result}) if as_json else result, lines=True)
             elif line:
-                given, system = system, None  # only the first line has it, as it is remembered like what was said
-                streamed = mm.stream(line, max_new_tokens, system=given, chat_template_kwargs=variables, where=where)
+                turn_system, system = system, None  # only the first line has it: it is remembered like an answer
+                streamed = mm.stream(
+                    line, max_new_tokens, system=turn_system, chat_template_kwargs=variables, where=where
+                )
                 try:
                     _show(mm, line, streamed, as_json=as_json)
                 except ValueError as error:  # only this line is bad; the next one may be text

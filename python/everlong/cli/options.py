@@ -133,7 +133,7 @@ class FilterOptions:
     ] = ""
     happened_before: Annotated[str, typer.Option(help="Answer only from text about events before this time.")] = ""
 
-    def where(self, *, said_as_read: bool = False) -> Where:
+    def where(self, *, answers_as_read: bool = False) -> Where:
         """Return what may be recalled.
 
         Raises ValueError for what is no time or no role.
@@ -144,4 +144,4 @@ class FilterOptions:
         after, before, happened_after, happened_before = (parse_time(time) if time else None for time in times)
         named = cast("list[Role] | None", self.role or None)
         sources, tags, origin = self.source or (), self.tag or (), self.origin or None
-        return Where(sources, tags, after, before, named, origin, happened_after, happened_before, said_as_read)
+        return Where(sources, tags, after, before, named, origin, happened_after, happened_before, answers_as_read)

@@ -39,9 +39,9 @@ def parse_length(word: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _by_group(given: dict[str, Any]) -> Iterator[str]:
+def _by_group(settings: dict[str, Any]) -> Iterator[str]:
     """Yield each setting as `group.name=value`; the names of parts alone have no group."""
-    for group, values in given.items():
+    for group, values in settings.items():
         if isinstance(values, dict):
             yield from (f"{group}.{name}={_typed(value)}" for name, value in values.items())
         else:

@@ -29,10 +29,10 @@ class Settings:
             cls.group, cls.least = group, least
             _GROUPS[group] = cls
 
-    def __new__(cls, *values: Any, **given: Any) -> Self:
+    def __new__(cls, *values: Any, **settings: Any) -> Self:
         """Raise TypeError for a setting that is not of this group. It says which group has it."""
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # the subclasses are some
-        for name in given:
+        for name in settings:
             if name not in names:
                 raise TypeError(f"{cls.__name__} has no setting {name!r}{_hint(name, names)}")
         return super().__new__(cls)

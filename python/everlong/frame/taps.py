@@ -35,7 +35,7 @@ class QueryTap:
         self._thread = threading.get_ident()
         for layer in self._layers:
             module = self._served.query_module(layer)
-            self._hooks.append(register_hook(module.register_forward_hook, self._keeper(layer)))
+            self._hooks.append(register_hook(module.register_forward_hook, self._hook(layer)))
         return self
 
     def __exit__(
@@ -45,7 +45,7 @@ class QueryTap:
             hook.remove()
         self._hooks.clear()
 
-    def _keeper(self, layer: int) -> Callable[[torch.nn.Module, object, torch.Tensor], None]:
+    def _hook(self, layer: int) -> Callable[[torch.nn.Module, object, torch.Tensor], None]:
         scale = self._served.score_scale(layer)
 
         def keep(module: torch.nn.Module, args: object, output: torch.Tensor) -> None:
@@ -91,9 +91,9 @@ class HiddenTap:
             if place == 0:
                 hook = register_hook(self._modules[0].register_forward_pre_hook, self._first, with_kwargs=True)
             elif place == len(self._modules):
-                hook = register_hook(self._decoder.register_forward_hook, self._keeper(place))
+                hook = register_hook(self._decoder.register_forward_hook, self._hook(place))
             else:
-                hook = register_hook(self._modules[place - 1].register_forward_hook, self._keeper(place))
+                hook = register_hook(self._modules[place - 1].register_forward_hook, self._hook(place))
             self._hooks.append(hook)
         return self
 
@@ -116,7 +116,7 @@ class HiddenTap:
         if kwargs is not None:  # else another thread called while it was put on or taken off
             self._keep(0, args[0] if args else kwargs["hidden_states"])
 
-    def _keeper(self, place: int) -> Callable[[torch.nn.Module, object, Any], None]:
+    def _hook(self, place: int) -> Callable[[torch.nn.Module, object, Any], None]:
         def keep(module: torch.nn.Module, args: object, output: Any) -> None:
             # A layer gives a tensor or a tuple that begins with it. A decoder gives an output that begins with it.
             self._keep(place, output if isinstance(output, torch.Tensor) else output[0])

@@ -129,10 +129,10 @@ class TokenChooser:
         return chosen, _reason_to_stop(decoding.stops, stops)
 
 
-def _reason_to_stop(stops: Any, told: Sequence[int]) -> FinishReason | None:
-    """Return the reason among what the criteria told, in transformers' order: own ends, then length or time."""
+def _reason_to_stop(stops: Any, stopped: Sequence[int]) -> FinishReason | None:
+    """Return the reason of the criteria that stopped, in transformers' order: own ends, then length or time."""
     reasons: set[FinishReason] = set()
-    for criterion, stop in zip(stops, told, strict=True):
+    for criterion, stop in zip(stops, stopped, strict=True):
         if stop and isinstance(criterion, MaxLengthCriteria):
             reasons.add("length")
         elif stop:

@@ -432,7 +432,7 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
             tapped = self.searcher.tap(prompt)
             for _ in self.frame.begin_prompt():  # what is decided here is traced, and nothing comes back
                 self.frame.bring_back(())
-            found = self.searcher.find_told(prompt, where, tapped).chosen(self.config.search.decisive)
+            found = self.searcher.find_sentences(prompt, where, tapped).chosen(self.config.search.decisive)
             return self.searcher.citing.found(found)
 
     def signal(self, signal: Signal) -> None:

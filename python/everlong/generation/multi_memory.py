@@ -11,9 +11,9 @@ from everlong.kv_cache.batching import JobCancelled, run_batched
 
 
 def generate_many(
-    questions: Iterable[tuple[MemoryModel, str]], max_new_tokens: int | None = None, /, **given: Any
+    questions: Iterable[tuple[MemoryModel, str]], max_new_tokens: int | None = None, /, **options: Any
 ) -> list[Answer]:
-    """Ask each MemoryModel its question, as `mm.generate(question, max_new_tokens, **given)` does, all at once.
+    """Ask each MemoryModel its question, as `mm.generate(question, max_new_tokens, **options)` does, all at once.
 
     What they compute is computed in one forward, where they share one model object (kv_cache/batching.py). Each answer
     is the one that it would be alone, to rounding. Each is remembered in its own memory, unless `remember=False` is
@@ -29,7 +29,7 @@ def generate_many(
     def answer(number: int) -> Answer | None:
         mm, question = rows[number]
         try:
-            return mm.generate(question, max_new_tokens, **given)
+            return mm.generate(question, max_new_tokens, **options)
         except JobCancelled:
             raise
         except BaseException as error:  # an interrupt in one's streamer is that one's own, too

@@ -36,7 +36,7 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
         self,
         question: str | None = None,
         questions: Sequence[str] | None = None,
-        **given: Any,
+        **kwargs: Any,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if question is not None and questions is not None:
             raise ValueError("name either question or questions")
@@ -44,9 +44,9 @@ class EverlongTextGenerationPipeline(transformers.Pipeline):
             raise TypeError("questions is a str: give a list of questions, or one as question=")
         # Only what was given: a call's parameters override those of the pipeline's construction.
         if question is None and questions is None:
-            return {}, given, {}
-        asked = [question] if question is not None else list(questions or ())
-        return {}, {**given, "questions": asked}, {"single": question is not None}
+            return {}, kwargs, {}
+        batch = [question] if question is not None else list(questions or ())
+        return {}, {**kwargs, "questions": batch}, {"single": question is not None}
 
     def preprocess(self, context: str) -> dict[str, str]:
         return {"context": context}

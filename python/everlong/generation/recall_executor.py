@@ -89,7 +89,7 @@ class RecallExecutor:
         if not searcher.anything_outside(where):
             return ()
         if action.trigger == "prompt" and turn.prompt is not None:
-            found = searcher.find_told(turn.prompt, where, turn.tapped).chosen(config.search.decisive)
+            found = searcher.find_sentences(turn.prompt, where, turn.tapped).chosen(config.search.decisive)
             self.confidence, self.walk = found.confidence, found.walk
             self.sentences = searcher.quotes(found)
         else:

@@ -70,8 +70,8 @@ class SyncReport:
         )
 
 
-def _line(told: str | tuple[str, str]) -> str:
-    return told if isinstance(told, str) else ": ".join(told)
+def _line(entry: str | tuple[str, str]) -> str:
+    return entry if isinstance(entry, str) else ": ".join(entry)
 
 
 def report_of(found: Plan, passed_over: dict[str, str], read: ReadReport, forgotten: int) -> SyncReport:

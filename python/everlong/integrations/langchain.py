@@ -253,8 +253,8 @@ class EverlongChatMessageHistory(BaseChatMessageHistory):
             kept.append(message_to_dict(message))
             self._keep(kept)
 
-    def _reading(self, said: str, number: int) -> Callable[[], object]:
-        return lambda: self._memory.read(said, source=self._session, origin=f"{self._session} {number}")
+    def _reading(self, text: str, number: int) -> Callable[[], object]:
+        return lambda: self._memory.read(text, source=self._session, origin=f"{self._session} {number}")
 
     def clear(self) -> None:
         """Forget what was read of the session, and its messages."""

@@ -63,13 +63,13 @@ class EverlongMemoryBlock(BaseMemoryBlock[str]):
             return ""
         return "\n\n".join(map(cited, await asyncio.to_thread(self._found, question)))
 
-    def _found(self, asked: str) -> tuple[Recall, ...]:
-        return exclusive(lambda: self.memory.find(asked, k=self.k, where=self.where))
+    def _found(self, query: str) -> tuple[Recall, ...]:
+        return exclusive(lambda: self.memory.find(query, k=self.k, where=self.where))
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         turns = words_of([(one.role.value, one.content or "") for one in messages])
         if turns:
             await asyncio.to_thread(self._read, turns)
 
-    def _read(self, said: str) -> None:
-        exclusive(lambda: self.memory.read(said, source=self.source, again=True))
+    def _read(self, text: str) -> None:
+        exclusive(lambda: self.memory.read(text, source=self.source, again=True))

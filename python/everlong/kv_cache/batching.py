@@ -85,11 +85,13 @@ class BatchJob(Generic[JobInput, JobResult]):
     def running(self) -> bool:
         return self._thread is not None
 
-    def begin(self, given: JobInput) -> None:
+    def begin(self, job_input: JobInput) -> None:
         """Run until it waits for the model, or is done."""
         self.result, self.error = None, None
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=lambda: context.run(self._run, given), name="everlong work", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: context.run(self._run, job_input), name="everlong work", daemon=True
+        )
         self._thread.start()
         self._wait()
 
@@ -118,10 +120,10 @@ class BatchJob(Generic[JobInput, JobResult]):
         assert computed is not None
         return computed
 
-    def _run(self, given: JobInput) -> None:
+    def _run(self, job_input: JobInput) -> None:
         _own.work = self
         try:
-            self.result = self._do(given)
+            self.result = self._do(job_input)
         except BaseException as error:
             self.error = error
         finally:
@@ -139,21 +141,21 @@ class BatchJob(Generic[JobInput, JobResult]):
 
 
 def run_batched(
-    workers: Sequence[Callable[[JobInput], JobResult]], given: Iterable[JobInput]
+    workers: Sequence[Callable[[JobInput], JobResult]], inputs: Iterable[JobInput]
 ) -> Generator[tuple[int, JobResult]]:
-    """Do a piece of work with each of what is given, as many at once as there are workers.
+    """Do a piece of work with each of the inputs, as many at once as there are workers.
 
     Yield the number of each and what was made of it, as they are done. After an error nothing more is begun. What is
     under way is done, then the first error is raised. Closing the generator ends all work. A single worker works in the
     thread that asks, with no other beside it.
     """
     if len(workers) == 1:
-        for number, one in enumerate(given):
+        for number, one in enumerate(inputs):
             yield number, workers[0](one)
         return
     rows: list[BatchJob[JobInput, JobResult]] = [BatchJob(do) for do in workers]
     numbers: dict[int, int] = {}  # of what each row works on
-    waiting = enumerate(given)
+    waiting = enumerate(inputs)
     failed: BaseException | None = None
     try:
         while True:

@@ -23,9 +23,9 @@ class Source:
     last: str
 
 
-def source_meant(memory: Memory, shown: str) -> str:
-    """Return the source that a shown name means. What was said has none: its shown name may be a source's own, too."""
-    return "" if shown == CONVERSATION and not memory.blocks(shown) else shown
+def source_meant(memory: Memory, display_name: str) -> str:
+    """Return the source that a display name means. A conversation has none: its name may be a source's own, too."""
+    return "" if display_name == CONVERSATION and not memory.blocks(display_name) else display_name
 
 
 def sources(memory: Memory) -> list[Source]:
@@ -35,14 +35,14 @@ def sources(memory: Memory) -> list[Source]:
         found.setdefault((block.source, block.origin), []).append(block)
     names = [name for name, _ in found]
 
-    def shown(name: str, origin: str) -> str:
+    def display_name(name: str, origin: str) -> str:
         return f"{name} ({origin})" if origin and names.count(name) > 1 else name
 
     return [
         Source(
             name=name or CONVERSATION,
             origin=origin,
-            shown=shown(name, origin) or CONVERSATION,
+            shown=display_name(name, origin) or CONVERSATION,
             blocks=len(blocks),
             tokens=sum(block.span[1] - block.span[0] for block in blocks),
             payload_bytes=sum(block.payload_bytes for block in blocks),

@@ -137,7 +137,7 @@ class PackedModule(torch.nn.Module):
         return name.partition(".")[0] in cls.BESIDE
 
 
-def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
+def settings_of(kind: type[Any], fields: Mapping[str, Any]) -> Any:
     """Make a dataclass from what JSON has of it: lists become tuples, and objects become dataclasses."""
     types = typing.get_type_hints(kind)
 
@@ -147,7 +147,7 @@ def settings_of(kind: type[Any], said: Mapping[str, Any]) -> Any:
             return settings_of(inner[0], value)
         return tuple(value) if isinstance(value, list) else value
 
-    return kind(**{name: own(name, value) for name, value in said.items()})
+    return kind(**{name: own(name, value) for name, value in fields.items()})
 
 
 def load_pack(folder: str | pathlib.Path) -> Pack:

@@ -160,11 +160,12 @@ class _Attention(torch.nn.Module):
         self.order = torch.nn.Parameter(torch.randn(heads, 2 * order)) if order else None
 
     def forward(
-        self, asking: torch.Tensor, asked: torch.Tensor, away: torch.Tensor, order: torch.Tensor | None = None
+        self, queries: torch.Tensor, context: torch.Tensor, away: torch.Tensor, order: torch.Tensor | None = None
     ) -> torch.Tensor:
-        q = self.q(self.asking(asking)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q = self.q(self.asking(queries)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = (
-            rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.kv(self.asked(asked)).chunk(2, dim=-1)
+            rows.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for rows in self.kv(self.asked(context)).chunk(2, dim=-1)
         )
         bias = -torch.nn.functional.softplus(self.nearness)[:, None, None] * away[:, None]
         if self.order is not None and order is not None:

@@ -104,7 +104,7 @@ class CitationBuilder:
         passage: tuple[int, int],
         score: float,
         found_by: tuple[str, ...],
-        **said: Any,
+        **fields: Any,
     ) -> Recall:
         """`block`: the block that gives source, role and origin."""
         info = self._core.blocks.info(block)
@@ -119,7 +119,7 @@ class CitationBuilder:
             role=cast(Role, info.role),
             origin=split_reserved_tags(info.tags)[1],
             told=datetime.datetime.fromtimestamp(event_time(info), datetime.UTC).isoformat(),
-            **said,
+            **fields,
         )
 
     def _text(self, stream: int, span: tuple[int, int]) -> str:

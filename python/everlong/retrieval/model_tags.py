@@ -111,12 +111,12 @@ class ModelTags:
             put = newest[:, None]
         return [self._tokenizer.decode(answer, skip_special_tokens=True) for answer in answers]
 
-    def tags_in(self, said: str) -> list[str]:
-        """Return the phrases that the model said, in lower case, and the rare words of phrases of several words.
+    def tags_in(self, text: str) -> list[str]:
+        """Return the phrases of what the model answered, in lower case, and the rare words of phrases of several words.
 
         A question names words, and names of two.
         """
-        phrases = [" ".join(phrases_of(part.lower())) for part in said.replace(";", ",").split(",")]
+        phrases = [" ".join(phrases_of(part.lower())) for part in text.replace(";", ",").split(",")]
         chosen = [phrase for phrase in dict.fromkeys(phrases) if 2 < len(phrase) <= MOST_CHARACTERS][:TAGS_A_BLOCK]
         words = [word for phrase in chosen if " " in phrase for word in phrase.split()]
         return list(dict.fromkeys([*chosen, *(word for word in words if self._is_rare(word))]))

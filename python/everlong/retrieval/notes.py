@@ -228,8 +228,8 @@ def _text(line: _Line, runs: Sequence[_Run]) -> str:
     return runs[line.run].text[line.first : line.last]
 
 
-def _note(run: _Run, line: _Line, share: float, said: Callable[[int], int]) -> Note:
+def _note(run: _Run, line: _Line, share: float, decoded_characters: Callable[[int], int]) -> Note:
     """Return a line with its tokens. They begin with the one that says its first character."""
-    begin = run.begin + token_at(said, len(run.ids), line.first)
-    end = run.begin + bisect.bisect_left(range(len(run.ids) + 1), line.last, key=said)
+    begin = run.begin + token_at(decoded_characters, len(run.ids), line.first)
+    end = run.begin + bisect.bisect_left(range(len(run.ids) + 1), line.last, key=decoded_characters)
     return Note(run.stream, begin, end, run.text[line.first : line.last], share, run.source)

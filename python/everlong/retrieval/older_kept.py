@@ -32,14 +32,14 @@ class OlderKept:
 
     def __init__(self, core: _core.Memory, config: MemoryConfig, parts: Parts) -> None:
         self._core, self._config = core, config
-        self._chooser, self._keeper = parts.token_scorer, parts.kept_writer
-        self._keeper_id = None if self._keeper is None else self._keeper.id
-        self._name = payload_name(self._keeper_id)
+        self._chooser, self._kept_writer = parts.token_scorer, parts.kept_writer
+        self._kept_writer_id = None if self._kept_writer is None else self._kept_writer.id
+        self._name = payload_name(self._kept_writer_id)
         self._chooses = True
 
     def needs(self) -> Needs:
         """Return what `tensors` needs: states for the chooser only where something is still to be chosen."""
-        layers = set(needs_of(self._keeper).hidden_layers)
+        layers = set(needs_of(self._kept_writer).hidden_layers)
         layers |= set(needs_of(self._chooser).hidden_layers if self._chooses else ())
         return Needs(hidden_layers=tuple(sorted(layers)))
 
@@ -71,10 +71,10 @@ class OlderKept:
         span = Span(first, ids, hidden, lambda: (k, v))
         chosen = self._chosen(block) or self._choose(span)
         places = torch.tensor(sorted(chosen), dtype=torch.int64, device="cpu") - first
-        rows = kept_rows(self._keeper, dataclasses.replace(span, chosen=places))
+        rows = kept_rows(self._kept_writer, dataclasses.replace(span, chosen=places))
         archive = self._config.archive
         payload = kept_bytes(rows, page_tokens=archive.page_tokens, codec=archive.codec)
-        return tensors_of(block.begin, chosen, payload, self._keeper_id)
+        return tensors_of(block.begin, chosen, payload, self._kept_writer_id)
 
     def _chosen(self, block: _core.BlockInfo) -> list[int] | None:
         try:

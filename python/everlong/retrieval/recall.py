@@ -410,7 +410,7 @@ def tap_question_in_steps(
     queries, hidden = QueryTap(keyed, layers), HiddenTap(frame.served.model, hidden_layers)
 
     @contextlib.contextmanager
-    def listening() -> Iterator[None]:
+    def tapped() -> Iterator[None]:
         with queries, hidden:  # for a chunk, because others compute between two
             yield
         for tap in (queries, hidden):
@@ -419,7 +419,7 @@ def tap_question_in_steps(
     # Decisions on the way do not tell what the question is answered from.
     with frame.branch(traced=False):
         frame.clear_recalled()
-        yield from frame.forward_in_steps(ReadRequest(prompt_ids, "prompt", tap=listening))
+        yield from frame.forward_in_steps(ReadRequest(prompt_ids, "prompt", tap=tapped))
     part_query = slice(
         question.start - count, (question.stop - count) or None
     )  # from the end: an early chunk may be gone

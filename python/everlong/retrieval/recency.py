@@ -53,16 +53,16 @@ class _Statement:
 
 
 def newest_first(
-    core: _core.Memory, tokenizer: Any, found: SearchOutcome, asked: npt.NDArray[np.int32]
+    core: _core.Memory, tokenizer: Any, found: SearchOutcome, question_ids: npt.NDArray[np.int32]
 ) -> SearchOutcome:
     """Put the newest of the sentences that tell what the best one tells first, and its group.
 
-    asked [T]: the question's token ids. Groups change places with their scores, so that these still fall.
+    question_ids [T]: the question's token ids. Groups change places with their scores, so that these still fall.
     """
     if len(found.sentences) < 2:
         return found
     ranked = [one for one in found.sentences[:MOST_COMPARED] if one.score >= _NEAR * found.sentences[0].score]
-    statements, question = _statements(core, tokenizer, ranked), decode_text(tokenizer, asked.tolist())
+    statements, question = _statements(core, tokenizer, ranked), decode_text(tokenizer, question_ids.tolist())
     if len(statements) < 2 or statements[0].sentence is not ranked[0]:
         return found
     same = [statements[0], *(one for one in statements[1:] if _same_subject(statements[0], one, question))]

@@ -162,7 +162,7 @@ class Reranker:
 
     @torch.no_grad()
     def log_likelihoods(
-        self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
+        self, query: RerankQuery, groups: Sequence[Sequence[_core.PageRef]], *, as_text: bool = False
     ) -> torch.Tensor:
         """Return fp64 [groups], in nats: the log likelihood of the targets after each group of pages.
 
@@ -170,31 +170,31 @@ class Reranker:
         needs. MemoryNotFoundError where a page was forgotten.
         """
         by_archive = self._by_archive and not as_text
-        logits = (self._logits_by_archive if by_archive else self._logits_by_text)(asked, groups)
-        targets = asked.targets.to(logits.device)[:, None]
+        logits = (self._logits_by_archive if by_archive else self._logits_by_text)(query, groups)
+        targets = query.targets.to(logits.device)[:, None]
         # A row at a time: in fp32 the whole batch may be large.
         sums = [row.float().log_softmax(-1).gather(-1, targets).double().sum() for row in logits]
         return torch.stack(sums).cpu()
 
-    def _logits_by_archive(self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+    def _logits_by_archive(self, query: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
         """Return [groups, t, V] of the forward of the question alone."""
-        served, rows, tokens = self._frame.served, len(groups), len(asked.inputs)
+        served, rows, tokens = self._frame.served, len(groups), len(query.inputs)
         windows = archived_windows(self._frame, groups)
         positions = windows.next_positions[:, None] + torch.arange(tokens, device=served.device)
         logits: torch.Tensor = served.model(
-            input_ids=asked.inputs.to(served.device).expand(rows, -1),
+            input_ids=query.inputs.to(served.device).expand(rows, -1),
             attention_mask=torch.cat([windows.mask, windows.mask.new_ones(rows, tokens)], dim=1),
             position_ids=positions,
             **{cache_argument(served.model): windows.cache},
             use_cache=True,
-            logits_to_keep=len(asked.targets),
+            logits_to_keep=len(query.targets),
         ).logits
         return logits
 
-    def _logits_by_text(self, asked: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
+    def _logits_by_text(self, query: RerankQuery, groups: Sequence[Sequence[_core.PageRef]]) -> torch.Tensor:
         """Return the same by a forward of each group's tokens and the question, in one batch."""
         served = self._frame.served
-        texts = [torch.cat([*self._text(pages), asked.inputs]) for pages in groups]
+        texts = [torch.cat([*self._text(pages), query.inputs]) for pages in groups]
         longest = max(map(len, texts))
         ids = torch.zeros(len(texts), longest, dtype=torch.int64, device="cpu")
         mask = torch.zeros_like(ids)
@@ -207,7 +207,7 @@ class Reranker:
             attention_mask=mask.to(served.device),
             position_ids=positions.to(served.device),
             use_cache=False,
-            logits_to_keep=len(asked.targets),
+            logits_to_keep=len(query.targets),
         ).logits
         return logits
 
@@ -223,21 +223,21 @@ class Reranker:
         before = max(self._frame.os.sinks, len(self._start))
         return max(1, min(_MOST_ASKED_TOKENS, self._frame.config.frame.tokens - before - longest))
 
-    def _rows(self, asked: RerankQuery, places: Sequence[Candidate]) -> int:
+    def _rows(self, query: RerankQuery, places: Sequence[Candidate]) -> int:
         """Return how many windows a forward takes."""
         served = self._frame.served
         longest = self._frame.os.sinks + max(window_tokens(place.window) for place in places)
         # Keys and values as they are decoded, in the cache, and longer by the question in the layer that is computed.
-        of_window = served.kv_token_bytes * (2 * longest + len(asked.inputs))
+        of_window = served.kv_token_bytes * (2 * longest + len(query.inputs))
         vocabulary = served.model.config.get_text_config(decoder=True).vocab_size
-        of_logits = len(asked.targets) * vocabulary * served.dtype.itemsize
+        of_logits = len(query.targets) * vocabulary * served.dtype.itemsize
         return max(1, int(_BATCH_BYTES // (of_window + of_logits)))
 
-    def _likelihoods_of(self, asked: RerankQuery, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
+    def _likelihoods_of(self, query: RerankQuery, places: Sequence[Candidate]) -> list[tuple[Candidate, float]]:
         """Return the likelihoods of the candidates that are still there."""
         while there := self._there(places):
             try:
-                likelihoods = self.log_likelihoods(asked, [place.window for place in there])
+                likelihoods = self.log_likelihoods(query, [place.window for place in there])
                 return list(zip(there, likelihoods.tolist(), strict=True))
             except MemoryNotFoundError:
                 if self._there(there) == there:  # something else is missing

@@ -112,7 +112,7 @@ class Searcher:
         """
         self.heads.look_if_due()
         if prompt.before is not None:
-            prompt = self._with_what_was_said(prompt, prompt.before)
+            prompt = self._with_previous_turn(prompt, prompt.before)
         question = slice(max(prompt.question.start, prompt.question.stop - _TAPPED_TOKENS), prompt.question.stop)
         layers, hidden_layers = self._tapped_layers()
         states = yield from tap_question_in_steps(self._frame, prompt.ids, question, layers, hidden_layers)
@@ -120,7 +120,7 @@ class Searcher:
 
     tap = run_to_end(tap_in_steps)
 
-    def _with_what_was_said(self, prompt: Prompt, before: torch.Tensor) -> Prompt:
+    def _with_previous_turn(self, prompt: Prompt, before: torch.Tensor) -> Prompt:
         """Return the prompt with the turn before it as part of its question."""
         ids = before.numpy().astype(np.int32)
         weight = np.where(np.isin(ids, self._tokenizer.all_special_ids), 0.0, self._core.search.idf(ids))
@@ -186,10 +186,10 @@ class Searcher:
         beside, page_tokens = self.config.search.neighbours, self.config.archive.page_tokens
         return lambda result: reranker.added_scores(prompt, candidates(result, beside, page_tokens), seconds)
 
-    def find_told(
+    def find_sentences(
         self, prompt: Prompt, where: Where = EVERYWHERE, tapped: TappedQuestion | None = None
     ) -> SearchOutcome:
-        """Do as `find`, with the nearest sentences, and with what was told last before what it replaces."""
+        """Do as `find`, with the nearest sentences, and with the newest statement before those that it replaces."""
         tapped = self.tap(prompt) if tapped is None else tapped
         found, newest = self.find(prompt, where, tapped), self.config.search.newest_first
         if not found.offers or not (newest or self.config.answer.quotes):

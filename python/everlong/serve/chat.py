@@ -69,21 +69,26 @@ def _request(service: Service, fields: Fields, model: str, *, stream: bool) -> A
     return dataclasses.replace(answer_request, scores=top or 0) if scores else answer_request
 
 
-def _completion(head: dict[str, Any], asked: AnswerRequest, answer: AnswerResult) -> dict[str, Any]:
-    message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotations(asked, answer)}
-    scored = None if asked.scores is None else {"content": [one.fields() for one in answer.scored], "refusal": None}
+def _completion(head: dict[str, Any], request: AnswerRequest, answer: AnswerResult) -> dict[str, Any]:
+    message = {
+        "role": "assistant",
+        "content": answer.text,
+        "refusal": None,
+        "annotations": _annotations(request, answer),
+    }
+    scored = None if request.scores is None else {"content": [one.fields() for one in answer.scored], "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": response_fields.finish_of(answer), "logprobs": scored}
     return {
         **head,
         "object": "chat.completion",
         "choices": [choice],
         "usage": _usage(answer),
-        "everlong": response_fields.everlong_field(asked.memory, answer),
+        "everlong": response_fields.everlong_field(request.memory, answer),
     }
 
 
 async def _chunks(
-    head: dict[str, Any], asked: AnswerRequest, first: Any, job: Job, *, with_usage: bool
+    head: dict[str, Any], request: AnswerRequest, first: Any, job: Job, *, with_usage: bool
 ) -> AsyncIterator[str]:
     head = {**head, "object": "chat.completion.chunk"}
 
@@ -98,9 +103,11 @@ async def _chunks(
                 yield chunk({"content": piece})
                 continue
             answer: AnswerResult = piece.value
-            delta = {"annotations": _annotations(asked, answer)} if answer.recalled else {}
+            delta = {"annotations": _annotations(request, answer)} if answer.recalled else {}
             yield chunk(
-                delta, response_fields.finish_of(answer), everlong=response_fields.everlong_field(asked.memory, answer)
+                delta,
+                response_fields.finish_of(answer),
+                everlong=response_fields.everlong_field(request.memory, answer),
             )
             if with_usage:
                 yield event({**head, "choices": [], "usage": _usage(answer)})
@@ -111,8 +118,10 @@ async def _chunks(
         yield failed(refusal_of(error))
 
 
-def _annotations(asked: AnswerRequest, answer: AnswerResult) -> list[dict[str, Any]]:
-    return [{"type": "url_citation", "url_citation": one} for one in response_fields.citations_of(asked.memory, answer)]
+def _annotations(request: AnswerRequest, answer: AnswerResult) -> list[dict[str, Any]]:
+    return [
+        {"type": "url_citation", "url_citation": one} for one in response_fields.citations_of(request.memory, answer)
+    ]
 
 
 def _usage(answer: AnswerResult) -> dict[str, Any]:

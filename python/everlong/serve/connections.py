@@ -30,8 +30,8 @@ class _Connection(H11Protocol):
 
     limits: Limits
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._until_headers: asyncio.TimerHandle | None = None
         self._until_taken: asyncio.TimerHandle | None = None
         self.site = ""  # where it comes from

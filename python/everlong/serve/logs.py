@@ -22,9 +22,9 @@ _MINE = ("request", "key", "method", "route", "status", "ms", "reading", "memory
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 
-def id_of(given: str | None) -> str:
+def id_of(request_id: str | None) -> str:
     """Return a request's id: its own, where that is one, or a new one."""
-    return given if given is not None and _GIVEN_ID.fullmatch(given) else uuid.uuid4().hex
+    return request_id if request_id is not None and _GIVEN_ID.fullmatch(request_id) else uuid.uuid4().hex
 
 
 class JsonLines(logging.Formatter):

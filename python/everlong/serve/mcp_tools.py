@@ -188,9 +188,9 @@ def _gone_of(context: _Context) -> Gone:
     return gone
 
 
-async def _tried(does: Callable[..., Awaitable[T]], *given: Any, wrong: type[Exception] = ToolError) -> T:
+async def _tried(does: Callable[..., Awaitable[T]], *args: Any, wrong: type[Exception] = ToolError) -> T:
     """Do something. An error of MCP's, `wrong`, says what went wrong, and nothing else."""
     try:
-        return await does(*given)
+        return await does(*args)
     except Exception as error:
         raise wrong(refusal_of(error).message) from None

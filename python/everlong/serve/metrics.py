@@ -41,9 +41,9 @@ class Metrics:
         """Show a value that is asked for whenever somebody looks."""
         Gauge(f"everlong_{name}", says, registry=self.registry).set_function(value)
 
-    def answered(self, read: int, said: int, recalled: int, seconds: float) -> None:
+    def answered(self, read: int, generated: int, recalled: int, seconds: float) -> None:
         self.read.labels("questions").inc(read)
-        self.generated.inc(said)
+        self.generated.inc(generated)
         self.recalled.inc(recalled)
         self.answer.observe(seconds)
 

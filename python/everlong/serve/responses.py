@@ -71,14 +71,14 @@ class _ResponseBuilder:
         self,
         service: Service,
         key: Key,
-        asked: AnswerRequest,
+        request: AnswerRequest,
         model: str,
         previous: str | None,
         *,
         store: bool,
         metadata: dict[str, Any],
     ) -> None:
-        self._service, self._key, self.asked, self._store = service, key, asked, store
+        self._service, self._key, self.request, self._store = service, key, request, store
         self.id, self.item = f"resp_{uuid.uuid4().hex}", f"msg_{uuid.uuid4().hex}"
         self._head = {
             "id": self.id,
@@ -86,9 +86,9 @@ class _ResponseBuilder:
             "created_at": int(time.time()),
             "model": model,
             "previous_response_id": previous,
-            "max_output_tokens": asked.tokens,
-            "temperature": asked.temperature,
-            "top_p": asked.top_p,
+            "max_output_tokens": request.tokens,
+            "temperature": request.temperature,
+            "top_p": request.top_p,
             "store": store,
             "metadata": metadata,
             "parallel_tool_calls": False,
@@ -102,8 +102,8 @@ class _ResponseBuilder:
     def body(self, answer: AnswerResult | None = None, error: ApiError | None = None) -> dict[str, Any]:
         """Return it as it is now."""
         if error is not None:
-            told_error = {"code": error.code or "server_error", "message": error.message}
-            return {**self._head, "status": "failed", "error": told_error, "output": [], "usage": None}
+            error_fields = {"code": error.code or "server_error", "message": error.message}
+            return {**self._head, "status": "failed", "error": error_fields, "output": [], "usage": None}
         if answer is None:
             return {**self._head, "status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
         whole = answer.finish == "stop"
@@ -119,12 +119,12 @@ class _ResponseBuilder:
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": answer.known + answer.read + answer.tokens,
             },
-            "everlong": response_fields.everlong_field(self.asked.memory, answer),
+            "everlong": response_fields.everlong_field(self.request.memory, answer),
         }
 
     def part(self, answer: AnswerResult | None = None) -> dict[str, Any]:
         """Return the text of its message, with citations."""
-        cited = [] if answer is None else response_fields.citations_of(self.asked.memory, answer)
+        cited = [] if answer is None else response_fields.citations_of(self.request.memory, answer)
         annotations = [{"type": "url_citation", **one} for one in cited]
         return {
             "type": "output_text",
@@ -142,8 +142,8 @@ class _ResponseBuilder:
         """Return the whole response, once it is kept on disk."""
         body = self.body(answer)
         if self._store:
-            turns = [*map(dict, self.asked.messages), {"role": "assistant", "content": answer.text}]
-            memory, state = self.asked.memory, answer.state or NO_MEMORY_STATE
+            turns = [*map(dict, self.request.messages), {"role": "assistant", "content": answer.text}]
+            memory, state = self.request.memory, answer.state or NO_MEMORY_STATE
             left = self._service.quotas.bytes_left(self._key.name)
             body["store"] = self._service.kept.keep(self.id, self._key.name, memory, state, body, turns, left)
         return body
@@ -152,29 +152,29 @@ class _ResponseBuilder:
 async def _events(made: _ResponseBuilder, first: Any, job: Job) -> AsyncIterator[str]:
     number = 0
 
-    def told_as(kind: str, **fields: Any) -> str:
+    def numbered(kind: str, **fields: Any) -> str:
         nonlocal number
         number += 1
         return event({"type": f"response.{kind}", "sequence_number": number - 1, **fields}, f"response.{kind}")
 
     place = {"item_id": made.item, "output_index": 0, "content_index": 0}
-    yield told_as("created", response=made.body())
-    yield told_as("in_progress", response=made.body())
-    yield told_as("output_item.added", output_index=0, item=made.message())
-    yield told_as("content_part.added", **place, part=made.part())
+    yield numbered("created", response=made.body())
+    yield numbered("in_progress", response=made.body())
+    yield numbered("output_item.added", output_index=0, item=made.message())
+    yield numbered("content_part.added", **place, part=made.part())
     try:
         async for piece in pieces(first, job):
             if not isinstance(piece, JobEnd):
-                yield told_as("output_text.delta", **place, delta=piece, logprobs=[])
+                yield numbered("output_text.delta", **place, delta=piece, logprobs=[])
                 continue
             answer: AnswerResult = piece.value
             body = await run_in_threadpool(made.store, answer)
-            yield told_as("output_text.done", **place, text=answer.text, logprobs=[])
-            yield told_as("content_part.done", **place, part=made.part(answer))
-            yield told_as("output_item.done", output_index=0, item=made.message(answer))
-            yield told_as("completed" if answer.finish == "stop" else "incomplete", response=body)
+            yield numbered("output_text.done", **place, text=answer.text, logprobs=[])
+            yield numbered("content_part.done", **place, part=made.part(answer))
+            yield numbered("output_item.done", output_index=0, item=made.message(answer))
+            yield numbered("completed" if answer.finish == "stop" else "incomplete", response=body)
     except Exception as error:
-        yield told_as("failed", response=made.body(error=refusal_of(error)))
+        yield numbered("failed", response=made.body(error=refusal_of(error)))
 
 
 def _messages(

@@ -82,16 +82,16 @@ class Records:
                     self._db.execute("ROLLBACK")
                 raise
 
-    def change(self, statement: str, given: Sequence[Any] = ()) -> int:
+    def change(self, statement: str, parameters: Sequence[Any] = ()) -> int:
         """Change rows, durably outside of `changing`. Return how many."""
         with self._lock, _of_the_disk():
-            changed = self._db.execute(statement, given).rowcount
+            changed = self._db.execute(statement, parameters).rowcount
             self._stale |= changed > 0 and statement.startswith("DELETE")
             return changed
 
-    def rows(self, statement: str, given: Sequence[Any] = ()) -> list[Any]:
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Any]:
         with self._lock, _of_the_disk():
-            return self._db.execute(statement, given).fetchall()
+            return self._db.execute(statement, parameters).fetchall()
 
     def memory(self, name: str, id: str) -> int:
         """Return the number of a memory's row, which is made where it is missing."""

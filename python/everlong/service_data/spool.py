@@ -217,8 +217,8 @@ class Spool:
         newest = f"SELECT number FROM readings WHERE {over} ORDER BY number DESC LIMIT 1 OFFSET ?"
         self._records.change(f"DELETE FROM readings WHERE {over} AND number <= ({newest})", (id, id, _TOLD))
 
-    def _jobs(self, chosen: str, given: Sequence[Any]) -> list[ReadingJob]:
-        return [_order_of(row) for row in self._records.rows(f"SELECT {_COLUMNS} {_FROM} {chosen}", given)]
+    def _jobs(self, chosen: str, parameters: Sequence[Any]) -> list[ReadingJob]:
+        return [_order_of(row) for row in self._records.rows(f"SELECT {_COLUMNS} {_FROM} {chosen}", parameters)]
 
 
 def _order_of(row: Sequence[Any]) -> ReadingJob:

@@ -128,11 +128,11 @@ class StoredResponses:
         ((size,),) = self._records.rows("SELECT coalesce(sum(bytes), 0) FROM responses WHERE key = ?", (key,))
         return int(size)
 
-    def _delete(self, which: str, given: Sequence[Any]) -> int:
+    def _delete(self, which: str, parameters: Sequence[Any]) -> int:
         """Delete the responses of which a condition holds, rows first. Return how many."""
         with self._records.changing():
-            ids = [str(id) for (id,) in self._records.rows(f"SELECT id FROM responses WHERE {which}", given)]
+            ids = [str(id) for (id,) in self._records.rows(f"SELECT id FROM responses WHERE {which}", parameters)]
             if ids:
-                self._records.change(f"DELETE FROM responses WHERE {which}", given)
+                self._records.change(f"DELETE FROM responses WHERE {which}", parameters)
         self._contents.remove(ids)
         return len(ids)

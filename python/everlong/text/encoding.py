@@ -65,10 +65,10 @@ def count_decoded_characters(tokenizer: Any, ids: Sequence[int], text: str) -> C
     return lambda count: len(decode_text(tokenizer, ids[:count]).rstrip("\ufffd"))
 
 
-def token_at(said: Callable[[int], int], tokens: int, character: int) -> int:
-    """Return the token that a character begins in, of so many; `said` is of `count_decoded_characters`."""
-    count = bisect.bisect_left(range(tokens + 1), character, key=said)
-    return count if said(count) == character else count - 1
+def token_at(decoded_characters: Callable[[int], int], tokens: int, character: int) -> int:
+    """Return the token, of so many, that a character begins in; `count_decoded_characters` counts for it."""
+    count = bisect.bisect_left(range(tokens + 1), character, key=decoded_characters)
+    return count if decoded_characters(count) == character else count - 1
 
 
 def encode_with_places(
@@ -301,17 +301,17 @@ def _is_byte(tokenizer: Any, token: int) -> bool:
     return convert is not None and _BYTE.fullmatch(convert(token) or "") is not None
 
 
-def _newest(tokenizer: Any, tokens: list[int], text: str, given: str) -> tuple[list[int], str, str]:
-    """Return the newest tokens alone, with what they say and what of it was given; all, where they say another thing.
+def _newest(tokenizer: Any, tokens: list[int], text: str, emitted: str) -> tuple[list[int], str, str]:
+    """Return the newest tokens alone, with what they say and what of it was emitted; all, where they say another thing.
 
     They say the same if the later half of them does. The first half may begin within a letter or a word.
     """
     kept = tokens[-_BEFORE:]
     alone = decode_text(tokenizer, kept)
-    waiting = len(text) - len(given)
+    waiting = len(text) - len(emitted)
     for half in range(_BEFORE // 2, 0, -1):
         before = decode_text(tokenizer, kept[:half])
         behind = alone[len(before) :]
         if alone.startswith(before) and text.endswith(behind) and len(behind) > waiting:
             return kept, alone, alone[: len(alone) - waiting]
-    return tokens, text, given
+    return tokens, text, emitted

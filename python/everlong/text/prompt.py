@@ -189,24 +189,24 @@ def _rendered(
 ) -> tuple[RenderedConversation, list[Place | None]]:
     """Render turns by the template. Return them, and where each one's stripped content stands in the text, or None."""
 
-    def render(turns: Sequence[Message], given: Mapping[str, Any] = types.MappingProxyType({})) -> str:
-        return (_as_first_turns if first else _as_later_turns)(tokenizer, turns, {**variables, **given})
+    def render(turns: Sequence[Message], extra: Mapping[str, Any] = types.MappingProxyType({})) -> str:
+        return (_as_first_turns if first else _as_later_turns)(tokenizer, turns, {**variables, **extra})
 
     if turns[0]["role"] == "system":
         try:
-            shown = _marked(render, turns)
+            with_marks = _marked(render, turns)
         except Exception:  # a template's own errors are Jinja's, of any kind
-            shown = ""
-        if _mark(0) not in shown:
+            with_marks = ""
+        if _mark(0) not in with_marks:
             turns = with_system_in_turn(turns)
-    said, shown = RenderedConversation(tokenizer, render, turns, variables), _marked(render, turns)
-    text = said.text
+    rendered, with_marks = RenderedConversation(tokenizer, render, turns, variables), _marked(render, turns)
+    text = rendered.text
     # A template's words may also be those of a message. So each content is looked for after what stands before it.
     places: list[Place | None] = []
     at = seen = 0
     for number, turn in enumerate(turns):
         core, mark = turn["content"].strip(), _mark(number)
-        marked = shown.find(mark, seen)
+        marked = with_marks.find(mark, seen)
         start = text.find(core, at + max(0, marked - seen))
         if start < 0:
             places.append(None)
@@ -214,7 +214,7 @@ def _rendered(
         at = start + len(core)
         seen = marked + len(mark) if marked >= 0 else seen
         places.append((start, at))
-    return said, places
+    return rendered, places
 
 
 def _marked(render: Callable[[Sequence[Message]], str], turns: Sequence[Message]) -> str:

@@ -98,16 +98,16 @@ class RenderedConversation:
         turns = [_each(turn, functools.partial(change, turn)) for turn in self._turns]
         return self._render(turns, _each(self._messages_of, functools.partial(change, None)))
 
-    def _silent(self, turn: Message | None, said: str) -> str:
-        """Return what is said with as many words, and nothing in it that could become a token which acts."""
+    def _silent(self, turn: Message | None, text: str) -> str:
+        """Return the text with as many words, and nothing in it that could become a control token."""
         edges = {edge for word in self._special.ids for edge in (word[0], word[-1])}
         edges = {edge for edge in edges if not edge.isalnum() and not edge.isspace()}
         harmless = str.maketrans(dict.fromkeys(edges, "x"))
         own = self._own(turn)
-        pieces = [self._escaped(turn).sub("x", piece).translate(harmless) for piece in own.split(said)]
+        pieces = [self._escaped(turn).sub("x", piece).translate(harmless) for piece in own.split(text)]
         # What a tokenizer rewrites may still be seen as one.
         pieces = ["x" if self._counts(piece) else piece for piece in pieces]
-        between = own.findall(said)
+        between = own.findall(text)
         return "".join(piece + word for piece, word in itertools.zip_longest(pieces, between, fillvalue=""))
 
     def _marked(self) -> list[Place] | None:
@@ -117,9 +117,9 @@ class RenderedConversation:
         spelled |= set(self._special.words.findall(_joined(self._messages_of)))
 
         def places(words: set[str]) -> list[Place] | None:
-            def marking(turn: Message | None, said: str) -> str:
+            def marking(turn: Message | None, text: str) -> str:
                 own = self._special.own if turn is not None and turn["role"] == "assistant" else ()
-                return words_in(words.difference(own)).sub(lambda word: f"{mark}a{word[0]}{mark}b", said)
+                return words_in(words.difference(own)).sub(lambda word: f"{mark}a{word[0]}{mark}b", text)
 
             found, text = _unmarked(self._rendered(marking), mark)
             return found if text == self._text else None

@@ -126,7 +126,7 @@ def prompt_of(mm: everlong.MemoryModel) -> Any:
 
 
 def searched(mm: everlong.MemoryModel, where: Where) -> set[int]:
-    tapped = mm.searcher.find_told(prompt_of(mm), where)
+    tapped = mm.searcher.find_sentences(prompt_of(mm), where)
     return over((offer.begin, offer.end) for offer in tapped.offers)
 
 
@@ -135,7 +135,7 @@ def of_pages(pages: Any) -> set[int]:
 
 
 def quoted(mm: everlong.MemoryModel, where: Where) -> set[int]:
-    found = mm.searcher.find_told(prompt_of(mm), where)
+    found = mm.searcher.find_sentences(prompt_of(mm), where)
     return over((one.begin, one.end) for one in found.sentences)
 
 
@@ -168,7 +168,7 @@ READERS: dict[str, tuple[Callable[[everlong.MemoryModel, Where], set[int]], tupl
     "MemoryModel.recall": (lambda mm, where: over(one.span for one in mm.recall(WORD, where=where)), SEARCHED, False),
     "MemoryModel.survey": (noted, SEARCHED, True),
     "Searcher.find": (searched, SEARCHED, False),
-    "Searcher.find_told": (quoted, SEARCHED, False),
+    "Searcher.find_sentences": (quoted, SEARCHED, False),
     "Searcher.anywhere": (
         lambda mm, where: over((one.begin, one.end) for one in mm.searcher.anywhere(prompt_of(mm), 100, where).offers),
         SEARCHED,
@@ -199,7 +199,6 @@ THROUGH = {
     "Searcher.prefetch",
     "Searcher.anything_outside",
     "Searcher.find_in_steps",
-    "Searcher.find_told_in_steps",
 }
 
 

@@ -25,7 +25,7 @@ def a_pack(model: Any, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path
     folder = tmp_path_factory.mktemp("pack")
     first = drawn_pack(model)
     trigger = TriggerNet.of_part(first.parts[TRIGGER])
-    said = trigger.said(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
+    said = trigger.probabilities(states_of(model, byte_tokenizer()(random_text(3000, seed=8)).input_ids)).numpy()
     drawn_pack(model, [BoundaryPredictions(said, [])]).save(folder)
     return folder
 

@@ -36,10 +36,10 @@ class _Session:
     def source(self) -> str:
         return f"{self.person}, {self.day.isoformat()}"
 
-    def document(self, said: str, answer: str, draw: Draw) -> Document:
+    def document(self, message: str, answer: str, draw: Draw) -> Document:
         """Return the conversation: one exchange that matters among small talk."""
         talk = draw.rng.sample(_SMALL_TALK, 4)
-        talk.insert(draw.rng.randrange(1, 4), (said, answer))
+        talk.insert(draw.rng.randrange(1, 4), (message, answer))
         when = f"{self.day.day} {self.day:%B %Y}"
         lines = [f"Conversation with {self.person} on {when}."]
         lines += [f"{self.person}: {theirs}\nAssistant: {ours}" for theirs, ours in talk]

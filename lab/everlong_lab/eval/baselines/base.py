@@ -70,7 +70,7 @@ class Baseline(abc.ABC):
         self._reading = reading
 
     @abc.abstractmethod
-    def answer(self, question: PlannedRun) -> Reply:
+    def answer(self, run: PlannedRun) -> Reply:
         """Answer greedily, up to where the score is settled or to the question's limit (`generation_of`)."""
 
     @abc.abstractmethod

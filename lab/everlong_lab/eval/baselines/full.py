@@ -55,8 +55,8 @@ class FullAttention(Baseline):
         self._ids = with_start(tokenizer, plain)
         self._prefix = Prefix(prefilled(reading.model, self._ids)[0])
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        question, reading = asked.question, self._reading
+    def answer(self, run: PlannedRun) -> Reply:
+        question, reading = run.question, self._reading
         tail = reading.tokenizer(question.text + self._after, add_special_tokens=False)["input_ids"]
         generation = generation_of(question, reading.tokenizer)
         cache = self._prefix.cache_behind_it()

@@ -14,12 +14,12 @@ from everlong_lab.eval.plan import PlannedRun
 class Gold(Baseline):
     name: ClassVar[str] = "gold"
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        question, reading = asked.question, self._reading
+    def answer(self, run: PlannedRun) -> Reply:
+        question, reading = run.question, self._reading
         text = answer_from_passage(
-            reading.model, reading.tokenizer, asked.gold, question.text, **generation_of(question, reading.tokenizer)
+            reading.model, reading.tokenizer, run.gold, question.text, **generation_of(question, reading.tokenizer)
         )
-        return Reply(text, asked.spans)
+        return Reply(text, run.spans)
 
     def held_bytes(self) -> int:
         return 0

@@ -59,8 +59,8 @@ class _Recalling(Baseline):
         if index == ("mean_pool",) and mm.memory.core.manifest().text_alone:
             raise CannotAskError(f"{self.name}: a memory of text alone has no keys")
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        question = asked.question
+    def answer(self, run: PlannedRun) -> Reply:
+        question = run.question
         with configured(self._reading.mm, **self.changes()) as mm:
             generation = generation_of(question, mm.tokenizer)
             answer = mm.generate(question.text, **generation, remember=False, where=where_of(question))
@@ -88,8 +88,8 @@ class Survey(_Recalling):
     def changes(self) -> dict[str, Any]:
         return {}
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        question, mm = asked.question, self._reading.mm
+    def answer(self, run: PlannedRun) -> Reply:
+        question, mm = run.question, self._reading.mm
         generation = generation_of(question, mm.tokenizer)
         answer = mm.survey(question.text, where=where_of(question), note_tokens=self.note_tokens, **generation)
         return Reply(answer.text, tuple(recall.span for recall in answer.recalled))

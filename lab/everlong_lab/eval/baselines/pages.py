@@ -23,17 +23,17 @@ class RandomPages(Baseline):
     name: ClassVar[str] = "random"
     seed: int = 0
 
-    def pages(self, question: PlannedRun) -> Sequence[_core.PageRef]:
+    def pages(self, run: PlannedRun) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
-        seed, budget = self.seed + zlib.crc32(question.id.encode()), page_budget(self._reading)
-        if not question.question.sources:
+        seed, budget = self.seed + zlib.crc32(run.id.encode()), page_budget(self._reading)
+        if not run.question.sources:
             return mm.memory.core.search.random_pages(os.stream, os.rolling[0], budget, seed)
-        there = mm.memory.core.search.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(question.question).core())
+        there = mm.memory.core.search.recent_pages(os.stream, os.rolling[0], _ALL, **where_of(run.question).core())
         return random.Random(seed).sample(there, min(budget, len(there)))
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        mm, question = self._reading.mm, asked.question
-        pages = self.pages(asked)
+    def answer(self, run: PlannedRun) -> Reply:
+        mm, question = self._reading.mm, run.question
+        pages = self.pages(run)
         answer = mm.generate(question.text, **generation_of(question, mm.tokenizer), recall=pages, remember=False)
         return Reply(answer.text, tuple((page.begin, page.end) for page in pages))
 
@@ -47,10 +47,10 @@ class RecentPages(RandomPages):
 
     name: ClassVar[str] = "recent"
 
-    def pages(self, question: PlannedRun) -> Sequence[_core.PageRef]:
+    def pages(self, run: PlannedRun) -> Sequence[_core.PageRef]:
         mm, os = self._reading.mm, self._reading.mm.frame.os
         budget = page_budget(self._reading)
-        where = where_of(question.question).core()
+        where = where_of(run.question).core()
         return mm.memory.core.search.recent_pages(os.stream, os.rolling[0], budget, **where)[-budget:]
 
 

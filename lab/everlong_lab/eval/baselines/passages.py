@@ -92,12 +92,12 @@ class PassageRetrieval(Baseline):
         self._windows = cut_windows(reading.texts, self.window)
         self.index([reading.texts[window.part].between(window.begin, window.end) for window in self._windows])
 
-    def find(self, question: PlannedRun) -> list[Span]:
+    def find(self, run: PlannedRun) -> list[Span]:
         """Return the passages for a question, best first; none overlaps another."""
         texts, config = self._reading.texts, self._reading.mm.config
-        allowed = set(chosen_texts(texts, question.question))
+        allowed = set(chosen_texts(texts, run.question))
         found: list[Span] = []
-        for index in np.argsort(-self.scores(question.question.text), kind="stable"):
+        for index in np.argsort(-self.scores(run.question.text), kind="stable"):
             window = self._windows[index]
             if len(found) == self.count(config):
                 break
@@ -106,9 +106,9 @@ class PassageRetrieval(Baseline):
                 found += [span] if span is not None else []
         return found
 
-    def answer(self, asked: PlannedRun) -> Reply:
-        question, reading = asked.question, self._reading
-        found = self.find(asked)
+    def answer(self, run: PlannedRun) -> Reply:
+        question, reading = run.question, self._reading
+        found = self.find(run)
         passages = [part.between(*span) for span in found for part in reading.texts if part.begin <= span[0] < part.end]
         context = "\n\n".join(passage.strip() for passage in reversed(passages))
         generation = generation_of(question, reading.tokenizer)

@@ -13,11 +13,11 @@ from everlong_lab.eval.plan import PlannedRun
 class Window(Baseline):
     name: ClassVar[str] = "window"
 
-    def answer(self, question: PlannedRun) -> Reply:
+    def answer(self, run: PlannedRun) -> Reply:
         mm = self._reading.mm
         begin, end = mm.frame.os.rolling
-        generation = generation_of(question.question, mm.tokenizer)
-        text = mm.generate(question.question.text, **generation, recall=False, remember=False).text
+        generation = generation_of(run.question, mm.tokenizer)
+        text = mm.generate(run.question.text, **generation, recall=False, remember=False).text
         return Reply(text, ((begin, end),))
 
     def held_bytes(self) -> int:

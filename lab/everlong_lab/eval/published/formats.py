@@ -193,9 +193,9 @@ def _dialogue(turns: Sequence[Row], head: str) -> str:
     return "\n\n".join(filter(None, [head, *(f"{turn['role']}: {turn['content']}" for turn in turns)])) + "\n"
 
 
-def _moment(told: str) -> str | None:
+def _moment(text: str) -> str | None:
     """Return a date as ISO 8601; None for what is none."""
-    found = _DATE.search(told)
+    found = _DATE.search(text)
     if found is None:
         return None
     parts = [int(one) for one in found.groups() if one is not None]
@@ -205,8 +205,8 @@ def _moment(told: str) -> str | None:
         return None
 
 
-def _numbered(where: str, row: Row, asked: str) -> str:
-    return f"{where}/{row.get('id', _hashed(str(row['input']) + asked))}"
+def _numbered(where: str, row: Row, question: str) -> str:
+    return f"{where}/{row.get('id', _hashed(str(row['input']) + question))}"
 
 
 def _hashed(text: str) -> str:

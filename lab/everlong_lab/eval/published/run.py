@@ -96,15 +96,17 @@ def _ask(
         read = time.monotonic() - started
         log(f"{group[0].task}: {mm.stream_tokens:,} tokens read in {read:,.1f} s, {len(group)} questions")
         for (rival, new_tokens), some in itertools.groupby(sorted(missing, key=_how), key=_how):
-            asked = [one for one, _ in some]
+            examples = [one for one, _ in some]
             before = time.monotonic()
 
-            def answered(number: int, answer: Answer, rival: str = rival, asked: Sequence[Example] = asked) -> None:
+            def answered(
+                number: int, answer: Answer, rival: str = rival, examples: Sequence[Example] = examples
+            ) -> None:
                 nonlocal before
                 now = time.monotonic()
                 answers.add(
                     kind="answer",
-                    id=asked[number].id,
+                    id=examples[number].id,
                     rival=rival,
                     reply=answer.text,
                     tokens=mm.stream_tokens,
@@ -114,12 +116,12 @@ def _ask(
                 before = now
 
             how: dict[str, Any] = {**AS_MEASURED, "max_new_tokens": new_tokens, "recall": RIVALS[rival]}
-            mm.answer_many([one.question for one in asked], on_answer=answered, **how)
+            mm.answer_many([one.question for one in examples], on_answer=answered, **how)
 
 
-def _how(asked: tuple[Example, str]) -> tuple[str, int]:
-    """Return what questions that are asked together have in common: who answers, and the most new tokens."""
-    example, rival = asked
+def _how(pair: tuple[Example, str]) -> tuple[str, int]:
+    """Return what questions of one batch have in common: who answers, and the most new tokens."""
+    example, rival = pair
     return rival, example.max_new_tokens
 
 

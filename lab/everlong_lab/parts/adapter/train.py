@@ -203,17 +203,17 @@ class AdapterTrainer:
         groups.insert(drawn.randrange(len(groups) + 1), list(own)[:_MOST_RIGHT_PAGES])
         return offers_of([page for group in groups for page in group], "search", best=own)
 
-    def _loss(self, asked: _TrainingQuestion, at: int, attached: AttachedMaps) -> torch.Tensor:
+    def _loss(self, question: _TrainingQuestion, at: int, attached: AttachedMaps) -> torch.Tensor:
         """Return the KL divergence in nats a token to the taught answer.
 
         It is taken over the likeliest tokens, with their probabilities normalised to sum to 1.
         """
         model, taught = self._frame.served.model, self.taught[at]
         cache = DynamicCache()
-        for layer in range(asked.k.shape[0]):
-            cache.update(asked.k[layer], asked.v[layer], layer)
-        ids = torch.cat([asked.ids, taught.ids[:-1]])[None].to(model.device)
-        positions = torch.arange(asked.position, asked.position + ids.shape[1], device=model.device)[None]
+        for layer in range(question.k.shape[0]):
+            cache.update(question.k[layer], question.v[layer], layer)
+        ids = torch.cat([question.ids, taught.ids[:-1]])[None].to(model.device)
+        positions = torch.arange(question.position, question.position + ids.shape[1], device=model.device)[None]
         with attached.active():
             out = model(
                 input_ids=ids,

@@ -77,17 +77,17 @@ class Lessons:
         ]
         self._words_of_pages = Words([corpus.foreign[book][first : first + _PAGE] for book, first in self._pages])
 
-    def _most_alike(self, asked: Sequence[int]) -> dict[int, list[int]]:
+    def _most_alike(self, questions: Sequence[int]) -> dict[int, list[int]]:
         """Return, for each question, the texts of its set with most of its words; the first is often right, too."""
         pairs = self._corpus.pairs
-        texts = sorted({pairs.questions[at].text for at in asked})
+        texts = sorted({pairs.questions[at].text for at in questions})
         if not texts:
             return {}
         words = Words([self._corpus.passages[text][0] for text in texts])
         place = {text: at for at, text in enumerate(texts)}
         found: dict[int, list[int]] = {}
-        for first in range(0, len(asked), 500):
-            some = asked[first : first + 500]
+        for first in range(0, len(questions), 500):
+            some = questions[first : first + 500]
             scores = words.scores([self._corpus.questions[at] for at in some])
             for row, at in enumerate(some):
                 scores[row, place[pairs.questions[at].text]] = -1
@@ -129,11 +129,11 @@ class Lessons:
             np.hstack([known, np.zeros((len(asked), len(pages)), dtype=np.bool_)]),
         )
 
-    def _of_books(self, asked: Sequence[int], random: np.random.Generator) -> Rows:
+    def _of_books(self, questions: Sequence[int], random: np.random.Generator) -> Rows:
         """Return pages of books."""
-        if not self._pages or not asked:
+        if not self._pages or not questions:
             return []
-        some = random.choice(asked, min(_BOOK_PAGES // 2, len(asked)), replace=False).tolist()
+        some = random.choice(questions, min(_BOOK_PAGES // 2, len(questions)), replace=False).tolist()
         scores = self._words_of_pages.scores([self._corpus.questions[at] for at in some])
         most = min(_WRONG, len(self._pages))
         alike = np.argpartition(-scores, most - 1, axis=1)[:, :most]
@@ -169,11 +169,11 @@ class Lessons:
         return text[first : first + pieces]
 
 
-def right_places(pairs: Pairs, asked: Sequence[int], places: Sequence[Place]) -> npt.NDArray[np.bool_]:
+def right_places(pairs: Pairs, questions: Sequence[int], places: Sequence[Place]) -> npt.NDArray[np.bool_]:
     """Return [questions, places]: which place answers which question."""
     column = {place: at for at, place in enumerate(places)}
-    right = np.zeros((len(asked), len(places)), dtype=np.bool_)
-    for row, at in enumerate(asked):
+    right = np.zeros((len(questions), len(places)), dtype=np.bool_)
+    for row, at in enumerate(questions):
         for piece in pairs.questions[at].pieces:
             if (found := column.get((pairs.questions[at].text, piece))) is not None:
                 right[row, found] = True

@@ -167,12 +167,12 @@ class EncoderTrainer:
     def _question_vectors(self, rows: Sequence[list[int]]) -> list[torch.Tensor]:
         """Return the weighted rows [pieces, dimension] of each question."""
 
-        def asked(some: list[int]) -> list[torch.Tensor]:
+        def read(some: list[int]) -> list[torch.Tensor]:
             states, there = self._states([rows[at] for at in some])
-            found = self.learner.heads.asked(states, there)
+            found = self.learner.heads.query_vectors(states, there)
             return [found[row, : len(rows[at])] for row, at in enumerate(some)]
 
-        return _by_length(rows, _QUESTIONS_AT_ONCE, asked)
+        return _by_length(rows, _QUESTIONS_AT_ONCE, read)
 
     def _states(self, rows: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         with self._attached.active(), _in_16_bits():
@@ -275,10 +275,10 @@ def _padded(rows: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     return padded, torch.arange(padded.shape[1])[None] < lengths[:, None]
 
 
-def _late(asked: torch.Tensor, vectors: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+def _late(queries: torch.Tensor, vectors: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
     """Return scores [questions, passages] of rows [questions, T, D] and vectors [passages, G, D]."""
-    products = torch.einsum("btd,pgd->bptg", asked, vectors).masked_fill(~there[None, :, None], -1e4)
-    padding = asked.abs().sum(dim=-1) == 0
+    products = torch.einsum("btd,pgd->bptg", queries, vectors).masked_fill(~there[None, :, None], -1e4)
+    padding = queries.abs().sum(dim=-1) == 0
     return products.amax(dim=-1).masked_fill(padding[:, None], 0).sum(dim=-1)
 
 

@@ -146,11 +146,11 @@ def needed_scores(model: Any, tokenizer: Any, trigger: TriggerNet, frame: Record
     It is 0 where a question is shorter than the trigger's lookahead.
     """
     settings, found = trigger.settings, []
-    for asked in frame.questions:
-        ids = torch.cat([frame.ids, build_prompt(tokenizer, asked.words).ids])
+    for question in frame.questions:
+        ids = torch.cat([frame.ids, build_prompt(tokenizer, question.words).ids])
         last = len(frame.ids) + settings.lookahead - 1
         states = side_by_side(early_exit_states(model, ids, settings.layers), settings.layers)
-        found.append(float(trigger.said(states)[last]) if last < len(ids) else 0.0)
+        found.append(float(trigger.probabilities(states)[last]) if last < len(ids) else 0.0)
     return found
 
 

@@ -139,8 +139,8 @@ class _Lists(torch.nn.Module):
         self.biases = torch.nn.Parameter(torch.from_numpy(begun.biases).clone())
         self.sharpness = torch.nn.Parameter(torch.tensor(sharpness).log())
 
-    def forward(self, asked: torch.Tensor) -> torch.Tensor:
-        return asked @ self.vectors.T + self.biases
+    def forward(self, queries: torch.Tensor) -> torch.Tensor:
+        return queries @ self.vectors.T + self.biases
 
 
 def _shares(lists: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> torch.Tensor:

@@ -311,17 +311,17 @@ class TowerTrainer:
         self, towers: LateTowers, questions: npt.NDArray[np.int64] | Sequence[int], passages: Sequence[int]
     ) -> torch.Tensor:
         """Return scores [questions, passages] of whole questions and passages."""
-        asked = np.asarray(questions)
-        words, asker = self._words(asked, whole=True)
+        numbers = np.asarray(questions)
+        words, asker = self._words(numbers, whole=True)
         device = towers.center.device
-        queries = towers.asked_beside(words.to(device), asker.to(device), len(asked)).cpu()
-        found = torch.zeros(len(asked), len(passages))
+        queries = towers.batched_query_vectors(words.to(device), asker.to(device), len(numbers)).cpu()
+        found = torch.zeros(len(numbers), len(passages))
         for first in range(0, len(passages), 64):
             some = passages[first : first + 64]
             vectors, owner = self._grouped(some, whole=True)
-            for begin in range(0, len(asked), 512):
+            for begin in range(0, len(numbers), 512):
                 rows = (asker >= begin) & (asker < begin + 512)
-                count = min(512, len(asked) - begin)
+                count = min(512, len(numbers) - begin)
                 written = towers.written(vectors.to(device)).cpu()
                 found[begin : begin + count, first : first + len(some)] = _late(
                     queries[rows], asker[rows] - begin, count, written, owner, len(some)
@@ -366,15 +366,20 @@ class _Both(torch.nn.Module):
     def forward(
         self, words: torch.Tensor, asker: torch.Tensor, vectors: torch.Tensor, owner: torch.Tensor, passages: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        asked = int(asker[-1]) + 1
-        queries = self.towers.asked_beside(words, asker, asked)
-        return _late(queries, asker, asked, self.towers.written(vectors), owner, passages), self.scale
+        questions = int(asker[-1]) + 1
+        queries = self.towers.batched_query_vectors(words, asker, questions)
+        return _late(queries, asker, questions, self.towers.written(vectors), owner, passages), self.scale
 
 
 def _late(
-    queries: torch.Tensor, asker: torch.Tensor, asked: int, vectors: torch.Tensor, owner: torch.Tensor, passages: int
+    queries: torch.Tensor,
+    asker: torch.Tensor,
+    questions: int,
+    vectors: torch.Tensor,
+    owner: torch.Tensor,
+    passages: int,
 ) -> torch.Tensor:
-    """Return scores [asked, passages]: each query row's largest product in a passage, summed over a question's rows."""
+    """Return scores [questions, passages]: each query row's largest product in a passage, summed over a question."""
     counts = torch.bincount(owner, minlength=passages)
     most = int(counts.max())
     places = torch.arange(len(owner), device=owner.device) - (counts.cumsum(0) - counts)[owner]
@@ -383,4 +388,4 @@ def _late(
     there = torch.arange(most, device=owner.device)[None] < counts[:, None]
     products = torch.einsum("td,pgd->tpg", queries, padded).masked_fill(~there, -1e4)
     best = products.amax(dim=-1)
-    return best.new_zeros(asked, passages).index_add(0, asker, best)
+    return best.new_zeros(questions, passages).index_add(0, asker, best)

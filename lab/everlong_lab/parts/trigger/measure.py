@@ -129,13 +129,13 @@ def measure(
         sizes[name] = {"texts": len(read), "tokens": sum(len(r.ids) for r in read), "places": places, "right": right}
     lengths = {}
     if measuring.means:
-        said = []
+        predictions = []
         for text in plain(books, _PLAIN_TEXTS, seed=5, split="test"):
             one = read_for_eval(network, tokenizer, text, trigger.settings.layers)
             ends = TextBoundaries(tokenizer).find(one.ids)
             soft = [(at, kind) for at, kind in ends if kind in ("sentence", "paragraph")]
-            said.append(BoundaryPredictions(trigger.said(one.states).numpy(), soft))
-        lengths = lengths_at(trigger, predict_boundaries(calibration_of(part)), said, measuring.means, config)
+            predictions.append(BoundaryPredictions(trigger.probabilities(one.states).numpy(), soft))
+        lengths = lengths_at(trigger, predict_boundaries(calibration_of(part)), predictions, measuring.means, config)
     return TopicsReport(provenance(network), part.id, sizes, figures, lengths)
 
 

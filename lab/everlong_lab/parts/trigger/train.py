@@ -96,7 +96,7 @@ def train_on(run: Run, texts: Sequence[CutText], training: Training) -> dict[str
     for text in (states.texts[at] for at in books):
         ends = [(end, kind) for end, kind in boundaries.find(text.ids) if kind in ("sentence", "paragraph")]
         with torch.no_grad():
-            kept.append(BoundaryPredictions(trigger.said(states.of(text)).numpy(), ends))
+            kept.append(BoundaryPredictions(trigger.probabilities(states.of(text)).numpy(), ends))
     kinds = [cut.kind for text in texts if text.split == "train" for cut in text.cuts]
     splits = sorted({text.split for text in texts})
     made = run.made(

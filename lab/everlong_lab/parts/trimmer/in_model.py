@@ -113,15 +113,15 @@ class InModelTrainer:
         if self.adapter is not None:
             module["adapter"] = self.adapter
 
-        def lesson(_: Any, number: int, __: np.random.Generator, said: Losses) -> Iterator[torch.Tensor]:
+        def lesson(_: Any, number: int, __: np.random.Generator, losses: Losses) -> Iterator[torch.Tensor]:
             step, at = number // training.batch, in_turn(training.seed, number, len(self._train))
-            losses = self._losses(own, self._train[at], random.Random(f"{training.seed} {step} {at}"))
+            terms = self._losses(own, self._train[at], random.Random(f"{training.seed} {step} {at}"))
             share = 1 / len(self._train[at].targets)
             total = 0.0
-            for loss in losses:
+            for loss in terms:
                 total += share * float(loss.detach())
                 yield loss * share
-            said["loss"].append(total)
+            losses["loss"].append(total)
 
         with frozen(self.model):
             learned = learn(

@@ -10,7 +10,7 @@ statements are in nothing that was trained on.
 * beam: the Walker's own ways, the most similar first. It adds, with weights, shares of the question's words and meaning
   and of what the page says that leads there. Of several weightings, it takes the best on these very questions.
 * PageRank: personalised, over pages and rare words (networkx), as HippoRAG 2 ranks passages (arXiv 2502.14802). Edges
-  lead from a page to its neighbours, and to words that few pages have. It restarts at the question's words and at the
+  lead from a page to its last_page, and to words that few pages have. It restarts at the question's words and at the
   pages that a flat search names. Of several dampings, it takes the best on these very questions.
 """
 
@@ -310,9 +310,15 @@ def _vectors_of(memory: WalkMemory, page: _core.PageRef) -> npt.NDArray[np.float
     return unit
 
 
-def _beam(said: float, run: float) -> _core.WalkerPolicy:
+def _beam(last_page: float, run: float) -> _core.WalkerPolicy:
     """Return a policy that adds similarities, and never ends a walk."""
-    weights = {"asked_words": 1.0, "asked_meaning": 1.0, "said_words": said, "said_meaning": said, "shared_run": run}
+    weights = {
+        "asked_words": 1.0,
+        "asked_meaning": 1.0,
+        "said_words": last_page,
+        "said_meaning": last_page,
+        "shared_run": run,
+    }
     inner = np.zeros((2, len(FEATURES)), dtype=np.float32)
     for name, weight in weights.items():
         inner[0, FEATURES.index(name)] = weight
@@ -366,7 +372,7 @@ def _pagerank_order(memory: WalkMemory, question: WalkQuestion, damping: float, 
 
 
 def _first_groups(memory: WalkMemory, ranked: Sequence[Page], loads: int) -> set[Page]:
-    """Return the first `loads` pages with their neighbours, without pages that came with an earlier one."""
+    """Return the first `loads` pages with their last_page, without pages that came with an earlier one."""
     listed = [(page.block, page.page) for page in memory.core.blocks.pages_of(0, 0, len(memory.text.ids))]
     order = {page: at for at, page in enumerate(listed)}
     loaded: set[Page] = set()

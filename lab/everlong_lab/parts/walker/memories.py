@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float32]
 class WalkQuestion:
     hops: int  # number of statements that it needs
     token_ids: npt.NDArray[np.int32]  # [T]
-    meaning: Floats | None  # [T, dimension], as LateTowers.asked gives it
+    meaning: Floats | None  # [T, dimension], as LateTowers.query_vectors gives it
     gold: tuple[_core.PageRef, ...]  # for each statement the page that has most of it
 
     def request(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _written(model: Any, towers: LateTowers, ids: torch.Tensor) -> torch.Tensor:
 def _question(model: Any, towers: LateTowers, prompt: Prompt) -> torch.Tensor:
     layers = towers.settings.layers
     states = side_by_side(early_exit_states(model, prompt.ids[: prompt.question.stop], layers), layers)
-    return towers.asked(states[prompt.question].float().cpu())
+    return towers.query_vectors(states[prompt.question].float().cpu())
 
 
 def _memory_of(

@@ -191,8 +191,8 @@ def behind_blocks(
     other = arms.written(next(places), config.slots)
     for number, place in enumerate(places, 1):
         own = arms.written(place, config.slots)
-        for key, said in arms.said(place, own, other).items():
-            found.setdefault(key, []).append(said)
+        for key, losses in arms.losses(place, own, other).items():
+            found.setdefault(key, []).append(losses)
         other = own
         yield WritingReport(by, ids, plain(config), number, figures_of(found, _MEASURES), _differences(found, config))
         log(f"place {number} of {config.places}")
@@ -273,7 +273,7 @@ class _Arms:
         return unrotated(k[:, :, own], places, rope_table(self.model.config)), v[:, :, own].float().contiguous()
 
     @torch.no_grad()
-    def said(
+    def losses(
         self, place: _Place, written: Mapping[int, _WrittenBlocks], others: Mapping[int, _WrittenBlocks]
     ) -> dict[tuple[str, int], MeasuredLosses]:
         """Return the losses by method and slots; 0 slots for nothing and for all of the blocks."""
@@ -354,9 +354,9 @@ def _by_block(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _losses(teacher: torch.Tensor, logits: torch.Tensor, ids: torch.Tensor) -> MeasuredLosses:
-    said = logits.log_softmax(dim=-1)
-    nats = -said.gather(-1, ids[1:, None].to(said.device)).mean()
-    return MeasuredLosses(float(nats), float((teacher.exp() * (teacher - said)).sum(dim=-1).mean()))
+    log_probabilities = logits.log_softmax(dim=-1)
+    nats = -log_probabilities.gather(-1, ids[1:, None].to(log_probabilities.device)).mean()
+    return MeasuredLosses(float(nats), float((teacher.exp() * (teacher - log_probabilities)).sum(dim=-1).mean()))
 
 
 def _differences(found: Mapping[tuple[str, int], Sequence[MeasuredLosses]], config: Measuring) -> list[dict[str, Any]]:

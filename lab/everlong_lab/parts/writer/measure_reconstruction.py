@@ -195,17 +195,17 @@ def fit_vectors(
     return vectors.detach()
 
 
-def compare(tokenizer: Any, page: Page, said: torch.Tensor) -> Reconstruction:
-    words, own = said.tolist(), page.ids.tolist()
+def compare(tokenizer: Any, page: Page, predicted: torch.Tensor) -> Reconstruction:
+    words, own = predicted.tolist(), page.ids.tolist()
     same = sum(a == b for a, b in zip(words, own, strict=True)) / len(own)
     return Reconstruction(same, rouge_l(words, own), page.code in decode_text(tokenizer, words))
 
 
-def rouge_l(said: Sequence[int], wanted: Sequence[int]) -> float:
+def rouge_l(predicted: Sequence[int], wanted: Sequence[int]) -> float:
     """Return the F1 of the longest common subsequence (Lin, 2004)."""
     row = [0] * (len(wanted) + 1)
-    for token in said:
+    for token in predicted:
         before = 0
         for at, own in enumerate(wanted):
             before, row[at + 1] = row[at + 1], before + 1 if token == own else max(row[at + 1], row[at])
-    return 2 * row[-1] / (len(said) + len(wanted)) if said or wanted else 0.0
+    return 2 * row[-1] / (len(predicted) + len(wanted)) if predicted or wanted else 0.0

@@ -142,7 +142,7 @@ def test_sentences_are_mapped_to_where_they_were_before_training() -> None:
         with trainer._attached.active():
             trained = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
         own = torch.stack([states_of(bert, [row[:20]], WordPieces())[0].mean(dim=1)[0] for row in texts])
-        said = trainer.learner.heads.said(unit(trained, dim=-1))
+        said = trainer.learner.heads.sentence_vectors(unit(trained, dim=-1))
     before, after = ((unit(one, dim=-1) * unit(own, dim=-1)).sum(dim=-1).mean() for one in (trained, said))
     assert after > before
 

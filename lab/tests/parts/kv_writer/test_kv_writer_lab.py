@@ -132,7 +132,7 @@ def test_the_baselines_are_masks_over_the_whole_text(tmp_path: pathlib.Path) -> 
     arms = writing._Arms.of(model, Pack("", "", {TRIMMER: drawn_trimmer(model).part({})}))
     (place,) = writing._places(model, tokenizer, starts_of_books(), 1, LAYERS, np.random.default_rng(0))
     written = arms.written(place, (32,))
-    found = arms.said(place, written, written)
+    found = arms.losses(place, written, written)
     following = place.behind
     with torch.no_grad():
         alone = model(torch.cat([place.ids[:SINK_TOKENS], following[:-1]])[None]).logits[0, SINK_TOKENS:]

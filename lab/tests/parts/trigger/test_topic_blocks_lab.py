@@ -32,7 +32,7 @@ def test_a_reading_for_the_figures_is_a_plain_forward(model: Any, monkeypatch: p
     assert np.abs(read.losses[1:] - losses.double().numpy()).max() < 1e-4
     assert (read.states - states_of(model, read.ids.tolist())).abs().max() < 1e-4
     trigger = TriggerNet.of_part(drawn_pack(model).parts[TRIGGER])
-    said = trigger.said(read.states).numpy()
+    said = trigger.probabilities(read.states).numpy()
     scores = topics.trigger_scores(trigger, read)
     for place, score in zip(read.places, scores, strict=True):
         if place + trigger.settings.lookahead <= len(read.ids):

@@ -78,11 +78,11 @@ class EncoderHeads(torch.nn.Module):
         """Return unit vectors [..., dimension] of means of states [..., hidden size]."""
         return torch.nn.functional.normalize(self.writer(means), dim=-1)
 
-    def said(self, means: torch.Tensor) -> torch.Tensor:
+    def sentence_vectors(self, means: torch.Tensor) -> torch.Tensor:
         """Return unit vectors [..., hidden size] of sentences, of the means of their states [..., hidden size]."""
         return torch.nn.functional.normalize(means @ self.sentence, dim=-1)
 
-    def asked(self, states: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+    def query_vectors(self, states: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
         """Return [..., T, dimension] of questions' states [..., T, hidden size]; zeros where `there` [..., T] is False.
 
         The norm of a row is the weight of its piece; the weights of a question sum to 1.
@@ -210,16 +210,16 @@ class TextEncoder:
         return written
 
     @torch.inference_mode()
-    def said(self, means: torch.Tensor) -> torch.Tensor:
+    def sentence_vectors(self, means: torch.Tensor) -> torch.Tensor:
         """Return unit vectors [n, hidden size] of sentences, of their means; zeros of a row of zeros."""
-        said: torch.Tensor = self.heads.said(means)
-        return said
+        vectors: torch.Tensor = self.heads.sentence_vectors(means)
+        return vectors
 
     @torch.inference_mode()
-    def asked(self, states: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Return [T, dimension] of a question's states: `EncoderHeads.asked`."""
-        asked = self.heads.asked(states, torch.ones(len(states), dtype=torch.bool))
-        found: npt.NDArray[np.float32] = asked.numpy()
+    def query_vectors(self, states: torch.Tensor) -> npt.NDArray[np.float32]:
+        """Return [T, dimension] of a question's states: `EncoderHeads.query_vectors`."""
+        vectors = self.heads.query_vectors(states, torch.ones(len(states), dtype=torch.bool))
+        found: npt.NDArray[np.float32] = vectors.numpy()
         return found
 
 

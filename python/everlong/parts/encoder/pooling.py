@@ -36,15 +36,17 @@ def group_ends(tokens: int, page_tokens: int, group_tokens: int) -> list[int]:
     return ends
 
 
-def characters_of_groups(said: Callable[[int], int], first: int, ends: list[int]) -> tuple[Places, Places]:
+def characters_of_groups(
+    decoded_characters: Callable[[int], int], first: int, ends: list[int]
+) -> tuple[Places, Places]:
     """Return the first character of each group, and one past its last.
 
-    said(n): how many characters the first n tokens say; the block's begin after `first` tokens, and `ends` counts from
-    there. Tokens may be parts of a character: then all groups that have some of it share it.
+    decoded_characters(n): how many characters the first n tokens say; the block's begin after `first` tokens. `ends`
+    counts from there. Tokens may be parts of a character: then all groups that have some of it share it.
     """
-    begins = np.asarray([said(first + at) for at in [0, *ends[:-1]]], dtype=np.int64)
-    lasts = np.asarray([said(first + at) for at in ends], dtype=np.int64)
-    before = np.asarray([said(first + at - 1) for at in ends], dtype=np.int64)
+    begins = np.asarray([decoded_characters(first + at) for at in [0, *ends[:-1]]], dtype=np.int64)
+    lasts = np.asarray([decoded_characters(first + at) for at in ends], dtype=np.int64)
+    before = np.asarray([decoded_characters(first + at - 1) for at in ends], dtype=np.int64)
     return begins, lasts + (lasts == before)  # a token that says nothing yet is a part of the next character
 
 

@@ -127,8 +127,8 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
             return None
         rows = [known[first : first + WINDOW] for first in range(0, len(known), WINDOW)]
         states = torch.cat([encoder.states([row])[0] for row in rows])
-        sentence = SENTENCE_WEIGHT * encoder.said(states.mean(dim=0, keepdim=True))
-        return encoder.asked(states), sentence.numpy()
+        sentence = SENTENCE_WEIGHT * encoder.sentence_vectors(states.mean(dim=0, keepdim=True))
+        return encoder.query_vectors(states), sentence.numpy()
 
     def _cosines(self, sentence: npt.NDArray[np.float32], texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the cosine [n] of a question's `sentence` of `query` with each of n texts; 0 with an unknown one."""
@@ -138,7 +138,7 @@ class EncoderRuntime(ArchiveObserver, Retriever, Lifecycle):
         found = np.zeros(len(texts), dtype=np.float32)
         if known:
             means = torch.stack([states.mean(dim=0) for states in encoder.states([rows[at] for at in known])])
-            found[known] = encoder.said(means).numpy() @ sentence / SENTENCE_WEIGHT
+            found[known] = encoder.sentence_vectors(means).numpy() @ sentence / SENTENCE_WEIGHT
         return found
 
     def _wait(self) -> None:
@@ -226,7 +226,7 @@ class VectorBackfill:
                 texts[at].states[begin] = found
         for text in texts:
             tokens = encoder.written(text.means(encoder.width))
-            sentences = encoder.said(text.sentence_means(encoder.width))
+            sentences = encoder.sentence_vectors(text.sentence_means(encoder.width))
             yield (
                 text.block,
                 {

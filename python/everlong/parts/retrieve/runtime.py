@@ -62,9 +62,9 @@ class RetrieveRuntime:
         """
         heard: list[torch.Tensor] = []
 
-        def keep(module: torch.nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        def keep(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
             if threading.get_ident() == thread:
-                heard.append(given[0])
+                heard.append(args[0])
 
         thread = threading.get_ident()
         hook = register_hook(self._output.register_forward_pre_hook, keep)

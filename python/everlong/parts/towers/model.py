@@ -66,17 +66,15 @@ class LateTowers(PackedModule):
             normal = self.normal(rows)
         return torch.nn.functional.normalize(self.writer(normal), dim=-1)
 
-    def asked(self, states: torch.Tensor) -> torch.Tensor:
+    def query_vectors(self, states: torch.Tensor) -> torch.Tensor:
         """Return [T, dimension] of a question's states [T, width].
 
         The norm of a row is the weight of its token; the weights sum to 1.
         """
-        return self.asked_beside(states, torch.zeros(len(states), dtype=torch.int64, device=states.device), 1)
+        return self.batched_query_vectors(states, torch.zeros(len(states), dtype=torch.int64, device=states.device), 1)
 
-    def asked_beside(self, states: torch.Tensor, asker: torch.Tensor, questions: int) -> torch.Tensor:
-        """Return `asked` for several questions in one: states [T, width], and the question of each row, asker [T]
-        int64.
-        """
+    def batched_query_vectors(self, states: torch.Tensor, asker: torch.Tensor, questions: int) -> torch.Tensor:
+        """Do as `query_vectors` for several questions: states [T, width], and each row's question, asker [T] int64."""
         normal = self.normal(states)
         weight = torch.nn.functional.softplus(self.importance(normal))
         total = weight.new_zeros(questions, 1).index_add(0, asker, weight)

@@ -82,5 +82,7 @@ def search_by(meaning: TowersRuntime, core: _core.Memory, gpu: int | None = None
 @torch.no_grad()
 def query_vectors(towers: LateTowers, hidden: Hidden) -> npt.NDArray[np.float32]:
     """Return [T, dimension] of a question's hidden states [T, hidden size] by layer. A row's norm is its weight."""
-    vectors: npt.NDArray[np.float32] = towers.asked(side_by_side(hidden, towers.settings.layers).float().cpu()).numpy()
+    vectors: npt.NDArray[np.float32] = towers.query_vectors(
+        side_by_side(hidden, towers.settings.layers).float().cpu()
+    ).numpy()
     return vectors

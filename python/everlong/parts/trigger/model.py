@@ -77,7 +77,7 @@ class TriggerNet(PackedModule):
         logits: torch.Tensor = self.outer(self._dropout(hidden))[:, 0]
         return logits
 
-    def said(self, states: torch.Tensor) -> torch.Tensor:
+    def probabilities(self, states: torch.Tensor) -> torch.Tensor:
         """Return probabilities [n] of states [n, width].
 
         The i-th is that of the place `lookahead` tokens before the i-th token, once that token is read. It is 0 where

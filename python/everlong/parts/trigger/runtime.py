@@ -61,7 +61,7 @@ class TriggerRuntime(TopicSegmenter):
         states = side_by_side(hidden, self.needs.hidden_layers).float().cpu()
         known = states if begins or self._before is None else torch.cat([self._before, states])
         self._before = known[-self.trigger.settings.reach :]
-        state: npt.NDArray[np.float32] = self.trigger.said(known)[-len(states) :].numpy()
+        state: npt.NDArray[np.float32] = self.trigger.probabilities(known)[-len(states) :].numpy()
         return state
 
 

@@ -70,20 +70,20 @@ class Prefetcher:
         return self._reading.prefetches()
 
     def predict(
-        self, token_ids: npt.NDArray[np.int32], walk: _core.Walk, told: Prefetch, where: Mapping[str, Any]
+        self, token_ids: npt.NDArray[np.int32], walk: _core.Walk, prefetch: Prefetch, where: Mapping[str, Any]
     ) -> None:
         """Read what a walk by these words reaches. A request that still waits is dropped, as the newest words say more.
 
         `where` has the other arguments of `core.search.find`, such as which text is in the frame.
         """
         self._reading.want(
-            _PrefetchRequest(told, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None)
+            _PrefetchRequest(prefetch, {**where, "token_ids": token_ids, "kinds": ["lexical"], "walk": walk}, None)
         )
         self._background.wake()
 
-    def read_ahead(self, pages: Sequence[_core.PageRef], told: Prefetch) -> None:
+    def read_ahead(self, pages: Sequence[_core.PageRef], prefetch: Prefetch) -> None:
         """Read these pages, for a comparison with a walk."""
-        self._reading.want(_PrefetchRequest(told, {}, pages))
+        self._reading.want(_PrefetchRequest(prefetch, {}, pages))
         self._background.wake()
 
     def on_recalled(self, pages: Sequence[_core.PageRef]) -> None:

@@ -47,20 +47,20 @@ class Decider(torch.nn.Module):
         torch.nn.init.zeros_(self.kinds.weight)
         torch.nn.init.zeros_(self.kinds.bias)
 
-    def forward(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+    def forward(self, question: torch.Tensor, mask: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
         """Return logits [B, len(KINDS)] fp32 of questions [B, T, E] to D [B, n, E].
 
-        Both are in units of the model's embeddings (their root mean square is 1). `asked` [B, T] bool marks the rows of
+        Both are in units of the model's embeddings (their root mean square is 1). `mask` [B, T] bool marks the rows of
         a question; the others are padding. Without D (n = 0) a question meets nothing.
         """
         words, there = self._read(question), self._read(details)
-        hidden = ~asked[:, None, None, :]
+        hidden = ~mask[:, None, None, :]
         for block in self.blocks:
             words = block(words, there, hidden)
         read = self.last(words)
-        share = asked.float()[..., None]
+        share = mask.float()[..., None]
         mean = (read * share).sum(dim=1) / share.sum(dim=1).clamp(min=1)
-        most = read.masked_fill(~asked[..., None], -torch.inf).amax(dim=1)
+        most = read.masked_fill(~mask[..., None], -torch.inf).amax(dim=1)
         found: torch.Tensor = self.kinds(torch.cat([mean, most], dim=-1))
         return found
 
@@ -110,10 +110,10 @@ class _CrossAttention(torch.nn.Module):
         with torch.no_grad():
             self.kv.weight[:width] = self.q.weight
 
-    def forward(self, asking: torch.Tensor, asked: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
-        q = self.q(self.normal(asking)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def forward(self, queries: torch.Tensor, context: torch.Tensor, hidden: torch.Tensor | None) -> torch.Tensor:
+        q = self.q(self.normal(queries)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         k, v = (
-            rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.kv(self.normal(asked)).chunk(2, -1)
+            rows.unflatten(-1, (self.heads, -1)).transpose(1, 2) for rows in self.kv(self.normal(context)).chunk(2, -1)
         )
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
         if hidden is not None:

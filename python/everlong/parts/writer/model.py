@@ -96,15 +96,15 @@ class WriterNet(PackedModule):
         last = -(-min((page + 1) * self.settings.page_tokens, length) * count // length)
         return slice(first, max(first + 1, last))
 
-    def verdicts(self, question: torch.Tensor, asked: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
+    def verdicts(self, question: torch.Tensor, mask: torch.Tensor, details: torch.Tensor) -> torch.Tensor:
         """Return Head A's logits [B, kinds] of questions' embeddings [B, T, E] to D [B, n, E].
 
-        `asked` [B, T] bool marks what is not padding. Raises ValueError for a writer that was trained without Head A.
+        `mask` [B, T] bool marks what is not padding. Raises ValueError for a writer that was trained without Head A.
         """
         if self.decider is None:
             raise ValueError("this writer was trained without questions to blocks, so it decides nothing of them")
         size = self.reader.embedding_scale
-        found: torch.Tensor = self.decider(question.float() / size, asked, details.float() / size)
+        found: torch.Tensor = self.decider(question.float() / size, mask, details.float() / size)
         return found
 
     @staticmethod

@@ -43,15 +43,15 @@ def test_heads_are_what_numpy_computes() -> None:
     importance = np.log1p(np.exp(rows @ weight["importance.weight"].T + weight["importance.bias"]))
     asked = rows @ weight["reader.weight"].T
     asked = asked / np.linalg.norm(asked, axis=1, keepdims=True) * importance / importance.sum()
-    np.testing.assert_allclose(encoder.asked(states), asked, atol=1e-5)
-    assert np.linalg.norm(encoder.asked(states), axis=1).sum() == pytest.approx(1, abs=1e-5)
+    np.testing.assert_allclose(encoder.query_vectors(states), asked, atol=1e-5)
+    assert np.linalg.norm(encoder.query_vectors(states), axis=1).sum() == pytest.approx(1, abs=1e-5)
     written = rows @ weight["writer.weight"].T
     written /= np.linalg.norm(written, axis=1, keepdims=True)
     np.testing.assert_allclose(encoder.written(states).numpy(), written, atol=1e-5)
     said = rows @ weight["sentence"]
     said /= np.linalg.norm(said, axis=1, keepdims=True)
-    np.testing.assert_allclose(encoder.said(states).numpy(), said, atol=1e-5)
-    for made in (encoder.written, encoder.said):
+    np.testing.assert_allclose(encoder.sentence_vectors(states).numpy(), said, atol=1e-5)
+    for made in (encoder.written, encoder.sentence_vectors):
         assert (made(torch.zeros(2, encoder.width)) == 0).all()
 
 

@@ -128,7 +128,7 @@ def test_found_is_what_numpy_finds(encoder: TextEncoder) -> None:
         inputs = mm.searcher.inputs(build_prompt(mm.tokenizer, words))
         assert inputs["kinds"] == ["encoder"]
         states = encoder.states([encoder.pieces(words)[0]])[0]
-        query, mean = encoder.asked(states).astype(np.float64), states.numpy().mean(axis=0)
+        query, mean = encoder.query_vectors(states).astype(np.float64), states.numpy().mean(axis=0)
         mean = mean @ encoder.heads.sentence.numpy()
         mean *= 2 / np.linalg.norm(mean)
         np.testing.assert_allclose(inputs["encoder_query"], query, atol=1e-5)

@@ -68,7 +68,9 @@ def test_a_pack_comes_back_as_it_was_and_no_damaged_one(tmp_path: pathlib.Path) 
     assert part.made == {"data": {"own": 3}, "seed": 0}
     states = torch.randn(7, WIDTH)
     rounded = LateTowers.of_part(pack.parts["towers"])
-    torch.testing.assert_close(LateTowers.of_part(part).asked(states), rounded.asked(states), atol=0, rtol=0)
+    torch.testing.assert_close(
+        LateTowers.of_part(part).query_vectors(states), rounded.query_vectors(states), atol=0, rtol=0
+    )
     torch.testing.assert_close(rounded.written(states), towers.written(states), atol=0.05, rtol=0)
 
     file = tmp_path / "towers.safetensors"

@@ -30,7 +30,7 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
         mm.read(text)
         ends = mm.frame.parts.segmenter
         assert isinstance(ends, TriggerRuntime)
-        said = ends.trigger.said(states_of(model, mm._encode(text).tolist())).numpy()
+        said = ends.trigger.probabilities(states_of(model, mm._encode(text).tolist())).numpy()
         expected = list(blocks_of(BoundaryPredictions(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
         assert spans_of(mm) == [*expected, (expected[-1][1], 600)]
         why = [event["ended_by"] for event in mm.trace() if event["what"] == "archive"]

@@ -50,21 +50,21 @@ def said_by_numpy(trigger: TriggerNet, states: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("tokens", [1, 3, 4, 40])
 def test_probabilities_are_those_of_numpy_in_fp64(tokens: int) -> None:
     trigger, states = drawn_trigger(), torch.randn(tokens, WIDTH)
-    assert np.abs(trigger.said(states).numpy() - said_by_numpy(trigger, states)).max() < 1e-6
+    assert np.abs(trigger.probabilities(states).numpy() - said_by_numpy(trigger, states)).max() < 1e-6
 
 
 def test_no_later_token_changes_what_was_said() -> None:
     trigger = drawn_trigger()
     states = torch.randn(50, WIDTH)
-    whole = trigger.said(states).numpy()
+    whole = trigger.probabilities(states).numpy()
     for read in (3, 4, 20, 49):
-        assert np.abs(trigger.said(states[:read]).numpy() - whole[:read]).max() < 1e-6
+        assert np.abs(trigger.probabilities(states[:read]).numpy() - whole[:read]).max() < 1e-6
         other = torch.cat([states[:read], torch.randn(50 - read, WIDTH)])
-        assert np.abs(trigger.said(other).numpy()[:read] - whole[:read]).max() < 1e-6
+        assert np.abs(trigger.probabilities(other).numpy()[:read] - whole[:read]).max() < 1e-6
     # And of what lies further back than it looks, nothing.
     reach = SETTINGS.reach
     other = torch.cat([torch.randn(20, WIDTH), states[20:]])
-    assert np.abs(trigger.said(other).numpy()[20 + reach :] - whole[20 + reach :]).max() < 1e-6
+    assert np.abs(trigger.probabilities(other).numpy()[20 + reach :] - whole[20 + reach :]).max() < 1e-6
 
 
 def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
@@ -74,7 +74,8 @@ def test_a_stream_in_chunks_says_what_the_whole_does() -> None:
     ids = torch.zeros(70, dtype=torch.int64)
     whole = ends.boundary_probabilities(ids, states, begins=True)
     assert (
-        np.abs(whole - ends.trigger.said(torch.cat([states[layer] for layer in LAYERS], dim=-1)).numpy()).max() < 1e-6
+        np.abs(whole - ends.trigger.probabilities(torch.cat([states[layer] for layer in LAYERS], dim=-1)).numpy()).max()
+        < 1e-6
     )
     for chunk in (1, 3, 64):
         said = [
@@ -105,7 +106,7 @@ def test_a_pack_keeps_both_parts(tmp_path: pathlib.Path) -> None:
     assert all(np.array_equal(a.probabilities, b.probabilities) for a, b in zip(again, texts, strict=True))
     trigger, states = TriggerNet.of_part(both.parts[TRIGGER]), torch.randn(30, 2 * model.config.hidden_size)
     expected = drawn_pack(model, texts)
-    assert torch.equal(trigger.said(states), TriggerNet.of_part(expected.parts[TRIGGER]).said(states))
+    assert torch.equal(trigger.probabilities(states), TriggerNet.of_part(expected.parts[TRIGGER]).probabilities(states))
     assert trigger.settings == TriggerNet.of_part(expected.parts[TRIGGER]).settings
 
 
