@@ -65,7 +65,7 @@ def opened(device: torch.device, folder: Any = None, config: everlong.MemoryConf
 def next_logits(mm: everlong.MemoryModel, text: str) -> torch.Tensor:
     """Return the logits of a text behind what the frame holds; nothing of the text stays."""
     with mm.frame.branch():
-        return mm.frame.extend(mm._encode(text), "read", logits=True).cpu()
+        return mm.frame.extend(mm.encode(text), "read", logits=True).cpu()
 
 
 def require_close(got: torch.Tensor, expected: torch.Tensor) -> None:

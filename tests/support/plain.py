@@ -22,5 +22,5 @@ def plain_logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
 def next_logits(mm: MemoryModel, text: str) -> torch.Tensor:
     """Return the logits [n, V] of `text` as a prompt, in a branch: the frame stays as it is."""
     with mm.frame.branch():
-        logits: torch.Tensor = mm.frame.extend(mm._encode(text), "prompt", logits=True)
+        logits: torch.Tensor = mm.frame.extend(mm.encode(text), "prompt", logits=True)
     return logits

@@ -45,6 +45,16 @@ def tiny_loaded(config: MemoryConfig = SETTINGS) -> LoadedModel:
     return LoadedModel(MODEL, tiny_model(), chat_tokenizer(), config)
 
 
+@dataclasses.dataclass
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 @dataclasses.dataclass(frozen=True)
 class Running:
     """A service that answers at `url`."""
@@ -86,6 +96,12 @@ def running(
 def client_of(service: Running, key: str) -> httpx.Client:
     """Return a client of `/v1` that has a key."""
     return httpx.Client(base_url=service.api, headers={"Authorization": f"Bearer {key}"}, timeout=SECONDS)
+
+
+def used_tokens(service: Running, name: str) -> int:
+    """Return how many tokens a key of the service had in this minute."""
+    keys = service.service.keys
+    return keys.used(next(key for key in keys.all if key.name == name))
 
 
 def until(holds: Callable[[], bool]) -> None:

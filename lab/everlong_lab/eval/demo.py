@@ -44,11 +44,11 @@ FREE_QUESTION = "What did Buck not read?"  # about the book that stands first in
 
 _TRIAL_TOKENS = 1_536  # fill the frame's rolling zone before the clock runs: from there on each chunk costs the same
 _TIMED_TOKENS = 1_024
-_CALIBRATION_SECONDS = 20.0
-_REST_SECONDS = 15.0  # picture, free question, closing the memory
+CALIBRATION_SECONDS = 20.0
+REST_SECONDS = 15.0  # picture, free question, closing the memory
 # Factors on what is slower than in the trial (measured twice): reading beside the disk, and a question to a memory that
 # has something to bring back.
-_READING_LATER, _ASKING_LATER = 1.1, 1.35
+READING_LATER, ASKING_LATER = 1.1, 1.35
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Pace:
         facts = config.facts_per_kind * len(config.kinds)
         *earlier, whole = config.checkpoints()
         asked_before = sum(min(config.depths, facts * length / whole) for length in earlier)
-        asking = _ASKING_LATER * (facts * self.seconds_per_question + asked_before * self.seconds_with_memory)
-        reading = seconds - asking - _CALIBRATION_SECONDS - _REST_SECONDS
-        return max(0, int(reading * self.tokens_per_second / _READING_LATER))
+        asking = ASKING_LATER * (facts * self.seconds_per_question + asked_before * self.seconds_with_memory)
+        reading = seconds - asking - CALIBRATION_SECONDS - REST_SECONDS
+        return max(0, int(reading * self.tokens_per_second / READING_LATER))
 
     def fitted(self, config: NiahConfig, seconds: float) -> NiahConfig:
         """Return `config`, cut to what `seconds` allow: first fewer tokens, then fewer facts, but no less than the
@@ -136,7 +136,7 @@ def run_demo(
     if readings > 1:
         say(f"the books are too few, and are read {readings} times over; --corpus names more")
     check_capacity(network, None, haystack.tokens, folder, "fewer --tokens")
-    _clear(folder)
+    remove_memory(folder)
     out.mkdir(parents=True, exist_ok=True)
     with MemoryModel(network, tokenizer, folder) as mm:
         frame = mm.config.frame.tokens
@@ -204,7 +204,7 @@ def _read_over(books: list[Book], times: int) -> list[Book]:
     return books + again
 
 
-def _clear(folder: pathlib.Path) -> None:
+def remove_memory(folder: pathlib.Path) -> None:
     """Remove a memory of an earlier demo; refuse to remove anything else."""
     if not folder.exists():
         return

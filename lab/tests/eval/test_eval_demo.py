@@ -79,11 +79,11 @@ def test_pace_leaves_time_for_the_questions() -> None:
     more = dataclasses.replace(config, facts_per_kind=11)
     full, fuller = (PACE.tokens_within(480.0, one) for one in (config, more))
     # 30 facts three ways; before that 7.5 and 10 of them with the memory, at a quarter and half of the tokens.
-    asking = demo._ASKING_LATER * (30 * 5 + 17.5 * 2)
-    reading = 480 - demo._CALIBRATION_SECONDS - demo._REST_SECONDS - asking
-    assert full == pytest.approx(1_000 * reading / demo._READING_LATER, abs=1)
-    longer = demo._ASKING_LATER * (3 * 5 + 0.75 * 2)
-    assert full - fuller == pytest.approx(1_000 * longer / demo._READING_LATER, abs=1)
+    asking = demo.ASKING_LATER * (30 * 5 + 17.5 * 2)
+    reading = 480 - demo.CALIBRATION_SECONDS - demo.REST_SECONDS - asking
+    assert full == pytest.approx(1_000 * reading / demo.READING_LATER, abs=1)
+    longer = demo.ASKING_LATER * (3 * 5 + 0.75 * 2)
+    assert full - fuller == pytest.approx(1_000 * longer / demo.READING_LATER, abs=1)
     assert PACE.tokens_within(1.0, config) == 0
 
 
@@ -104,15 +104,15 @@ def test_what_is_cut_fits_or_is_the_least_that_proves_something(seconds: float, 
 
 
 def test_only_a_memory_is_ever_removed(tmp_path: pathlib.Path) -> None:
-    demo._clear(tmp_path / "missing")
+    demo.remove_memory(tmp_path / "missing")
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="no memory"):
-        demo._clear(precious)
+        demo.remove_memory(precious)
     assert (precious / "thesis.txt").exists()
     (precious / "manifest.json").write_text("{}")
-    demo._clear(precious)
+    demo.remove_memory(precious)
     assert not precious.exists()
 
 

@@ -186,7 +186,11 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
         """
         return self._reader.rebuild(old, progress=progress)
 
-    def _encode(self, text: str) -> torch.Tensor:
+    def encode(self, text: str) -> torch.Tensor:
+        """Return the token ids [n] int64 of a text as `read` sees it: what spells a special token is ordinary text.
+
+        Raises TypeError for what is no str, and ValueError for half of a surrogate pair.
+        """
         require_unicode(text)
         return encode(self.tokenizer, text)
 
@@ -476,7 +480,7 @@ class MemoryModel(FolderSync, Survey, PassageSearch):
         """
         require_choice("policy", policy or "prompt", PerplexityPolicy)
         policy = policy or nearest_policy(self.config.answer.policies)
-        return perplexity_of(self._encode(text), self.frame, self.searcher, self.config, policy, seed)
+        return perplexity_of(self.encode(text), self.frame, self.searcher, self.config, policy, seed)
 
     # --- life
 

@@ -96,7 +96,7 @@ class EverlongLM(LM):
         answers = []
         for prompt, args in self._with_progress(requests, disable_tqdm=disable_tqdm):
             stops, generation = _generation(args)
-            with self._reading(prompt) as (mm, question, chat):
+            with self.reading(prompt) as (mm, question, chat):
                 answer = mm.generate(question, chat=chat, remember=False, **generation)
             answers.append("".join(before_stops([answer.text], stops)))
             self.cache_hook.add_partial("generate_until", (prompt, args), answers[-1])
@@ -154,7 +154,7 @@ class EverlongLM(LM):
         return MemoryModel(self.model, self.tokenizer, None, self._config, pack=self._pack)
 
     @contextlib.contextmanager
-    def _reading(self, prompt: str) -> Iterator[tuple[MemoryModel, str, bool]]:
+    def reading(self, prompt: str) -> Iterator[tuple[MemoryModel, str, bool]]:
         """Give the memory of a prompt's text, its question, and whether that is a user's turn.
 
         Prompts with one text, one after the other, are asked of one memory.
@@ -170,7 +170,7 @@ class EverlongLM(LM):
         yield self._open[1], question, chat
 
     def _likelihood(self, prompt: str, continuation: str) -> tuple[float, bool]:
-        with self._reading(prompt) as (mm, question, chat):
+        with self.reading(prompt) as (mm, question, chat):
             blank = question[len(question.rstrip()) :]
             question, continuation = question.rstrip() or question, blank + continuation
             question_ids = encode(self.tokenizer, question)

@@ -231,13 +231,18 @@ def _compute_batch(rows: Sequence[BatchJob[Any, Any]]) -> None:
 _known: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
+def batches_exactly(model: Any) -> bool | None:
+    """Return whether the model computes several rows in one forward as each alone; None before that was compared."""
+    return _known.get(model)
+
+
 def _batched_forward(rows: Sequence[BatchJob[Any, Any]]) -> None:
     """Compute what these rows ask for in one forward, where that is possible. What is not computed then is left.
 
     A row that fails gets its own error, and the others what they asked for.
     """
     model = _pending(rows[0]).model
-    if not _known.get(model, True):
+    if batches_exactly(model) is False:
         return
     try:
         if model not in _known:

@@ -45,6 +45,11 @@ class GraphStep:
         self._hooks: list[Mapping[int, object]] = []  # of all modules but the one that the phase is read from
         self._tokens = 0  # one by one, since something else was computed
 
+    @property
+    def recorded(self) -> bool:
+        """Whether a token is computed by playing a recorded graph."""
+        return self._graph is not None
+
     def token(self, chunk: Tokens, position: int) -> torch.Tensor | None:
         """Compute a token at a position as the model counts. Return its logits [1, V]; None: the caller computes it."""
         aside = chunk.embeds is not None or self._cache.hidden is not None or self._cache.arriving is not None

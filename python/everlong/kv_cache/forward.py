@@ -33,7 +33,7 @@ class FrameForward:
         self._cache_argument = cache_argument(served.model)
         self.phase = PhaseTap(served)
         self.newest: Any = ()  # the rotation of what was computed last: cos, sin [n, rotary_dim / 2]
-        self._step = GraphStep(served, cache, self.phase)
+        self.step = GraphStep(served, cache, self.phase)
         tables = (served.rope, *served.sliding.values())
         self.positions = (served.first_position, *(table.fingerprint() for table in tables))
         weakref.finalize(self, self.phase.close)  # for a frame that nobody closed
@@ -59,7 +59,7 @@ class FrameForward:
             logits, *self.newest = work.compute(_PendingForward(self, chunk, first, keep_all, threading.get_ident()))
             cache.commit(*self.newest)
             return logits
-        played = self._step.token(chunk, first)
+        played = self.step.token(chunk, first)
         if played is not None:
             return played
         logits, *self.newest = self.alone(chunk, first, keep_all=keep_all)

@@ -60,7 +60,7 @@ class Conversations:
         """`root`: a folder of its own, which is emptied. `most`: how many places are kept."""
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir(parents=True, mode=0o700)
-        self._root, self._most, self._pool = root, most, pool
+        self.root, self._most, self._pool = root, most, pool
         self._places: collections.OrderedDict[str, _Position] = collections.OrderedDict()  # least recently used first
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class Conversations:
                 self._remove(self._places.pop(digest).folder)
 
     def _new(self) -> Path:
-        return self._root / uuid.uuid4().hex
+        return self.root / uuid.uuid4().hex
 
     def _fork(self, folder: Path) -> Path:
         made = self._new()

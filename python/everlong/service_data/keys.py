@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,10 @@ ANYONE = Key("local")  # who comes without a key, where no keys are asked for
 class Keys:
     """The keys of a service, and how many tokens each had in this minute. Thread-safe."""
 
-    def __init__(self, keys: tuple[Key, ...]) -> None:
-        """`keys`: without any, everyone is `ANYONE`."""
+    def __init__(self, keys: tuple[Key, ...], clock: Callable[[], float] = time.monotonic) -> None:
+        """`keys`: without any, everyone is `ANYONE`. `clock`: seconds, which the minutes are counted by."""
         self.all = keys
+        self._clock = clock
         self._used: dict[str, tuple[float, int]] = {}  # since when, and how many
         self._lock = threading.Lock()
 
@@ -73,7 +74,7 @@ class Keys:
         if not self.has_tokens(key):
             with self._lock:
                 since, _ = self._minute(key)
-            wait = 60 - (time.monotonic() - since)
+            wait = 60 - (self._clock() - since)
             raise too_many(f"the key had its {key.tokens_per_minute:,} tokens of this minute", wait)
 
     def reserve(self, key: Key, tokens: int) -> None:
@@ -95,8 +96,13 @@ class Keys:
             since, used = self._minute(key)
             self._used[key.name] = (since, max(0, used + tokens))
 
+    def used(self, key: Key) -> int:
+        """Return how many tokens the key had in this minute."""
+        with self._lock:
+            return self._minute(key)[1]
+
     def _minute(self, key: Key) -> tuple[float, int]:
-        now = time.monotonic()
+        now = self._clock()
         since, used = self._used.get(key.name, (now, 0))
         return (since, used) if now - since < 60 else (now, 0)
 

@@ -44,7 +44,7 @@ REOPENED = [("llama", "default"), *OWN_STATE, ("smollm3", "default")]
 def test_frame_that_holds_everything_is_the_plain_forward(kind: str, rope: str, chunk: int) -> None:
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=ROOMY.changed(frame={"chunk_tokens": chunk})) as mm:
-        ids = mm._encode(random_text(530))
+        ids = mm.encode(random_text(530))
         logits = mm.frame.extend(ids, "read", logits=True)
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
@@ -54,7 +54,7 @@ def test_one_token_a_forward_is_the_plain_forward(kind: str, rope: str) -> None:
     """In a frame that a longrope model uses its short factors for."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY.changed(frame={"chunk_tokens": 1})) as mm:
-        ids = mm._encode(random_text(120))
+        ids = mm.encode(random_text(120))
         logits = mm.frame.extend(ids, "read", logits=True)
         assert mm.frame.served.first_position == 0
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
@@ -83,7 +83,7 @@ def test_attention_implementations(kind: str, rope: str, implementation: str) ->
         return
     model.set_attn_implementation(implementation)
     with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY) as mm:
-        ids = mm._encode(random_text(300))
+        ids = mm.encode(random_text(300))
         logits = mm.frame.extend(ids, "read", logits=True)
     assert (logits - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
@@ -99,7 +99,7 @@ def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Ten
     all_resident = changed(SMALL, rolling_tokens=640, recalled_tokens=0, frame_tokens=WIDE, **written)
     with everlong.MemoryModel(model, tokenizer, folder, config=all_resident) as mm:
         mm.read(text)
-        ids = torch.cat([mm._encode(text), mm._encode(rest)])
+        ids = torch.cat([mm.encode(text), mm.encode(rest)])
 
     # A reopened frame takes back as much of the earlier one's rolling zone as it can hold.
     kept = rolling + SMALL.frame.evict_tokens - 1
@@ -109,7 +109,7 @@ def restored_logits(model: Any, folder: Path, **written: Any) -> tuple[torch.Ten
         assert mm.frame.os.rolling == (600 - kept, 600)
         mm.frame.recall(mm.memory.core.blocks.pages_of(0, 0, 600))
         assert mm.frame.os.recalled_tokens == gone
-        return mm.frame.extend(mm._encode(rest), "read", logits=True), ids
+        return mm.frame.extend(mm.encode(rest), "read", logits=True), ids
 
 
 @pytest.mark.parametrize(("kind", "rope"), TINY_KINDS)
@@ -158,11 +158,11 @@ def test_without_the_recalled_pages_the_same_frame_differs(tmp_path: Path) -> No
     all_resident = SMALL.changed(frame={"rolling_tokens": 640, "recalled_tokens": 0, "tokens": WIDE})
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=all_resident) as mm:
         mm.read(text)
-        ids = torch.cat([mm._encode(text), mm._encode(rest)])
+        ids = torch.cat([mm.encode(text), mm.encode(rest)])
     expected = plain_logits(model, ids)[-40:]
     small = SMALL.changed(frame={"rolling_tokens": 128, "recalled_tokens": 464, "tokens": WIDE})
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=small) as mm:
-        logits = mm.frame.extend(mm._encode(rest), "read", logits=True)
+        logits = mm.frame.extend(mm.encode(rest), "read", logits=True)
     assert (logits - expected).abs().max() > 100 * TOLERANCE
 
 
@@ -210,7 +210,7 @@ def test_frame_rebased_a_thousand_times_is_the_plain_forward(kind: str, rope: st
     """The frame's positions move back and forth 1,000 times; then it reads on as if they never had."""
     model, tokenizer = tiny_model(kind, rope), byte_tokenizer()
     with everlong.MemoryModel(model, tokenizer, config=WINDOW_ONLY) as mm:
-        ids = mm._encode(random_text(340))
+        ids = mm.encode(random_text(340))
         mm.frame.extend(ids[:300], "read")
         generator = torch.Generator().manual_seed(0)
         moved = 0
@@ -251,7 +251,7 @@ def test_evicting_frame_is_a_window_that_never_moves(
         frame={"tokens": 1024, "rolling_tokens": 128, "evict_tokens": 16, "chunk_tokens": chunk}
     )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(tokens)), chunk):
+        for got, expected in follow_without_rebase(model, mm, mm.encode(random_text(tokens)), chunk):
             assert (got - expected).abs().max() <= TOLERANCE
         assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= evictions
 
@@ -264,7 +264,7 @@ def test_a_thousand_evictions_are_a_window_that_never_moves(kind: str, rope: str
         frame={"rolling_tokens": 64, "evict_tokens": 4, "chunk_tokens": 4}, archive={"block_tokens": 32}
     )
     with everlong.MemoryModel(model, tokenizer, config=config) as mm:
-        for got, expected in follow_without_rebase(model, mm, mm._encode(random_text(4100)), 4):
+        for got, expected in follow_without_rebase(model, mm, mm.encode(random_text(4100)), 4):
             assert (got - expected).abs().max() <= 1e-3
         assert sum(event["what"] == "evict" for event in mm.frame.os.trace()) >= 1000
 
@@ -358,7 +358,7 @@ def test_sinks_are_the_streams_whatever_a_branch_began_with() -> None:
             mm.read(random_text(1500))
             with mm.frame.branch():
                 mm.frame.clear_recalled()
-                logits.append(mm.frame.extend(mm._encode(random_text(30, seed=5)), "prompt", logits=True))
+                logits.append(mm.frame.extend(mm.encode(random_text(30, seed=5)), "prompt", logits=True))
     assert torch.equal(*logits)
 
 
@@ -413,7 +413,7 @@ def test_own_state_that_is_not_there_is_read_again(kind: str, rope: str, how: st
     for tokens in (250, 900):
         folder = tmp_path / str(tokens)
         mm = everlong.MemoryModel(model, tokenizer, folder, config=SMALL)
-        mm.frame.extend(mm._encode(random_text(tokens)), "read")
+        mm.frame.extend(mm.encode(random_text(tokens)), "read")
         mm.frame.end_of_text()  # durable, but no checkpoint yet
         expected = next_logits(mm, question)
         own = mm.frame.cache.own.tensors()
@@ -450,9 +450,9 @@ def test_bf16_archive_of_a_bf16_model_costs_what_bf16_costs(kind: str, rope: str
     )
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
         mm.read(text)
-        ids = torch.cat([mm._encode(text), mm._encode(rest)])
+        ids = torch.cat([mm.encode(text), mm.encode(rest)])
     reference = plain_logits(exact, ids)[-40:]
     own_error = (plain_logits(model, ids)[-40:].float() - reference).pow(2).mean().sqrt()
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=config) as mm:
-        logits = mm.frame.extend(mm._encode(rest), "read", logits=True)
+        logits = mm.frame.extend(mm.encode(rest), "read", logits=True)
     assert 0 < (logits.float() - reference).pow(2).mean().sqrt() <= 1.5 * own_error

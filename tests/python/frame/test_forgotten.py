@@ -42,7 +42,7 @@ def tokens_of(memory: Memory, source: str) -> set[int]:
 
 def logits_after(mm: everlong.MemoryModel, text: str) -> Any:
     with mm.frame.branch():
-        return mm.frame.extend(mm._encode(text), "prompt")
+        return mm.frame.extend(mm.encode(text), "prompt")
 
 
 @pytest.mark.parametrize("name", ZONES)
@@ -110,7 +110,7 @@ def test_a_reader_hears_of_a_writer(forgotten: str, tmp_path: Path) -> None:
         assert all(one.source != forgotten for one in mm.last_recalled)
         assert all(one.source != forgotten for one in mm.recall(question))
         assert not held(mm) & gone
-        assert mm.memory.core.search.find(token_ids=mm._encode(question).numpy().astype("int32"), kinds=["lexical"])
+        assert mm.memory.core.search.find(token_ids=mm.encode(question).numpy().astype("int32"), kinds=["lexical"])
         assert mm.generate(question, 2).tokens == 2
 
 

@@ -174,7 +174,7 @@ def test_physical_trimming_is_logical_trimming(kind: str, rope: str) -> None:
     """Over evictions, later trims and drops, a recall of a kept block and what is read with it in place."""
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         masked, choices = Masked(mm), Choices(mm)
-        ids = mm._encode(random_text(1440))
+        ids = mm.encode(random_text(1440))
         worst = 0.0
         for first in range(0, len(ids), CHUNK):
             chunk = ids[first : first + CHUNK]
@@ -262,7 +262,7 @@ def test_branch_undoes_the_zone(kind: str, rope: str) -> None:
         first = mm.generate(random_text(300, seed=8), max_new_tokens=70, remember=False)
         mm.perplexity(random_text(700, seed=9), policy="recent")
         with mm.frame.branch():
-            mm.frame.extend(mm._encode(random_text(500, seed=10)), "read")
+            mm.frame.extend(mm.encode(random_text(500, seed=10)), "read")
             assert mm.frame.os.kept_held != [token for *_, tokens in zone["blocks"] for token in sorted(tokens)]
         assert (cache.begin, cache.end) == before[:2]
         assert torch.equal(cache.k[:, :, cache.begin : cache.end], before[2])
@@ -375,7 +375,7 @@ def test_a_process_killed_while_trimming_leaves_the_zone_of_one_that_lived(
         assert mm.memory.verify().damage == ()
         assert mm.frame.os.kept["blocks"][-1][1] == end
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KILLED) as lived:
-            lived.frame.extend(mm._encode(random_text(3000)[:end]), "read")
+            lived.frame.extend(mm.encode(random_text(3000)[:end]), "read")
             lived.frame.end_of_text()
             assert mm.frame.os.kept == lived.frame.os.kept
             ours, theirs = (frame.cache.kept.in_order() for frame in (mm.frame, lived.frame))
@@ -391,7 +391,7 @@ def test_a_scorer_that_fails_keeps_nothing_and_the_frame_goes_on() -> None:
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         own, mm.frame.stream.parts = mm.frame.parts, Parts({"fails": Fails()})
-        mm.frame.extend(mm._encode(random_text(100)), "read")
+        mm.frame.extend(mm.encode(random_text(100)), "read")
         with pytest.raises(RuntimeError, match="no score"):
             mm.frame.end_of_text()
         assert not mm.frame.steps.broken
@@ -415,7 +415,7 @@ def test_a_scorer_gets_the_states_of_the_block_that_ended() -> None:
 
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=KEPT_TOKENS) as mm:
         mm.frame.stream.parts = Parts({"last": Last()})
-        ids = mm._encode(random_text(250))
+        ids = mm.encode(random_text(250))
         mm.frame.extend(ids, "read")
         mm.frame.end_of_text()
         assert [block.begin for block in told] == [0, 128]
@@ -450,7 +450,7 @@ def test_a_payload_of_chosen_tokens_comes_back_in_place_of_its_block(kind: str, 
     config = KEPT_TOKENS.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=config) as mm:
         masked, choices = Masked(mm), Choices(mm)
-        ids = mm._encode(random_text(1152))
+        ids = mm.encode(random_text(1152))
         chosen: dict[int, list[int]] = {}
         for first in range(0, len(ids), CHUNK):
             chunk = ids[first : first + CHUNK]
@@ -487,7 +487,7 @@ def test_a_page_of_the_conversation_comes_whole_where_its_block_comes_as_chosen_
     config = KEPT_TOKENS.changed(frame={"kept_share": 2, "kept_tokens": 64}, answer={"recall_mode": "kept"})
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=config) as mm:
         masked, choices = Masked(mm), Choices(mm)
-        ids = mm._encode(random_text(1152))
+        ids = mm.encode(random_text(1152))
         chosen: dict[int, list[int]] = {}
         for first in range(0, len(ids), CHUNK):
             chunk = ids[first : first + CHUNK]
@@ -535,7 +535,7 @@ def test_what_is_fed_again_is_chosen_as_it_was(tmp_path: Path, monkeypatch: pyte
     """Whoever chose, and whatever it chose by: the block says so."""
     monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000)
     mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=KEPT_TOKENS)
-    mm.frame.extend(mm._encode(random_text(900)), "read")
+    mm.frame.extend(mm.encode(random_text(900)), "read")
     mm.frame.end_of_text()
     mm.memory.close()
     mm.frame.detach()
@@ -576,10 +576,10 @@ def test_a_kept_token_never_loses_by_staying() -> None:
     )
     config = config.changed(frame={"tokens": 1200})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
-        mm.frame.extend(mm._encode(random_text(400)), "read")
+        mm.frame.extend(mm.encode(random_text(400)), "read")
         (first, *_), before = mm.frame.os.kept_held, kept_slots(mm)
         masters = mm.frame.cache.kept.in_order()
-        mm.frame.extend(mm._encode(random_text(4100, seed=3)), "read")
+        mm.frame.extend(mm.encode(random_text(4100, seed=3)), "read")
         assert sum(event["what"] == "evict" for event in mm.trace()) >= 1000
         assert mm.frame.os.kept_held[0] == first
         count = masters.k.shape[2]

@@ -66,7 +66,7 @@ class KeptStates(RuleBasedStateMachine):
 
     @rule(tokens=st.integers(1, 90), seed=st.integers(0, 9), origin=st.sampled_from(["read", "prompt", "generated"]))
     def extend(self, tokens: int, seed: int, origin: str) -> None:
-        self.mm.frame.extend(self.mm._encode(random_text(tokens, seed=seed)), origin)
+        self.mm.frame.extend(self.mm.encode(random_text(tokens, seed=seed)), origin)
 
     @rule()
     def end_of_text(self) -> None:

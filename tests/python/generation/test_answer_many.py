@@ -11,6 +11,7 @@ import torch
 
 import everlong
 from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support.memories import answering_of
 from support.models import ARCHITECTURES
 
 TEXT = random_text(1500)
@@ -112,7 +113,7 @@ def test_answers_are_told_in_order_until_one_fails() -> None:
 
     with opened("llama", "default", 3) as mm:
         asked = [QUESTIONS[0][:11], QUESTIONS[1][:12], QUESTIONS[2][:13], QUESTIONS[3][:19], QUESTIONS[4][:14]]
-        failing = max(len(mm._answering.prompt(one, True, None).ids) for one in asked)
+        failing = max(len(answering_of(mm).prompt(one, True, None).ids) for one in asked)
         with pytest.raises(ValueError, match="the fourth question"):
             mm.answer_many(
                 asked,

@@ -216,7 +216,7 @@ def test_the_frame_s_cache_is_as_long_as_it_is_and_says_what_to_do_instead(mm) -
     assert cache.get_seq_length() == 0
     mm.read(PROMPT)
     assert cache.get_seq_length() == len(PROMPT)
-    before = mm.frame.extend(mm._encode("so"), "read")
+    before = mm.frame.extend(mm.encode("so"), "read")
     for call, says in (
         (lambda: cache.crop(3), r"mm\.frame\.branch"),
         (cache.reset, "another MemoryModel"),
@@ -228,7 +228,7 @@ def test_the_frame_s_cache_is_as_long_as_it_is_and_says_what_to_do_instead(mm) -
             call()
     assert cache.get_seq_length() == len(PROMPT) + 2
     with mm.frame.branch():  # as that says
-        mm.frame.extend(mm._encode("something"), "read")
+        mm.frame.extend(mm.encode("something"), "read")
         assert cache.get_seq_length() == len(PROMPT) + 11
     assert cache.get_seq_length() == len(PROMPT) + 2
     assert before.shape == (1, 257)
@@ -237,14 +237,14 @@ def test_the_frame_s_cache_is_as_long_as_it_is_and_says_what_to_do_instead(mm) -
 def test_plain_generate_over_the_frame_s_cache_is_refused_and_changes_nothing(mm) -> None:
     mm.read(random_text(100, seed=9))
     with mm.frame.branch():
-        expected = mm.frame.extend(mm._encode("so"), "read")
+        expected = mm.frame.extend(mm.encode("so"), "read")
     given = {cache_argument(mm.model): mm.frame.cache}
     with pytest.raises(everlong.EverlongError, match=r"custom_generate=mm\.decode"):
         mm.model(**inputs(mm), **given)
     longer = inputs(mm, PROMPT * 3)
     with pytest.raises(everlong.EverlongError, match=r"custom_generate=mm\.decode"):
         mm.model.generate(**longer, **given, max_new_tokens=2)
-    assert torch.equal(mm.frame.extend(mm._encode("so"), "read"), expected)
+    assert torch.equal(mm.frame.extend(mm.encode("so"), "read"), expected)
 
 
 def test_many_questions_are_answered_from_one_state(mm) -> None:

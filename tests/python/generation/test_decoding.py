@@ -37,7 +37,7 @@ class Heard:
 
 def plain(mm: everlong.MemoryModel, **generation: Any) -> list[int]:
     """What transformers alone generates behind PROMPT."""
-    ids = mm._encode(PROMPT)[None]
+    ids = mm.encode(PROMPT)[None]
     with torch.no_grad():
         out = mm.model.generate(ids, attention_mask=torch.ones_like(ids), tokenizer=mm.tokenizer, **generation)
     return out[0, ids.shape[1] :].tolist()

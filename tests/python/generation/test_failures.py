@@ -132,12 +132,12 @@ def test_ctrl_c_while_a_block_is_archived_waits_for_the_step(monkeypatch: pytest
         with monkeypatch.context() as patched:
             on_append(patched, 3, lambda: signal.raise_signal(signal.SIGINT), before=False)
             with pytest.raises(KeyboardInterrupt):
-                mm.frame.extend(mm._encode(TEXT), "read")
-        mm.frame.extend(mm._encode(TEXT[mm.stream_tokens :]), "read")
+                mm.frame.extend(mm.encode(TEXT), "read")
+        mm.frame.extend(mm.encode(TEXT[mm.stream_tokens :]), "read")
         mm.frame.end_of_text()
         ours = stored(mm)
     with open_model() as twin:
-        twin.frame.extend(twin._encode(TEXT), "read")
+        twin.frame.extend(twin.encode(TEXT), "read")
         twin.frame.end_of_text()
         expected = stored(twin)
     assert ours.keys() == expected.keys()

@@ -14,6 +14,7 @@ import torch
 
 import everlong
 from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support.memories import answering_of
 
 QUESTION = random_text(30, seed=9)
 # Questions about it bring back several places.
@@ -135,7 +136,7 @@ def test_an_error_in_one_s_callback_is_its_own(error: BaseException, failing: in
     questions = [QUESTION[: 8 + 10 * number] for number in range(3)]
     with memories(*[tiny_model("llama", "default")] * 3) as mms:
         expected = [mm.generate(one, 8, remember=False) for mm, one in zip(mms, questions, strict=True)]
-        lengths = [len(mm._answering.prompt(one, True, None).ids) for mm, one in zip(mms, questions, strict=True)]
+        lengths = [len(answering_of(mm).prompt(one, True, None).ids) for mm, one in zip(mms, questions, strict=True)]
         ends = [mm.stream_tokens for mm in mms]
         asked = [*zip(mms, questions, strict=True)]
         answers, raised = noted(asked, logits_processor=[Stopping(lengths[failing], error)], remember=False)

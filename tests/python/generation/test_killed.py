@@ -74,11 +74,11 @@ def test_a_killed_reader_loses_nothing_acknowledged(
     with open_model(tmp_path / "killed", kind=kind, rope=rope) as mm:
         kept = mm.stream_tokens
         assert acknowledged * SMALL.archive.block_tokens <= kept <= archived * SMALL.archive.block_tokens
-        assert stream_ids(mm) == mm._encode(TEXT[:kept]).tolist()
+        assert stream_ids(mm) == mm.encode(TEXT[:kept]).tolist()
         state = mm.frame.cache.own.tensors()
         report = mm.read(TEXT, source="book")
         assert (report.resumed_tokens, report.tokens) == (kept, 3000 - kept)
-        assert stream_ids(mm) == mm._encode(TEXT).tolist()
+        assert stream_ids(mm) == mm.encode(TEXT).tolist()
         assert mm.memory.verify().damage == ()
         got = answers(mm)
     with open_model(tmp_path / "whole", kind=kind, rope=rope) as mm:
@@ -86,7 +86,7 @@ def test_a_killed_reader_loses_nothing_acknowledged(
         assert got == answers(mm)
     with open_model(tmp_path / "so far", kind=kind, rope=rope) as mm:
         if kept > 0:
-            mm.frame.extend(mm._encode(TEXT[:kept]), "read")
+            mm.frame.extend(mm.encode(TEXT[:kept]), "read")
         expected = mm.frame.cache.own.tensors()
     assert (len(state) > 0) == (kind != "llama" and kept > 0)
     for name, tensor in expected.items():
@@ -151,7 +151,7 @@ def test_a_conversation_that_is_killed_in_an_answer_goes_on_behind_what_is_durab
         assert mm.stream_tokens == durable
         assert stream_ids(mm) == spoken[:durable]
         assert mm.generate(QUESTIONS[2], max_new_tokens=ANSWER) == twin.generate(QUESTIONS[2], max_new_tokens=ANSWER)
-        assert stream_ids(mm)[: durable + 3] == [*spoken[:durable], *mm._encode(QUESTIONS[2]).tolist()]
+        assert stream_ids(mm)[: durable + 3] == [*spoken[:durable], *mm.encode(QUESTIONS[2]).tolist()]
         assert mm.memory.verify().damage == ()
 
 
@@ -177,7 +177,7 @@ def test_what_is_read_again_from_the_beginning_begins_as_it_did(tmp_path: Path) 
     """With what the tokenizer puts before every text, once."""
     model, tokenizer = tiny_model("gemma3", "nested", vocab_size=258), byte_tokenizer(begins=True)
     mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=SMALL)
-    mm.frame.extend(mm._encode(TEXT[:1000]), "read")
+    mm.frame.extend(mm.encode(TEXT[:1000]), "read")
     mm.frame.end_of_text()
     expected = mm.frame.cache.own.tensors()
     mm.memory.close()

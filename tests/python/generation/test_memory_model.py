@@ -262,7 +262,7 @@ def test_trace_tells_what_was_decided_before_an_answer_failed(mm, monkeypatch: p
 def test_perplexity_of_a_frame_that_holds_everything_is_the_plain_one(mm) -> None:
     text, rest = random_text(100), random_text(80, seed=2)
     mm.read(text)
-    ids = torch.cat([mm._encode(text), mm._encode(rest)])
+    ids = torch.cat([mm.encode(text), mm.encode(rest)])
     with torch.no_grad():
         logits = mm.model(input_ids=ids[None]).logits[0, 100:-1]
     expected = torch.nn.functional.cross_entropy(logits, ids[101:])
@@ -305,7 +305,7 @@ def test_reopened_memory_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), tmp_path / "m", config=SMALL) as mm:
         assert mm.stream_tokens == 2000
         mm.read(text[2000:])
-        assert mm.memory.core.blocks.token_ids(0, 0, 3016).tolist() == mm._encode(text).tolist()
+        assert mm.memory.core.blocks.token_ids(0, 0, 3016).tolist() == mm.encode(text).tolist()
 
 
 @pytest.mark.slow
@@ -369,9 +369,9 @@ def test_a_reopened_memory_passes_over_signals_as_long(tmp_path: Path) -> None:
             if reopened:
                 mm.close()
                 mm = everlong.MemoryModel(tiny_model(), byte_tokenizer(), folder, config=config)
-            mm.frame.extend(mm._encode(text), "read")
+            mm.frame.extend(mm.encode(text), "read")
             mm.signal("summarize")  # too soon for the first block, and then too soon after that
-            mm.frame.extend(mm._encode("on"), "read")
+            mm.frame.extend(mm.encode("on"), "read")
             mm.frame.checkpoint()
         found = [block.span for block in mm.memory.blocks()]
         mm.close()

@@ -111,7 +111,7 @@ def test_reading_again_after_a_crash_is_logged(tmp_path: Path, caplog: pytest.Lo
     windows = ("gemma3", "nested")
     died = opened(tmp_path / "m", kind=windows)
     died.read(random_text(600))
-    died.frame.extend(died._encode(random_text(600, seed=2)), "read")
+    died.frame.extend(died.encode(random_text(600, seed=2)), "read")
     died.frame.end_of_text()
     died.memory.close()  # and not the frame, which would say where it stands
     died.frame.detach()

@@ -126,7 +126,7 @@ def test_a_model_in_training_mode_is_told_apart_from_one_that_does_not_work() ->
     with pytest.raises(everlong.UnsupportedModelError, match=r"training mode; model\.eval\(\) works"):
         everlong.MemoryModel(model, byte_tokenizer(), config=SMALL)
     with everlong.MemoryModel(model.eval(), byte_tokenizer(), config=SMALL) as mm:
-        ids = mm._encode(random_text(40))
+        ids = mm.encode(random_text(40))
         assert (mm.frame.extend(ids, "read", logits=True) - plain_logits(model, ids)).abs().max() <= TOLERANCE
 
 
@@ -151,7 +151,7 @@ def test_a_copy_of_a_model_that_has_a_memory_is_a_plain_one(
         mm.read(random_text(300))
         cos, sin = mm.frame.zones.computing.phase.newest
         other = copied(model)
-        ids = mm._encode(random_text(40, seed=1))
+        ids = mm.encode(random_text(40, seed=1))
         assert torch.equal(plain_logits(other, ids), plain_logits(tiny_model(), ids))
         assert mm.frame.zones.computing.phase.newest[0] is cos
         assert mm.frame.zones.computing.phase.newest[1] is sin

@@ -36,7 +36,7 @@ def test_what_is_read_is_the_plain_forward_over_the_tokenizers_own_text() -> Non
         report = mm.read(TEXT[:300], source="book")
         assert (report.tokens, mm.stream_tokens) == (300, 301)
         with mm.frame.branch():
-            logits = mm.frame.extend(mm._encode(TEXT[300:340]), "prompt", logits=True)
+            logits = mm.frame.extend(mm.encode(TEXT[300:340]), "prompt", logits=True)
         expected = plain_logits(model, torch.tensor(tokenizer(TEXT[:340])["input_ids"]))
         assert (logits - expected[-40:]).abs().max() <= TOLERANCE
         mm.read(TEXT[300:], source="more")
@@ -57,7 +57,7 @@ def test_a_question_to_an_empty_memory_is_transformers_own_prompt() -> None:
 
 def test_the_queries_of_a_question_are_its_own_on_an_empty_memory() -> None:
     with open_model() as mm:
-        ids = mm._encode(TEXT[:20])
+        ids = mm.encode(TEXT[:20])
         found = tap_question(mm.frame, ids, slice(4, 9), [1]).queries[1]
         with QueryTap(mm.frame.served, [1]) as tap, torch.no_grad():
             mm.model(torch.cat([torch.tensor([BEGIN]), ids])[None])
@@ -95,7 +95,7 @@ def test_a_memory_that_began_without_it_stays_as_it_is(tmp_path: Path) -> None:
         mm.read(Interrupted([TEXT[:300], TEXT[300:]], after=1), source="book")
     with everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=SMALL) as mm:
         assert mm.read([TEXT[:300], TEXT[300:]], source="book").resumed_tokens >= 300
-        assert stream(mm) == mm._encode(TEXT).tolist()
+        assert stream(mm) == mm.encode(TEXT).tolist()
 
 
 def test_the_doctor_finds_such_a_model_healthy() -> None:

@@ -9,6 +9,7 @@ import everlong
 from everlong.generation.answer_generator import AnswerGenerator
 from everlong.text.prompt import Prompt
 from support import SMALL, byte_tokenizer, tiny_model
+from support.memories import answering_of
 
 FILLER = "The sea was wide and the wind went on. Nobody came to the house. " * 12
 TEXT = f"The captain has 3 ships. {FILLER}The captain lost 1 of his ships. {FILLER}"
@@ -48,7 +49,7 @@ def test_the_answer_is_that_of_the_notes_and_the_question(monkeypatch: pytest.Mo
         # The same prompt behind the same window has the same answer.
         monkeypatch.undo()
         with mm.frame.branch():
-            assert tuple(mm._answering.answer(prompts[0], 8, [], everlong.Where(), None, {})) == surveyed.token_ids
+            assert tuple(answering_of(mm).answer(prompts[0], 8, [], everlong.Where(), None, {})) == surveyed.token_ids
 
 
 def test_notes_of_several_sources_stand_below_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,7 @@ def test_nothing_hidden_is_attended_to_in_any_zone(changes: dict[str, Any], fiel
 def narrowed_logits(mm: MemoryModel, question: str, where: Where) -> torch.Tensor:
     with mm.frame.branch():
         mm.frame.narrow(where)
-        return mm.frame.extend(mm._encode(question), "prompt", logits=True)
+        return mm.frame.extend(mm.encode(question), "prompt", logits=True)
 
 
 OF_THREE = [("ann", 90), ("bob", 70), ("ann", 60)]
@@ -216,7 +216,7 @@ def test_layers_with_own_state_compute_as_if_hidden_text_had_never_been(kind: st
     """The reference is a plain forward over sinks, what passes, and the question, at their positions in the frame."""
     with opened(kind, rope, recall_mode="text" if kind == "llama" else "auto") as mm:
         ids, passes, sinks = read_three(mm, source)
-        question = mm._encode("who was it?")
+        question = mm.encode("who was it?")
         logits = narrowed_logits(mm, "who was it?", Where(source=source))
         places = torch.arange(len(ids))
         shown = passes & (places >= sinks)
@@ -239,7 +239,7 @@ def test_of_full_attention_hidden_text_is_masked(kind: str, rope: str, source: s
     """The reference is one plain forward of all with a mask. What passes was read over all that stood before it."""
     with opened(kind, rope) as mm:
         ids, passes, sinks = read_three(mm, source)
-        question = mm._encode("who was it?")
+        question = mm.encode("who was it?")
         logits = narrowed_logits(mm, "who was it?", Where(source=source))
         places, asked = torch.arange(len(ids)), torch.arange(len(question))
         whole = torch.cat([ids, torch.full((sinks,), 256), question])
@@ -477,10 +477,10 @@ def test_a_read_only_memory_hides_what_it_does_not_store(tmp_path: Any) -> None:
             narrowed_logits(mm, "and?", Where(source="ann")) - before
         ).abs().max() > TOLERANCE  # it stands further on
         with seen_values() as hidden:
-            mm.frame.extend(mm._encode("0123"), "prompt")
+            mm.frame.extend(mm.encode("0123"), "prompt")
         with mm.frame.branch(), seen_values() as seen:
             mm.frame.narrow(Where(source="ann"))
-            mm.frame.extend(mm._encode("and?"), "prompt")
+            mm.frame.extend(mm.encode("and?"), "prompt")
         assert not seen.attended & (hidden.written - seen.written)
 
 

@@ -231,6 +231,6 @@ def test_a_model_on_the_gpu_reads_archives_and_recalls() -> None:
         with everlong.MemoryModel(tiny_model().to(device), byte_tokenizer(), config=SMALL) as mm:
             mm.read(random_text(900))
             mm.frame.recall(mm.memory.core.blocks.pages()[1:4])
-            return mm.frame.extend(mm._encode(random_text(40, seed=2)), "read", logits=True).cpu()
+            return mm.frame.extend(mm.encode(random_text(40, seed=2)), "read", logits=True).cpu()
 
     assert (logits_on(GPU) - logits_on(torch.device("cpu"))).abs().max() <= 1e-3

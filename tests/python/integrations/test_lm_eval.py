@@ -110,12 +110,12 @@ def test_rolling_is_the_models_own_within_the_frame_and_finite_behind_it(lm: Eve
 def test_the_answers_end_at_their_stops_and_what_is_far_is_recalled(lm: EverlongLM) -> None:
     text = f"{random_text(900, seed=1)}\n{FACTS['garden']}\n{random_text(2500, seed=2)}"
     prompt = f"{text}\nQuestion: does 48213 open the garden shed?"
-    with lm._reading(prompt) as (mm, question, chat):
+    with lm.reading(prompt) as (mm, question, chat):
         assert question == "Question: does 48213 open the garden shed?"
         assert not chat
         assert "48213" in mm.generate(question, 1, chat=False, remember=False).recalled[0].text
         same = mm
-    with lm._reading(f"{prompt} Again?") as (mm, question, _):
+    with lm.reading(f"{prompt} Again?") as (mm, question, _):
         assert mm is same
     whole = lm.generate_until(requests((prompt, {"max_gen_toks": 12, "until": []})))[0]
     stop = whole[3:5]
@@ -127,7 +127,7 @@ def test_a_chat_template_makes_the_question_a_users_turn(lm: EverlongLM, monkeyp
     monkeypatch.setattr(lm.tokenizer, "chat_template", TEMPLATE)
     text = random_text(100, seed=7)
     prompt = lm.apply_chat_template([{"role": "user", "content": f"{text}\nQuestion: which?"}])
-    with lm._reading(prompt) as (mm, question, chat):
+    with lm.reading(prompt) as (mm, question, chat):
         assert (question, chat) == ("Question: which?", True)
         assert [mm.text(block.id) for block in mm.memory.blocks()] == [f"{text}\n"]
         expected = mm.generate(question, 6, remember=False, do_sample=False).text

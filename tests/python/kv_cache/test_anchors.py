@@ -157,7 +157,7 @@ def test_zone_is_the_kv_spliced_by_hand(kind: str, rope: str) -> None:
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=ZONED) as mm:
         by_hand = SplicedByHand(mm)
         generator = np.random.default_rng(0)
-        ids = mm._encode(random_text(960))
+        ids = mm.encode(random_text(960))
         for first in range(0, len(ids), CHUNK):
             chunk = ids[first : first + CHUNK]
             got = mm.frame.extend(chunk, "read", logits=True)
@@ -336,7 +336,7 @@ def test_of_a_zone_only_what_is_there_and_true_stays(how: str, tmp_path: Path, m
     else:  # too much was archived since the checkpoint to be read again: what the zone held before is still so
         monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 10_000)
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
-        mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
+        mm.frame.extend(mm.encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         mm.memory.close()
         monkeypatch.setattr(everlong.frame.checkpointing, "CHECKPOINT_TOKENS", 200)
@@ -369,7 +369,7 @@ def test_a_zone_after_a_process_that_died_is_that_of_one_that_lived(
         mm = everlong.MemoryModel(model, tokenizer, tmp_path / name, config=ZONED)
         for part in range(3):
             mm.read(random_text(300, seed=part), source=f"part {part}")
-        mm.frame.extend(mm._encode(random_text(600, seed=5)), "read")
+        mm.frame.extend(mm.encode(random_text(600, seed=5)), "read")
         mm.frame.end_of_text()
         if name == "lived":
             mm.close()
@@ -405,7 +405,7 @@ def test_a_zone_of_forgotten_text_is_never_that_of_the_text_in_its_place(
         for source in forgotten:
             memory.forget(source=source)
     mm = everlong.MemoryModel(model, tokenizer, tmp_path / "m", config=ZONED)
-    mm.frame.extend(mm._encode(random_text(900, seed=5)), "read")
+    mm.frame.extend(mm.encode(random_text(900, seed=5)), "read")
     mm.frame.end_of_text()
     mm.memory.close()
     zone = mm.frame.os.anchor_zone
@@ -436,12 +436,12 @@ def test_an_anchor_never_loses_by_staying() -> None:
     )
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
         mm.read(random_text(200))
-        mm.frame.extend(mm._encode(random_text(200, seed=2)), "read")
+        mm.frame.extend(mm.encode(random_text(200, seed=2)), "read")
         cache = mm.frame.cache
         first = cache.begin + config.frame.sink_tokens + config.frame.tombstones
         before, kept = cache.anchors.anchor_k, cache.k[:, :, first : first + 6].clone()
         assert before.shape[2] == 6
-        mm.frame.extend(mm._encode(random_text(4100, seed=3)), "read")
+        mm.frame.extend(mm.encode(random_text(4100, seed=3)), "read")
         assert sum(event["what"] == "evict" for event in mm.trace()) >= 1000
         assert torch.equal(cache.anchors.anchor_k, before)
         assert torch.equal(cache.k[:, :, first : first + 6], kept)

@@ -213,7 +213,7 @@ def test_a_model_that_is_wrong_among_others_computes_alone(monkeypatch: pytest.M
         for row in range(2):
             torch.testing.assert_close(found[row], expected[row], atol=1e-5, rtol=1e-5)
         assert "computes one frame after another" in caplog.text
-        assert batching._known[mm.model] is False
+        assert batching.batches_exactly(mm.model) is False
     assert true_mask is not batched_forward.Forward.mask
 
 
@@ -258,7 +258,7 @@ def test_a_row_whose_cache_fails_fails_alone(
         expected.pop(failing)
         for mine, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
-        assert batching._known[mm.model] is True
+        assert batching.batches_exactly(mm.model) is True
 
 
 def test_where_all_rows_but_one_fail_it_computes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_row_that_fails_when_it_is_compared_says_nothing_of_the_model(monkeypa
         assert found[0] is error
         for mine, theirs in zip(found[1:], expected[1:], strict=True):
             torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
-        assert batching._known[mm.model] is True
+        assert batching.batches_exactly(mm.model) is True
 
 
 def test_a_row_that_is_no_number_any_more_leaves_the_others_theirs() -> None:
@@ -296,7 +296,7 @@ def test_a_row_that_is_no_number_any_more_leaves_the_others_theirs() -> None:
         assert isinstance(found[0], everlong.NotFiniteError)
         for mine, theirs in zip(found[1:], expected[1:], strict=True):
             torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=2e-4)
-        assert batching._known[mm.model] is True
+        assert batching.batches_exactly(mm.model) is True
 
 
 def noting(done: dict[int, Any], workers: list[Callable[[int], Any]]) -> dict[int, Any]:

@@ -19,8 +19,8 @@ from support import OWN_STATE, SMALL, TINY_KINDS, TOLERANCE, byte_tokenizer, ran
 def by_both(mm: everlong.MemoryModel, zones: KvZones, token: int) -> None:
     """Compute one token both ways. The logits and what the slots hold must agree."""
     cache, frame = zones.cache, mm.frame
-    step = GraphStep(zones.computing._served, cache, zones.computing.phase)
-    position = frame.os.next_position() + zones.computing._served.first_position
+    step = GraphStep(frame.served, cache, zones.computing.phase)
+    position = frame.os.next_position() + frame.served.first_position
     end = cache.end
     step.give(token, position)
     with torch.no_grad(), mock.patch("torch.bmm", wraps=torch.bmm) as products:
@@ -44,7 +44,7 @@ def test_all_slots_under_a_mask_give_what_the_slots_in_use_give(kind: str, rope:
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), None, SMALL) as mm:
         zones = mm.frame.zones
         assert isinstance(zones, KvZones)
-        mm.frame.extend(mm._encode(random_text(60)), "read")
+        mm.frame.extend(mm.encode(random_text(60)), "read")
         by_both(mm, zones, 17)
         mm.read(random_text(900))
         assert mm.frame.os.evicted
@@ -57,6 +57,6 @@ def test_all_slots_under_a_mask_give_what_the_slots_in_use_give(kind: str, rope:
 def test_without_a_gpu_no_step_is_recorded() -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), None, SMALL) as mm:
         assert isinstance(mm.frame.zones, KvZones)
-        step = mm.frame.zones.computing._step
+        step = mm.frame.zones.computing.step
         assert len(mm.generate("What did it say?", max_new_tokens=12).token_ids) > 0
-        assert step._graph is None
+        assert not step.recorded

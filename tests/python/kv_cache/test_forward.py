@@ -45,7 +45,7 @@ def test_the_embeddings_of_a_text_are_read_as_its_ids(kind: str, rope: str) -> N
         everlong.MemoryModel(model, tokenizer, config=SMALL) as by_ids,
         everlong.MemoryModel(model, tokenizer, config=SMALL) as by_embeds,
     ):
-        ids = by_ids._encode(random_text(900))
+        ids = by_ids.encode(random_text(900))
         embeds = embedded(model, ids)
         for first, last in ((0, 150), (150, 700), (700, 900)):
             part = slice(first, last)
@@ -73,7 +73,7 @@ def test_the_embeddings_of_a_text_are_read_as_its_ids(kind: str, rope: str) -> N
 def test_text_alone_reads_soft_tokens_as_they_are() -> None:
     model = tiny_text_model()
     with remembering(model) as by_ids, remembering(model) as by_embeds:
-        ids = by_ids._encode(random_text(700))
+        ids = by_ids.encode(random_text(700))
         embeds = embedded(model, ids)
         for first, last in ((0, 100), (100, 640), (640, 700)):
             part = slice(first, last)
@@ -88,7 +88,7 @@ def test_vectors_that_are_no_tokens_are_computed_and_stand_as_a_special_token() 
     model, tokenizer = tiny_model(), byte_tokenizer()
     soft = torch.randn(40, 64, generator=torch.Generator().manual_seed(3))
     with everlong.MemoryModel(model, tokenizer, config=ROOMY) as mm:
-        ids = mm._encode(random_text(100))
+        ids = mm.encode(random_text(100))
         mm.frame.extend(ids, "read")
         got = mm.frame.forward(ReadRequest(None, "read", inputs_embeds=soft, keep_all=True)).logits
         mm.frame.end_of_text()
@@ -146,7 +146,7 @@ def test_a_stream_that_begins_with_tokens_of_its_own_gives_states_of_what_was_as
 def test_text_alone_has_hidden_states_too() -> None:
     model = tiny_text_model()
     with remembering(model) as mm:
-        ids = mm._encode(random_text(90))
+        ids = mm.encode(random_text(90))
         expected = every_hidden_state(model, ids)
         mm.frame.extend(ids[:50], "read")
         got = mm.frame.forward(ReadRequest(ids[50:], "read", hidden_layers=(0, 1, -1))).hidden
@@ -203,7 +203,7 @@ def test_text_alone_tells_its_observers_too() -> None:
     model, told = tiny_text_model(), []
     with remembering(model) as mm:
         mm.frame.observe(collector(told), hidden_layers=(1,))
-        ids = mm._encode(random_text(100))
+        ids = mm.encode(random_text(100))
         mm.read(random_text(100))
         expected = every_hidden_state(model, ids)[1]
         states = torch.cat([hidden[1] for *_, hidden in told])
@@ -226,7 +226,7 @@ def test_several_observers_are_told_in_order_until_they_are_closed() -> None:
 def test_who_registers_in_the_middle_of_a_block_gets_no_part_of_its_states() -> None:
     told: Told = []
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
-        ids = mm._encode(random_text(300))
+        ids = mm.encode(random_text(300))
         mm.frame.extend(ids[:50], "read")
         mm.frame.observe(collector(told), hidden_layers=(2,))
         mm.frame.extend(ids[50:], "read")
@@ -244,7 +244,7 @@ def test_a_branch_tells_nobody_and_changes_no_states() -> None:
     for branched, of_one in zip((False, True), told, strict=True):
         with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=SMALL) as mm:
             mm.frame.observe(collector(of_one), hidden_layers=(1,))
-            ids = mm._encode(random_text(300))
+            ids = mm.encode(random_text(300))
             mm.frame.extend(ids[:150], "read")
             if branched:
                 with mm.frame.branch():

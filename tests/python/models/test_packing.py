@@ -43,7 +43,7 @@ def test_a_frame_says_the_same_with_packed_queries(kind: str, rope: str, monkeyp
         if not packing:
             monkeypatch.setattr("everlong.kv_cache.forward.packs", lambda model: False)
         with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm, masks_of(model) as seen:
-            ids = mm._encode(random_text(400))
+            ids = mm.encode(random_text(400))
             mm.frame.extend(ids[:360], "read")
             said.append(torch.cat([mm.frame.extend(token[None], "read") for token in ids[360:]]))
             alone = not mm.frame.cache.own
@@ -87,7 +87,7 @@ def test_another_attention_gets_no_mask() -> None:
 def test_heads_that_share_nothing_get_no_mask() -> None:
     model = tiny_model(num_key_value_heads=4)
     with everlong.MemoryModel(model, byte_tokenizer(), config=SMALL) as mm, masks_of(model) as seen:
-        mm.frame.extend(mm._encode(random_text(1)), "read")
+        mm.frame.extend(mm.encode(random_text(1)), "read")
         assert not any(map(is_open, seen))
         assert len(seen) == 1
 

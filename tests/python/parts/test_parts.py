@@ -43,6 +43,7 @@ from everlong.parts.towers.runtime import query_vectors
 from everlong.parts.writer import Writer
 from everlong.text.prompt import Prompt
 from support import SMALL, TESTS, TINY_MEMORY, byte_tokenizer, random_text, tiny_model, tiny_text_model
+from support.memories import answering_of
 
 PACKAGE = Path(everlong.__file__).parent
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 0}, parts=())
@@ -256,7 +257,7 @@ def test_a_part_that_fails_at_a_block_has_that_block_refused_and_the_frame_goes_
 
     one = Fails()
     with open_model(None, one) as mm:
-        mm.frame.extend(mm._encode(TEXT[:100]), "read")
+        mm.frame.extend(mm.encode(TEXT[:100]), "read")
         with pytest.raises(RuntimeError, match="not this one"):
             mm.frame.end_of_text()
         assert "archiving tokens 0 to 100 failed" in caplog.text
@@ -338,7 +339,7 @@ def test_what_is_offered_comes_back_among_what_was_found_by_its_score() -> None:
         assert [one.found_by for one in mm.recall("0123456789")] == [("lexical",)]
         mm.config = mm.config.with_part(Points(at=mm.stream_tokens - 1))  # nor what is in the frame
         with mm.frame.branch():
-            groups = mm.searcher.find(mm._answering.prompt("0123456789", False, None)).offers
+            groups = mm.searcher.find(answering_of(mm).prompt("0123456789", False, None)).offers
         assert [tuple(group.found_by) for group in groups] == [("lexical",)]
         mm.config = mm.config.with_part(Points(at=130))
         assert not mm.recall("0123456789", where=everlong.Where(source="elsewhere"))
@@ -382,7 +383,7 @@ def test_sentences_are_compared_with_all_of_a_question_however_long(tmp_path: Pa
     with everlong.MemoryModel(model, byte_tokenizer(), None, config, pack=tmp_path / "pack") as mm:
         mm.read(TEXT)
         for length in (200, 300):
-            prompt = mm._answering.prompt(random_text(length, seed=3), False, None)
+            prompt = answering_of(mm).prompt(random_text(length, seed=3), False, None)
             tapped = mm.searcher.tap(prompt)
             found = mm.searcher.find(prompt, tapped=tapped)
             assert found.vectors is not None

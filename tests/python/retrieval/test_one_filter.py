@@ -22,6 +22,7 @@ from everlong.retrieval.searcher import Searcher
 from everlong.serve.inspector import MemoryInspector
 from support import SMALL, byte_tokenizer, random_text, tiny_model
 from support.examples import examples
+from support.memories import answering_of
 
 CONFIG = SMALL.changed(search={"index": ("lexical",), "groups": 8}, answer={"recall_mode": "kv"})
 WORD = "zygote"  # in every block, so that a search for it finds whatever passes
@@ -49,7 +50,7 @@ def library() -> everlong.MemoryModel:
         mm.read(say(number), **names)
         if number == 2:
             for seed, origin in ((98, "prompt"), (99, "generated")):
-                mm.frame.extend(mm._encode(f"{random_text(80, seed=seed)} {WORD}."), origin)
+                mm.frame.extend(mm.encode(f"{random_text(80, seed=seed)} {WORD}."), origin)
             mm.frame.end_of_text()
     for block in mm.memory.blocks("b"):
         if block.origin == "moved":
@@ -122,7 +123,7 @@ def over(spans: Any) -> set[int]:
 
 
 def prompt_of(mm: everlong.MemoryModel) -> Any:
-    return mm._answering.prompt(WORD, False, None)
+    return answering_of(mm).prompt(WORD, False, None)
 
 
 def searched(mm: everlong.MemoryModel, where: Where) -> set[int]:

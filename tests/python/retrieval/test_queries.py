@@ -64,7 +64,7 @@ def test_a_rotated_query_scores_a_key_as_the_model_does(kind: str, rope: str, mo
 
         monkeypatch.setattr(module, "eager_attention_forward", noting)
         with torch.no_grad(), QueryTap(served, range(served.layers)) as tap:
-            model(input_ids=mm._encode(text)[None])
+            model(input_ids=mm.encode(text)[None])
         assert sorted(attended) == list(range(served.layers))
         for layer, its in attended.items():
             keys = np.concatenate([core.blocks.read_keys(page, layer) for page in core.blocks.pages()], axis=1).astype(
@@ -148,7 +148,7 @@ def test_calibration_keeps_the_heads_that_rank_pages_best(kind: str, rope: str, 
 def test_the_mean_query_is_the_mean_of_those_that_share_a_head(kind: str, rope: str) -> None:
     with everlong.MemoryModel(tiny_model(kind, rope), byte_tokenizer(), config=SMALL) as mm:
         served = mm.frame.served
-        ids = mm._encode(random_text(30))
+        ids = mm.encode(random_text(30))
         queries = tap_question(mm.frame, ids, slice(4, 17), [0, served.layers - 1]).queries
         got = mean_query(served, queries)
     last = queries[served.layers - 1].double().numpy()

@@ -20,6 +20,7 @@ from everlong.parts.towers.runtime import query_vectors
 from everlong.retrieval.quotes import WORDS_WEIGHT, Sentence, _sentences, nearest_sentences, quoting, words_of
 from everlong.text.prompt import build_prompt
 from support import SMALL, byte_tokenizer, tiny_model
+from support.memories import answering_of
 
 CONFIG = SMALL.changed(search={"index": ("lexical",)}, answer={"quotes": 1})
 LONG = CONFIG.changed(archive={"block_tokens": 256})
@@ -78,7 +79,7 @@ def test_several_stand_the_best_last(mm: everlong.MemoryModel) -> None:
     assert len(answer.quoted) == 3
     assert "house 007" in answer.quoted[0]
     assert len(set(answer.quoted)) == 3
-    prompt = quoting(mm.tokenizer, mm._answering.prompt("Where is house 007?", True, None), answer.quoted)
+    prompt = quoting(mm.tokenizer, answering_of(mm).prompt("Where is house 007?", True, None), answer.quoted)
     said = mm.tokenizer.decode(prompt.ids)
     assert said.index(answer.quoted[2]) < said.index(answer.quoted[0]) < said.index("Where is house 007?")
     assert mm.tokenizer.decode(prompt.ids[prompt.question]) == "Where is house 007?"
@@ -151,7 +152,7 @@ def test_scores_are_cosines_and_words(tmp_path: Path) -> None:
         mm.searcher.settle()
         core, meaning = mm.memory.core, mm.frame.parts.get("towers")
         assert meaning is not None
-        prompt = mm._answering.prompt("Where is house 007?", True, None)
+        prompt = answering_of(mm).prompt("Where is house 007?", True, None)
         tapped = mm.searcher.tap(prompt)
         found = mm.searcher.find(prompt, tapped=tapped)
         query = query_vectors(meaning.towers, tapped.states.hidden)

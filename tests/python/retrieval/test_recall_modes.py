@@ -45,7 +45,7 @@ def recalled_then_read(
             frame.recall(pages, [temperature] * (len(pages) - last) + [1.0] * last)
             held = [(0, SMALL.frame.sink_tokens), *((page.begin, page.end) for page in pages)]
             ids = torch.cat([torch.from_numpy(core.blocks.token_ids(0, *span)).long() for span in held])
-            rest_ids = mm._encode(rest)
+            rest_ids = mm.encode(rest)
             logits = frame.extend(rest_ids, "prompt", logits=True)
     return logits, torch.cat([ids, rest_ids])
 
@@ -97,7 +97,7 @@ def test_auto_reads_the_last_of_several_pieces_again(temperature: float) -> None
             read_again = torch.cat(
                 [torch.from_numpy(core.blocks.token_ids(0, page.begin, page.end)).long() for page in last]
             )
-            rest_ids = mm._encode(rest)
+            rest_ids = mm.encode(rest)
     spliced = DynamicCache()
     for layer in range(len(k)):
         spliced.update(k[layer], v[layer], layer)
@@ -291,7 +291,7 @@ def test_a_question_is_tapped_behind_the_newest_text_which_then_makes_room(monke
     config = SMALL.changed(search={"index": ("mean_pool",)})
     with everlong.MemoryModel(model, byte_tokenizer(), config=config) as mm:
         mm.read(TEXT)
-        os, text = mm.frame.os, mm._encode(TEXT)
+        os, text = mm.frame.os, mm.encode(TEXT)
         (begin, end), position = os.rolling, os.next_position()
         assert SMALL.frame.sink_tokens < begin < end - 60
         answer = mm.generate(question, max_new_tokens=2, remember=False)

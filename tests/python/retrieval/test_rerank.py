@@ -14,7 +14,7 @@ import everlong
 import everlong._core as _core
 from everlong.models.releases import cache_argument
 from everlong.models.rope import rope_table
-from everlong.retrieval import recall, rerank
+from everlong.retrieval import rerank, search
 from everlong.retrieval.rerank import LIFT_WEIGHT, MOST_CANDIDATES, Candidate, Reranker, RerankQuery, candidates
 from everlong.text.prompt import Prompt, build_prompt
 from support import (
@@ -54,7 +54,7 @@ def test_the_beginning_of_a_text_is_a_plain_forward(kind: str, rope: str, sinks:
     model = tiny_model(kind, rope)
     with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY.changed(frame={"sink_tokens": sinks})) as mm:
         mm.read(random_text(600))
-        ids, question = mm._encode(random_text(600)), question_ids()
+        ids, question = mm.encode(random_text(600)), question_ids()
         served, lengths = mm.frame.served, (64, 192, 128, 0)
         groups = [mm.memory.core.blocks.pages_of(0, 0, length) for length in lengths[:3]]
         asked = RerankQuery.of(Prompt(question, QUESTION))
@@ -79,7 +79,7 @@ def test_pages_that_saw_earlier_text_are_those_keys_moved(kind: str, rope: str, 
     model = tiny_model(kind, rope)
     with everlong.MemoryModel(model, byte_tokenizer(), config=ROOMY.changed(frame={"sink_tokens": sinks})) as mm:
         mm.read(random_text(600))
-        ids, question = mm._encode(random_text(600)), question_ids()
+        ids, question = mm.encode(random_text(600)), question_ids()
         asked = RerankQuery.of(Prompt(question, QUESTION))
         reranker = Reranker(mm.frame, [])
         pages = mm.memory.core.blocks.pages_of(0, 256, 448)
@@ -144,7 +144,7 @@ def first_places(mm: everlong.MemoryModel, question: str = ASKED) -> tuple[Promp
         return []
 
     with mm.frame.branch():
-        recall.search(mm.frame, prompt, mm.searcher.tap(prompt), mm.config, rerank=look)
+        search.search(mm.frame, prompt, mm.searcher.tap(prompt), mm.config, rerank=look)
     return prompt, seen[0]
 
 

@@ -14,6 +14,7 @@ from everlong.config.search import IndexPart
 from everlong.retrieval.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
 from everlong.text.prompt import Prompt
 from support import SMALL, TINY_MEMORY, byte_tokenizer, random_text, tiny_model
+from support.memories import answering_of
 
 
 def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,7 @@ def test_of_a_long_question_the_rarest_tokens_are_searched_for(monkeypatch: pyte
 
         monkeypatch.setattr(mm.memory, "core", Spy())
         for length in (MOST_QUERY_TOKENS, 3 * MOST_QUERY_TOKENS):
-            question = mm._encode(text[100 : 100 + length])
+            question = mm.encode(text[100 : 100 + length])
             prompt = Prompt(question, slice(0, length))
             tapped = mm.searcher.tap(prompt)
             search(mm.frame, prompt, tapped, mm.config)
@@ -96,8 +97,8 @@ def test_the_block_comes_back_whose_mean_key_is_nearest(part: IndexPart, kind: s
             question = text[300:330]
             where = everlong.Where(source=source)
             with mm.frame.branch():
-                mm._answering.narrow(where)
-                q = tap_question(mm.frame, mm._encode(question), slice(0, 30), [last]).queries[last].double().numpy()
+                answering_of(mm).narrow(where)
+                q = tap_question(mm.frame, mm.encode(question), slice(0, 30), [last]).queries[last].double().numpy()
             asked = q.reshape(30, served.kv_heads, -1, served.head_dim).mean(axis=(0, 2)).reshape(-1)
             cosines: dict[int, float] = {}
             for block in mm.memory.blocks(source):

@@ -21,7 +21,7 @@ from everlong.service_data.keys import Key, Keys, hash_of
 from everlong.service_data.limits import Limits
 from everlong.text.encoding import decode_text
 from support import random_text
-from support.service import MODEL, Running, client_of, running, tiny_loaded, until
+from support.service import MODEL, Clock, Running, client_of, running, tiny_loaded, until, used_tokens
 
 LONG = random_text(400_000)
 SECONDS = 60.0  # after which a test gives up
@@ -153,7 +153,8 @@ def test_what_was_read_of_a_prompt_is_counted_as_far_as_it_was_read() -> None:
 
 # --- a service
 
-KEYS = Keys(tuple(Key(name, hash_of(name), tokens_per_minute=10_000_000) for name in ("ada", "mallory")))
+CLOCK = Clock()
+KEYS = Keys(tuple(Key(name, hash_of(name), tokens_per_minute=10_000_000) for name in ("ada", "mallory")), CLOCK)
 
 
 @pytest.fixture(scope="module")
@@ -176,10 +177,6 @@ def chat(http: httpx.Client, text: str | list[dict[str, str]], model: str = "lib
     return http.post("/chat/completions", json={"model": model, "messages": turns, "max_tokens": 4, **more})
 
 
-def used(service: Running, who: str) -> int:
-    return service.service.keys._used.get(who, (0.0, 0))[1]
-
-
 def leaves_at_once(service: Running, who: str, body: dict[str, Any], path: str = "/chat/completions") -> None:
     """Ask, and go once the question is computed."""
     with client_of(service, who) as http, contextlib.suppress(httpx.HTTPError):
@@ -190,7 +187,7 @@ def leaves_at_once(service: Running, who: str, body: dict[str, Any], path: str =
 @pytest.mark.parametrize("model", ["lib", MODEL])
 @pytest.mark.parametrize("kind", ["question", "conversation", "everlong", "responses"])
 def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Running, model: str, kind: str) -> None:
-    service.service.keys._used.clear()
+    CLOCK.seconds += 60
     turns: list[dict[str, str]] = [{"role": "user", "content": LONG}]
     body: dict[str, Any] = {"model": model, "messages": turns, "max_tokens": 4}
     path = "/chat/completions"
@@ -202,7 +199,7 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
     elif kind == "responses":
         body, path = {"model": model, "input": LONG, "max_output_tokens": 4}, "/responses"
     conversations = service.service.answers.conversations
-    known, folders = len(conversations), set(conversations._root.iterdir())
+    known, folders = len(conversations), set(conversations.root.iterdir())
     mallory = threading.Thread(target=leaves_at_once, args=(service, "mallory", body, path))
     mallory.start()
     until(lambda: service.service.engine.active_jobs > 0)
@@ -211,8 +208,8 @@ def test_a_long_question_holds_nobody_and_ends_when_its_caller_goes(service: Run
     mallory.join()
     until(lambda: service.service.engine.active_jobs == 0)
     assert len(conversations) == known
-    assert set(conversations._root.iterdir()) == folders
-    assert used(service, "mallory") < len(LONG)  # it was cut short
+    assert set(conversations.root.iterdir()) == folders
+    assert used_tokens(service, "mallory") < len(LONG)  # it was cut short
     with client_of(service, "mallory") as http:
         answers = [chat(http, "Who?", model, temperature=0).json()["choices"][0]["message"]["content"] for _ in "ab"]
     assert answers[0] == answers[1]
@@ -239,16 +236,16 @@ def test_time_ends_a_question_that_is_being_read(tmp_path: Path) -> None:
         assert answer["choices"][0]["finish_reason"] == "length"
         assert answer["choices"][0]["message"]["content"] == ""
         assert answer["usage"]["completion_tokens"] == 0
-        assert 0 < used(service, "ada") < len(LONG)
+        assert 0 < used_tokens(service, "ada") < len(LONG)
         assert len(service.service.answers.conversations) == 0
-        assert list(service.service.answers.conversations._root.iterdir()) == []
+        assert list(service.service.answers.conversations.root.iterdir()) == []
         assert chat(http, "Who?", MODEL).status_code == 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["whole", "cut", "stop"])
 def test_the_tokens_of_an_answer_are_counted_however_it_ends(service: Running, ends: str) -> None:
-    service.service.keys._used.clear()
+    CLOCK.seconds += 60
     ada = next(key for key in KEYS.all if key.name == "ada")
     question = "Tell me. " + random_text(50)
     asked = AnswerRequest(
@@ -269,9 +266,9 @@ def test_the_tokens_of_an_answer_are_counted_however_it_ends(service: Running, e
 
     taken = asyncio.run(answered())
     until(lambda: service.service.engine.active_jobs == 0)
-    assert used(service, "ada") >= len(question) + taken
+    assert used_tokens(service, "ada") >= len(question) + taken
     if ends == "whole":
-        assert used(service, "ada") <= len(question) + 60 + 30  # the template's
+        assert used_tokens(service, "ada") <= len(question) + 60 + 30  # the template's
 
 
 @pytest.mark.slow

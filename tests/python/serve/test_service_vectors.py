@@ -16,9 +16,10 @@ from everlong.serve.embeddings import _in_turns
 from everlong.service_data.keys import Key, Keys, hash_of
 from everlong.service_data.limits import Limits
 from support.encoder import CountingEncoder
-from support.service import Running, running
+from support.service import Clock, Running, running, used_tokens
 
-KEYS = Keys(tuple(Key(name, hash_of(name), tokens_per_minute=10_000_000) for name in ("ada", "mallory")))
+CLOCK = Clock()
+KEYS = Keys(tuple(Key(name, hash_of(name), tokens_per_minute=10_000_000) for name in ("ada", "mallory")), CLOCK)
 TEXTS = [f"{number} {'word ' * 20}" for number in range(300)]
 
 
@@ -57,10 +58,6 @@ def vectors(service: Running, texts: list[str], who: str = "ada", timeout: Any =
     return httpx.post(f"{service.api}/embeddings", json=body, headers=headers, timeout=timeout)
 
 
-def used(service: Running, who: str) -> int:
-    return service.service.keys._used.get(who, (0.0, 0))[1]
-
-
 @pytest.mark.slow
 def test_the_vectors_of_many_goes_are_those_of_one(service: Running, encoder: Watched) -> None:
     rows = vectors(service, TEXTS).json()["data"]
@@ -73,17 +70,17 @@ def test_the_vectors_of_many_goes_are_those_of_one(service: Running, encoder: Wa
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", [["a" * 100_001], ["\u20ac" * 200] * 200, ["a" * 60_000] * 2])
 def test_too_much_text_is_refused_before_any_work(service: Running, encoder: Watched, texts: list[str]) -> None:
-    before = used(service, "ada")
+    before = used_tokens(service, "ada")
     assert vectors(service, texts).status_code == 413
     assert encoder.goes == []
-    assert used(service, "ada") == before
+    assert used_tokens(service, "ada") == before
 
 
 @pytest.mark.slow
 def test_tokens_are_counted_before_they_are_encoded(service: Running, encoder: Watched) -> None:
-    service.service.keys._used.clear()
+    CLOCK.seconds += 60
     counted: list[int] = []
-    encoder.told = lambda sentences: counted.append(used(service, "ada"))
+    encoder.told = lambda sentences: counted.append(used_tokens(service, "ada"))
     told = vectors(service, TEXTS).json()["usage"]["prompt_tokens"]
     sizes = [sum(map(len, go)) for go in encoder.goes]  # a token a byte
     assert counted == [sum(sizes[: number + 1]) for number in range(len(sizes))]

@@ -104,9 +104,9 @@ def run_explaining(
     for at, one in enumerate(facts):
         other = facts[(at // len(KINDS) + 1) * len(KINDS) % len(facts)]  # the same for all three
         own = {
-            DETAILS: _details(writer, network, one),
-            POOLED: _details(pooled, network, one),
-            STRANGE: _details(writer, network, other),
+            DETAILS: details_of(writer, network, one),
+            POOLED: details_of(pooled, network, one),
+            STRANGE: details_of(writer, network, other),
         }
         own[QUESTION] = own[DETAILS][:, :0]
         for name, details in own.items():
@@ -125,7 +125,8 @@ def run_explaining(
 
 
 @torch.no_grad()
-def _details(writer: WriterNet, model: Any, one: FactStates) -> torch.Tensor:
+def details_of(writer: WriterNet, model: Any, one: FactStates) -> torch.Tensor:
+    """Return D [1, n, E] of a block, from its states and its embeddings."""
     return writer.details_of(one.states[None], embedded(model, one.block.ids[SINK_TOKENS:])[None])
 
 

@@ -126,7 +126,7 @@ def test_what_is_lost_by_a_decision_is_numpy_s(tmp_path: pathlib.Path) -> None:
     model, tokenizer = deep_model(), byte_tokenizer()
     told = read_facts(model, tokenizer, fact_blocks(tokenizer, starts_of_books(), texts=2), LAYERS, tmp_path)
     writer = small_writer(model)
-    details = torch.cat([explaining._details(writer, model, one) for one in told])
+    details = torch.cat([explaining.details_of(writer, model, one) for one in told])
     lost = float(decided_loss(writer, model, told, details).detach())
     questions = [own.question for place in (0, 3) for own in told[place].exercises]
     with torch.no_grad():
@@ -234,7 +234,7 @@ def small_writer(model: Any) -> WriterNet:
 def deciding_pack(model: Any, told: Sequence[FactStates]) -> Pack:
     """Its D are means of embeddings; the decision is trained on them, until it knows these blocks by heart."""
     writer = small_writer(model)
-    details = torch.cat([explaining._details(writer, model, one) for one in told])
+    details = torch.cat([explaining.details_of(writer, model, one) for one in told])
     assert writer.decider is not None
     optimizer = torch.optim.Adam(writer.decider.parameters(), lr=3e-3)
     questions = [own.question for one in told for own in one.exercises]  # each block's own, whatever they say
@@ -258,7 +258,7 @@ def decisions(model: Any, pack: Pack, told: Sequence[FactStates], other: int) ->
     found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for at, one in enumerate(told):
         strange = told[(at // len(KINDS) * len(KINDS) + other) % len(told)]
-        details = explaining._details(writer, model, strange if other else one)
+        details = explaining.details_of(writer, model, strange if other else one)
         for asked, decided in zip(
             one.block.questions, explaining.decide(writer, model, byte_tokenizer(), one, details), strict=True
         ):

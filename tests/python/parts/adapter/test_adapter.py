@@ -17,6 +17,7 @@ from everlong.models.fingerprint import weights_fingerprint
 from everlong.models.low_rank import AttachedMaps, LowRankMaps, MapSettings, mapped_layers
 from everlong.models.pack import Pack, PackPart
 from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support.memories import answering_of
 
 ADAPTER = "adapter"  # what a pack has it by
 TEXT = random_text(3000)
@@ -93,7 +94,7 @@ def test_a_question_is_answered_with_it(mm: everlong.MemoryModel, pack: Path) ->
     mm.read(TEXT)
     got = mm.generate(QUESTION, max_new_tokens=12, remember=False, chat=False)
     assert got.recalled
-    prompt = mm._answering.prompt(QUESTION, False, None)
+    prompt = answering_of(mm).prompt(QUESTION, False, None)
     expected: list[int] = []
     model = mm.model
     with mm.frame.branch(), torch.no_grad():

@@ -78,7 +78,7 @@ def test_what_is_stored_kept_and_recalled_is_what_the_writer_made(kind: str, rop
     name = f"kept.kv.{writer.part({}).id}"
     with everlong.MemoryModel(model, byte_tokenizer(), config=WRITTEN, pack=pack) as mm:
         frame = mm.frame
-        ids = mm._encode(random_text(600))
+        ids = mm.encode(random_text(600))
         plain = Plain(model, ids, writer)
         frame.extend(ids, "read")
         first, second = mm.memory.blocks()[:2]
@@ -215,7 +215,7 @@ def test_a_tombstone_is_what_the_writer_makes_of_its_best_token(kind: str, rope:
     writer, trimmer = drawn_writer(model), drawn_trimmer()
     pack = pack_with(tmp_path / "pack", model, writer)
     with everlong.MemoryModel(model, byte_tokenizer(), config=STONES, pack=pack) as mm:
-        ids = mm._encode(random_text(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens))
+        ids = mm.encode(random_text(SMALL.frame.rolling_tokens + 3 * SMALL.frame.evict_tokens))
         plain = Plain(model, ids, writer)
         reached = 0
         while not mm.frame.os.anchor_zone["tombstones"]:

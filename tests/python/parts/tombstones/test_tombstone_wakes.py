@@ -20,6 +20,7 @@ from everlong.parts.tombstones.runtime import LEAST_MASS, tombstone_scores
 from everlong.parts.writer import Writer
 from everlong.pictures import draw_timeline
 from support import SMALL, byte_tokenizer, random_text, tiny_model
+from support.memories import answering_of
 
 STONES = SMALL.changed(frame={"tombstones": 4}, search={"index": ("lexical",)}, answer={"recall_mode": "kv"})
 TEXT = random_text(1500)
@@ -39,7 +40,7 @@ def test_mass_is_what_the_model_attends(kind: str, rope: str, count: int) -> Non
         assert len(zone) == 4
         heads = [(layer, head) for layer in range(served.layers) for head in range(served.query_heads)]
         mass = TombstoneMass(served, heads)
-        ids = mm._encode(random_text(count, seed=2))
+        ids = mm.encode(random_text(count, seed=2))
         with frame.branch():
             frame.recall(mm.memory.core.blocks.pages_of(0, 300, 360))  # the zone moves with what comes back
             position = frame.os.next_position() + served.first_position
@@ -131,7 +132,7 @@ def expected_scores(mm: everlong.MemoryModel, question: str, token: int) -> np.n
     frame, cache, served = mm.frame, mm.frame.cache, mm.frame.served
     with frame.branch():
         frame.clear_recalled()
-        frame.extend(mm._answering.prompt(question, True, None).ids, "prompt")
+        frame.extend(answering_of(mm).prompt(question, True, None).ids, "prompt")
         attended = attentions(mm, torch.tensor([token]), frame.os.next_position() + served.first_position)
         first = cache.tombstone_slots.start - cache.begin
         mass = [attended[served.archived[layer]][head, -1, first : first + 4] for layer, head in ((0, 1), (1, 0))]

@@ -58,7 +58,7 @@ def test_blocks_come_with_the_vectors_of_their_own_states(model: Any, pack: path
         assert meaning is not None
         assert mm.memory.core.index.blocks_without_meaning() == []
         with torch.no_grad():
-            whole = model(mm._encode(text)[None], output_hidden_states=True).hidden_states
+            whole = model(mm.encode(text)[None], output_hidden_states=True).hidden_states
         states = torch.cat([whole[layer][0] for layer in LAYERS], dim=-1)
         for (begin, end), kept in tensors_of(mm).items():
             expected = quantize_int8(

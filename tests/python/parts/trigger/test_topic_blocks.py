@@ -30,7 +30,7 @@ def test_blocks_are_those_of_the_probabilities_of_a_plain_forward(model: Any, pa
         mm.read(text)
         ends = mm.frame.parts.segmenter
         assert isinstance(ends, TriggerRuntime)
-        said = ends.trigger.probabilities(states_of(model, mm._encode(text).tolist())).numpy()
+        said = ends.trigger.probabilities(states_of(model, mm.encode(text).tolist())).numpy()
         expected = list(blocks_of(BoundaryPredictions(said, []), LEARNED.os_config(), ends.threshold, ends.lookahead))
         assert spans_of(mm) == [*expected, (expected[-1][1], 600)]
         why = [event["ended_by"] for event in mm.trace() if event["what"] == "archive"]
@@ -63,7 +63,7 @@ def test_each_text_is_heard_from_its_beginning(model: Any, pack: pathlib.Path, t
     for text in texts:
         with everlong.MemoryModel(model, byte_tokenizer(), tmp_path / "memory", config=config, pack=pack) as mm:
             with mm.frame.branch():
-                mm.frame.extend(mm._encode("a question"), "prompt")
+                mm.frame.extend(mm.encode("a question"), "prompt")
             mm.read(text, again=True)
             apart = spans_of(mm)
     assert apart == together
@@ -73,7 +73,7 @@ def test_keys_and_values_do_not_depend_on_it(model: Any, pack: pathlib.Path) -> 
     logits = []
     for config in (LEARNED, RULES):
         with everlong.MemoryModel(model, byte_tokenizer(), config=config, pack=pack) as mm:
-            logits.append(mm.frame.extend(mm._encode(random_text(500)), "read", logits=True))
+            logits.append(mm.frame.extend(mm.encode(random_text(500)), "read", logits=True))
     assert torch.equal(*logits)
 
 

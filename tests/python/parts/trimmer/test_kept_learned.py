@@ -34,7 +34,7 @@ def pack(trimmer: TrimmerNet, tmp_path: Path) -> Path:
 
 def test_the_best_tokens_of_a_block_are_kept(trimmer: TrimmerNet, pack: Path) -> None:
     with everlong.MemoryModel(tiny_model(), byte_tokenizer(), config=LEARNED, pack=pack) as mm:
-        ids = mm._encode(random_text(128 * 6))
+        ids = mm.encode(random_text(128 * 6))
         mm.frame.extend(ids, "read")
         mm.frame.end_of_text()
         with torch.no_grad():

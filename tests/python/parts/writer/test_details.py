@@ -127,7 +127,7 @@ def test_recalled_details_are_a_plain_forward_over_soft_tokens(kind: str, rope: 
             frame.bring_back(details(mm, blocks))
             assert frame.os.recalled_tokens == len(blocks) * (N + BRACKET_TOKENS)
             assert frame.zones.resident_tokens == SMALL.frame.sink_tokens + frame.os.recalled_tokens
-            rest_ids = mm._encode(rest)
+            rest_ids = mm.encode(rest)
             got = frame.extend(rest_ids, "prompt", logits=True)
         sinks, own = (
             embeddings_of(model, ids) for ids in (core.blocks.token_ids(0, 0, SMALL.frame.sink_tokens), rest_ids)
@@ -499,7 +499,7 @@ def test_a_trained_writer_s_details_stand_in_the_frame_as_they_did_in_training(r
             frame.bring_back(details(mm, blocks))
             marks = len(opening) + len(closing)
             assert frame.os.recalled_tokens == len(blocks) * N + marks
-            rest_ids = mm._encode(random_text(30, seed=2))
+            rest_ids = mm.encode(random_text(30, seed=2))
             got = frame.extend(rest_ids, "prompt", logits=True)
         tensor = next(name for name in core.blocks.tensors(2) if name.startswith("details"))
         soft = torch.from_numpy(np.concatenate([core.blocks.tensor(block, tensor) for block in blocks])).float()
