@@ -37,7 +37,7 @@ import everlong
 from everlong.data import Book, shipped_books
 from everlong.models import load
 from everlong.models.attach import AttachedModel
-from everlong.retrieval.recall import head_queries, mean_query, tap_question
+from everlong.retrieval.question_states import head_queries, mean_query, tap_question
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora.facts import PARAPHRASES, Kind, make_facts
 from everlong_lab.corpora.haystack import build_haystack

@@ -28,7 +28,7 @@ import everlong
 from everlong.models import DEFAULT_MODEL, load
 from everlong.models.attach import AttachedModel
 from everlong.models.hardware import processor
-from everlong.retrieval.recall import head_queries, tap_question
+from everlong.retrieval.question_states import head_queries, tap_question
 from everlong.text.prompt import build_prompt
 from everlong_lab.corpora import words
 from everlong_lab.corpora.facts import PARAPHRASES, Kind, make_facts

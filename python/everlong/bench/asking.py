@@ -18,7 +18,9 @@ import torch
 
 from everlong.bench.clock import now
 from everlong.generation.memory_model import MemoryModel
-from everlong.retrieval.recall import SearchOutcome, TappedQuestion, search
+from everlong.retrieval.question_states import TappedQuestion
+from everlong.retrieval.recall import SearchOutcome
+from everlong.retrieval.search import search
 from everlong.text.prompt import Prompt
 
 QUESTION_TOKENS = 16

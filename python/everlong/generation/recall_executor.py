@@ -13,8 +13,9 @@ from everlong.frame.executor import Recalls
 from everlong.frame.frame import Frame
 from everlong.frame.offers import Offers, offers_of
 from everlong.memory.where import EVERYWHERE, Where
+from everlong.retrieval.question_states import TappedQuestion
 from everlong.retrieval.quotes import Sentence
-from everlong.retrieval.recall import Recall, TappedQuestion
+from everlong.retrieval.recall import Recall
 from everlong.retrieval.searcher import Searcher
 from everlong.retrieval.walk import WalkTrace
 from everlong.text.prompt import Prompt

@@ -23,7 +23,7 @@ from everlong.retrieval.profile import (
     save_model_profile,
     store_profile,
 )
-from everlong.retrieval.recall import tap_question
+from everlong.retrieval.question_states import tap_question
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import quoting_prompt
 

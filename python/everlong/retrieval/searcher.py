@@ -24,23 +24,19 @@ from everlong.retrieval.background_jobs import BackgroundJobs
 from everlong.retrieval.citations import CitationBuilder
 from everlong.retrieval.embedding import PageEmbedder
 from everlong.retrieval.query_filters import block_tags, filters_of, keyphrases_of
-from everlong.retrieval.quotes import Sentence, nearest_sentences
-from everlong.retrieval.recall import (
-    NO_BUDGET,
-    PartQuery,
+from everlong.retrieval.question_states import (
     QuestionStates,
-    Rerank,
-    SearchOutcome,
     TappedQuestion,
-    offer_of,
     query_layers,
-    search,
     tap_question,
     tap_question_in_steps,
 )
+from everlong.retrieval.quotes import Sentence, nearest_sentences
+from everlong.retrieval.recall import SearchOutcome
 from everlong.retrieval.recency import MOST_COMPARED, newest_first
 from everlong.retrieval.rerank import Reranker, candidates
 from everlong.retrieval.retrieval_heads import RetrievalHeads
+from everlong.retrieval.search import NO_BUDGET, PartQuery, Rerank, offer_of, search
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import Prompt, start_ids
 from everlong.text.vectors import Encoder

@@ -10,7 +10,7 @@ import torch
 
 from everlong import MemoryModel, Where
 from everlong.generation.answer_generator import prompt_of
-from everlong.retrieval.recall import tap_question, tap_question_in_steps
+from everlong.retrieval.question_states import tap_question, tap_question_in_steps
 from everlong.serve.stop_strings import StopStrings
 from everlong.text.encoding import decode_text
 from support import SMALL, random_text, tiny_model

@@ -11,7 +11,7 @@ import torch
 import everlong
 from everlong.doctor import examine
 from everlong.frame.taps import QueryTap
-from everlong.retrieval.recall import tap_question
+from everlong.retrieval.question_states import tap_question
 from everlong.text.prompt import start_ids, with_start
 from support import SMALL, TOLERANCE, byte_tokenizer, next_logits, plain_logits, random_text, tiny_model
 from support.interrupted import Interrupted

@@ -17,7 +17,7 @@ from support.two_keys import a_memory  # noqa: F401  # a fixture
 def searches_of(mm: everlong.MemoryModel, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Fills with what the core answers."""
     results: list[Any] = []
-    original = everlong.retrieval.recall.search
+    original = everlong.retrieval.search.search
 
     def noting(*arguments: Any, **named: Any) -> Any:
         found = original(*arguments, **named)

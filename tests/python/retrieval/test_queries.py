@@ -15,7 +15,7 @@ import torch
 import everlong
 from everlong.frame.taps import QueryTap, rotate_queries
 from everlong.retrieval.calibration import calibrate
-from everlong.retrieval.recall import mean_query, tap_question
+from everlong.retrieval.question_states import mean_query, tap_question
 from everlong.text.encoding import decode_text
 from everlong.text.prompt import build_prompt
 from support import SMALL, TINY_KINDS, WINDOW_ONLY, byte_tokenizer, random_text, tiny_model

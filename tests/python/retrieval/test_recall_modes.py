@@ -20,7 +20,9 @@ from everlong.frame.frame import Frame
 from everlong.frame.part import Offer
 from everlong.frame.taps import QueryTap
 from everlong.models.releases import cache_argument
-from everlong.retrieval.recall import SearchOutcome, TappedQuestion, search
+from everlong.retrieval.question_states import TappedQuestion
+from everlong.retrieval.recall import SearchOutcome
+from everlong.retrieval.search import search
 from everlong.text.prompt import Prompt, build_prompt
 from support import OWN_STATE, SMALL, byte_tokenizer, next_logits, random_text, tiny_model
 

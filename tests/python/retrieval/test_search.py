@@ -11,7 +11,8 @@ import pytest
 import everlong
 from everlong.config.answer import Order
 from everlong.config.search import IndexPart
-from everlong.retrieval.recall import MOST_QUERY_TOKENS, head_queries, search, tap_question
+from everlong.retrieval.question_states import MOST_QUERY_TOKENS, head_queries, tap_question
+from everlong.retrieval.search import search
 from everlong.text.prompt import Prompt
 from support import SMALL, TINY_MEMORY, byte_tokenizer, random_text, tiny_model
 from support.memories import answering_of

@@ -23,7 +23,7 @@ from everlong.frame.part import (
 )
 from everlong.parts.walker.model import WalkerNet
 from everlong.parts.walker.prefetch import Prefetch, Prefetcher
-from everlong.retrieval.recall import MOST_QUERY_TOKENS
+from everlong.retrieval.question_states import MOST_QUERY_TOKENS
 
 if TYPE_CHECKING:
     from everlong.parts.walker import Walker
