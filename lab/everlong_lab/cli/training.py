@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,7 +72,7 @@ def train_all(
 
     console = escaping_console(stderr=True)
     options = {"text": tuple(text or ()), "data": tuple(data or ()), "teacher": teacher, "seed": seed}
-    there, by_default = _to_train(options, report_to)
+    there, by_default = parts_to_train(options, report_to)
     network, tokenizer = machine.load(model)
     before = pack_for(network)
     folder = out or pack_folder_of(weights_fingerprint(network))
@@ -96,7 +97,7 @@ def train_all(
     console.print(f"the pack: {folder}", highlight=False, soft_wrap=True)
 
 
-def _to_train(options: dict[str, Any], report_to: str) -> tuple[list[ToTrain], list[str]]:
+def parts_to_train(options: dict[str, Any], report_to: str) -> tuple[list[ToTrain], list[str]]:
     """Return the parts that can be trained for a model, with their part of `options`; and those of a default pack."""
     from everlong_lab.training.whole_pack import ToTrain
 
@@ -104,7 +105,11 @@ def _to_train(options: dict[str, Any], report_to: str) -> tuple[list[ToTrain], l
     for name in part_list.names():
         if part_list.file_of(name, "train") is None:
             continue
-        module = part_list.module(name, "train")
+        try:
+            module = part_list.module(name, "train")
+        except ImportError as error:
+            warnings.warn(f"the part {name} is not trained: {error}", stacklevel=2)
+            continue
         if getattr(module, "OF_A_MEMORY", False) or hasattr(module, "own_model"):
             continue
         own = {field.name for field in dataclasses.fields(module.Training)}

@@ -13,6 +13,8 @@ import everlong_lab.parts.kv_writer.train as kv_writer
 from everlong.errors import EverlongError
 from everlong.models.pack import Pack, PackPart, load_pack
 from everlong.parts.trimmer.model import TrimmerNet, TrimmerSettings
+from everlong_lab import part_list
+from everlong_lab.cli import training
 from everlong_lab.training import whole_pack
 from everlong_lab.training.loop import LoopSettings
 from everlong_lab.training.run import Run
@@ -123,3 +125,19 @@ def test_a_part_is_given_what_was_made_before_it(calls: Calls, tmp_path: Path) -
     there = [dataclasses.replace(part, train=noted(part.train)) for part in there]
     train(tmp_path, there, ["towers", "trimmer", "kv-writer"])
     assert given == [[], ["towers"], ["towers", "trimmer"]]
+
+
+def test_a_part_whose_training_cannot_be_imported_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = part_list.module
+
+    def module(name: str, which: str) -> Any:
+        if name == "trimmer":
+            raise ModuleNotFoundError("No module named 'none_such'")
+        return original(name, which)
+
+    monkeypatch.setattr(part_list, "module", module)
+    with pytest.warns(UserWarning, match="trimmer is not trained: No module named 'none_such'"):
+        there, by_default = training.parts_to_train({}, "")
+    assert "trimmer" not in {one.name for one in there}
+    assert {"towers", "walker"} <= {one.name for one in there}
+    assert set(by_default) <= {one.name for one in there}

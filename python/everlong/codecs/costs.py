@@ -13,13 +13,19 @@ from typing import Any
 
 import torch
 
+import everlong._core as _core
 from everlong.codecs.coded_context import CodedContext, through_memory
 from everlong.codecs.transform import QUALITY, STEPS, LogFn, fit_bases
 from everlong.data import shipped_books
 from everlong.models.attach import AttachedModel, attach
 from everlong.models.provenance import provenance
 
-CODECS = ("bf16", "e4m3", "e5m2", "int8", "int6", "k8v4", "k5v4", "int4")
+# The core's, largest first, without fp32 and without those that are kept for older memories alone.
+CODECS = tuple(
+    codec.name
+    for codec in sorted(_core.codecs(), key=lambda codec: -codec.key_bits - codec.value_bits)
+    if codec.name != "fp32" and not codec.name.endswith("-plain")
+)
 
 
 @dataclasses.dataclass(frozen=True)

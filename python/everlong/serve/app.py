@@ -28,6 +28,22 @@ from everlong.service_data.errors import ApiError, hide_private_paths, refusal_o
 _LOGGER = logging.getLogger("everlong.serve")
 
 
+_MEMORY = "/v1/memories/{name}"
+# Each asks whether the key may: a test calls all of them with a key that may not.
+MEMORY_ROUTES = (
+    Route(_MEMORY, memories.memory, methods=["GET", "DELETE"]),
+    Route(f"{_MEMORY}/sources", memories.sources, methods=["GET", "POST", "DELETE"]),
+    Route(f"{_MEMORY}/files/{{file}}", memories.files, methods=["PUT"]),
+    Route(f"{_MEMORY}/readings", memories.readings),
+    Route(f"{_MEMORY}/readings/{{id}}", memories.reading, methods=["GET", "POST", "DELETE"]),
+    Route(f"{_MEMORY}/search", memories.search, methods=["POST"]),
+    Route(f"{_MEMORY}/blocks/{{block:int}}", memories.block),
+    Route(f"{_MEMORY}/verify", memories.verify, methods=["POST"]),
+    Route(f"{_MEMORY}/compact", memories.compact, methods=["POST"]),
+    Route(f"{_MEMORY}/export", memories.export),
+)
+
+
 def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
     """Return the application of a service, which starts with it and stops with it. `hosts` as in `Guard`."""
     hide_private_paths(service.registry.root)
@@ -40,7 +56,6 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
             yield
         await run_in_threadpool(service.stop)
 
-    one = "/v1/memories/{name}"
     routes = [
         Route("/v1/models", status.models),
         Route("/v1/models/{id:path}", status.models),
@@ -49,16 +64,7 @@ def application(service: Service, hosts: Collection[str] = ()) -> ASGIApp:
         Route("/v1/responses/{id}", response, methods=["GET", "DELETE"]),
         Route("/v1/embeddings", embeddings, methods=["POST"]),
         Route("/v1/memories", memories.memories, methods=["GET", "POST"]),
-        Route(one, memories.memory, methods=["GET", "DELETE"]),
-        Route(f"{one}/sources", memories.sources, methods=["GET", "POST", "DELETE"]),
-        Route(f"{one}/files/{{file}}", memories.files, methods=["PUT"]),
-        Route(f"{one}/readings", memories.readings),
-        Route(f"{one}/readings/{{id}}", memories.reading, methods=["GET", "POST", "DELETE"]),
-        Route(f"{one}/search", memories.search, methods=["POST"]),
-        Route(f"{one}/blocks/{{block:int}}", memories.block),
-        Route(f"{one}/verify", memories.verify, methods=["POST"]),
-        Route(f"{one}/compact", memories.compact, methods=["POST"]),
-        Route(f"{one}/export", memories.export),
+        *MEMORY_ROUTES,
         Route("/metrics", status.metrics),
         Route("/health", status.health),
         Route("/ready", status.ready),

@@ -56,7 +56,7 @@ def log_as_json() -> None:
 
 
 class Audit:
-    """A file to which a line is added for every access to a memory: who, what, when, and ids. Thread-safe."""
+    """A file with a line for each question, search, read passage, copy and change: who, what, ids. Thread-safe."""
 
     def __init__(self, file: Path) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

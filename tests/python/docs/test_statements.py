@@ -31,7 +31,7 @@ DOCS = REPOSITORY / "docs"
 FILES = sorted([*DOCS.rglob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"])
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SOURCES = ("python", "cpp", "lab")  # where constants stand
-PARTS = {name: part_list.part(name) for name in part_list.names() if name != "router"}  # a router has no settings
+PARTS = {name: part_list.part(name) for name in part_list.names() if part_list.package_of(name).startswith("everlong.")}
 GROUPS: dict[str, Any] = {**{group: getattr(MemoryConfig(), group) for group in MemoryConfig.GROUPS}, **PARTS}
 
 # --- what a page says

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from everlong.serve.app import MEMORY_ROUTES
 from everlong.service_data.errors import ApiError
 from everlong.service_data.keys import Key, Keys, hash_of
 from everlong.service_data.limits import Limits
@@ -48,6 +49,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield there
 
 
+def requests_to(memory: str) -> Iterator[tuple[str, str]]:
+    """Yield (method, path) of every request to a memory that the service knows."""
+    for route in MEMORY_ROUTES:
+        parameters: dict[str, Any] = {"name": memory, "file": "a.txt", "id": "1", "block": 1}
+        own = {name: value for name, value in parameters.items() if name in route.param_convertors}
+        path = str(route.url_path_for(route.name, **own)).removeprefix("/v1")
+        for method in sorted(route.methods - {"HEAD"}):
+            yield method, f"{path}?source=ada" if (method, path.count("/")) == ("DELETE", 3) else path
+
+
 def chat(http: httpx.Client, memory: str) -> httpx.Response:
     turn = {"role": "user", "content": "What is the word?"}
     return http.post("/chat/completions", json={"model": memory, "messages": [turn], "max_tokens": 2})
@@ -69,21 +80,10 @@ def test_a_key_sees_its_memories_alone(service: Running) -> None:
         assert [row["id"] for row in ada.get("/models").json()["data"]] == [MODEL, "hers"]
         assert chat(ada, "hers").status_code == 200
         assert chat(ben, "hers").status_code == 404
-        for method, path in [
-            ("GET", "/memories/hers"),
-            ("GET", "/memories/hers/sources"),
-            ("GET", "/memories/hers/readings"),
-            ("GET", "/memories/hers/blocks/1"),
-            ("GET", "/memories/hers/export"),
-            ("POST", "/memories/hers/search"),
-            ("POST", "/memories/hers/verify"),
-            ("POST", "/memories/hers/sources"),
-            ("PUT", "/memories/hers/files/a.txt"),
-            ("DELETE", "/memories/hers/sources?source=ada"),
-            ("DELETE", "/memories/hers"),
-        ]:
+        for method, path in requests_to("hers"):
             answer = ben.request(method, path, json={"query": "word", "source": "a", "text": "b"})
             assert answer.status_code == 404, (method, path, answer.text)
+            assert answer.json()["error"]["code"] == "memory_not_found", (method, path)
             assert "amaranth" not in answer.text
         # It is told in the same words as what does not exist.
         assert ben.get("/memories/hers").json() == json.loads(ben.get("/memories/none").text.replace("none", "hers"))
