@@ -6,14 +6,14 @@ import io
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from everlong.files import epub, sheets, slides, word
-from everlong.files.document import Document, NoTextError, UnreadableFileError
+from everlong.files.document import Document, Inner, NoTextError, PassedOverError, UnreadableFileError
 
 MOST_BYTES = 256 << 20  # of all members, unpacked
 _MOST_MEMBERS = 10_000
-_READERS = {
+_READERS: dict[str, Callable[[bytes, str], Iterator[Document | Inner | PassedOverError]]] = {
     "word/document.xml": word.read,
     "ppt/presentation.xml": slides.read,
     "xl/workbook.xml": sheets.read,
@@ -42,7 +42,7 @@ def office_reader(data: bytes) -> str | None:
     return next((name for name in _READERS if name in names), None)
 
 
-def read_office(data: bytes, member: str) -> Iterator[Document]:
+def read_office(data: bytes, member: str) -> Iterator[Document | Inner | PassedOverError]:
     """Yield the documents of an Office file or an e-book."""
     yield from _READERS[member](data, "")
 

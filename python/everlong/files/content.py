@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from everlong.files import archive, mail
-from everlong.files.document import Document, UnreadableFileError, line_of
+from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
 from everlong.files.kind import HEAD, kind_of
 
 _DEEPEST = 3  # files within files
-
-
-class PassedOverError(UnreadableFileError):
-    """A part of a file that cannot be read: `name`, and the message."""
-
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(why)
-        self.name = name
 
 
 def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document | PassedOverError]:
@@ -27,7 +19,7 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
     if kind == "archive":
         member = archive.office_reader(data)
         if member is not None:
-            yield from archive.read_office(data, member)
+            yield from _read(archive.read_office(data, member), depth)
             return
         for name, ending, found in archive.members(data):
             yield from _within(line_of(name), found, ending, depth)
@@ -35,7 +27,16 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
         for name, message in mail.messages(data):
             yield from _passing_over(name, _of_message(name, message, depth))
     else:
-        yield from importlib.import_module(f"everlong.files.{kind}").read(data, suffix)
+        yield from _read(importlib.import_module(f"everlong.files.{kind}").read(data, suffix), depth)
+
+
+def _read(found: Iterable[Document | Inner | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:
+    """Yield what a reader found, with what the files hold that it found within its own."""
+    for one in found:
+        if isinstance(one, Inner):
+            yield from _within(one.name, one.data, one.suffix, depth)
+        else:
+            yield one
 
 
 def _of_message(name: str, data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
