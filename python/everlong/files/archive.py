@@ -1,4 +1,4 @@
-"""Everything that is a zip: Office files, e-books, and archives of other files. Nothing of it is unpacked to disk."""
+"""Everything that is a zip: its members, within limits. Nothing of it is unpacked to disk."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ import io
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from everlong.files import epub, sheets, slides, word
-from everlong.files.document import Document, Inner, NoTextError, PassedOverError, UnreadableFileError
+from everlong.files.document import NoTextError, UnreadableFileError
 
 MOST_BYTES = 256 << 20  # of all members, unpacked
 _MOST_MEMBERS = 10_000
-_READERS: dict[str, Callable[[bytes, str], Iterator[Document | Inner | PassedOverError]]] = {
-    "word/document.xml": word.read,
-    "ppt/presentation.xml": slides.read,
-    "xl/workbook.xml": sheets.read,
-    "META-INF/container.xml": epub.read,
-}
 
 
 def opened(data: bytes) -> zipfile.ZipFile:
@@ -34,17 +27,6 @@ def opened(data: bytes) -> zipfile.ZipFile:
     if size > MOST_BYTES:
         raise UnreadableFileError(f"unpacks to {size:,} bytes; at most {MOST_BYTES:,} are read")
     return found
-
-
-def office_reader(data: bytes) -> str | None:
-    """Return by which member of it a zip is an Office file or an e-book; None for any other archive."""
-    names = set(opened(data).namelist())
-    return next((name for name in _READERS if name in names), None)
-
-
-def read_office(data: bytes, member: str) -> Iterator[Document | Inner | PassedOverError]:
-    """Yield the documents of an Office file or an e-book."""
-    yield from _READERS[member](data, "")
 
 
 def members(data: bytes) -> Iterator[tuple[str, str, bytes | UnreadableFileError]]:

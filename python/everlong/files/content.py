@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from everlong.files import archive, mail
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
-from everlong.files.kind import HEAD, kind_of
+from everlong.files.kind import HEAD, kind_of, kind_of_package
 
 _DEEPEST = 3  # files within files
 
@@ -17,10 +17,8 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
     """Yield what the bytes of a file hold. Raises UnreadableFileError for a file that is no text."""
     kind = kind_of(data[:HEAD], suffix)
     if kind == "archive":
-        member = archive.office_reader(data)
-        if member is not None:
-            yield from _read(archive.read_office(data, member), depth)
-            return
+        kind = kind_of_package(archive.opened(data)) or kind
+    if kind == "archive":
         for name, ending, found in archive.members(data):
             yield from _within(line_of(name), found, ending, depth)
     elif kind == "mail":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import zipfile
+import zlib
 
 from everlong.files.document import NoTextError
 
@@ -26,7 +28,6 @@ _NO_TEXT = {
     b"\xfd7zXZ": "compressed by xz: unpack it",
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     b"Rar!": "a rar archive: unpack it",
-    b"\xd0\xcf\x11\xe0": "a file of an old Office: save it as .docx, .xlsx or .pptx",
     b"SQLite format 3": "a database",
 }
 _HTML = re.compile(
@@ -38,6 +39,21 @@ WHATSAPP = re.compile(
     r"^\u200e?\[?(\d{1,4})[./-](\d{1,2})[./-](\d{2,4}),?\s+(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?\s*([AaPp]\.?\s?[Mm]\.?)?"
     r"(?:\]|\s+-)\s+"
 )
+_FLAT_ODF = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<office:document\s", re.S)
+# Readers by the content type of a package's main part: .docx, .docm, .dotx and so on differ in nothing else.
+_OFFICE = re.compile(
+    r"application/vnd\.(?:openxmlformats-officedocument\.)?"
+    r"(?:(wordprocessingml|ms-word)|(presentationml|ms-powerpoint)|(spreadsheetml|ms-excel))\.[\w.]+\.main\+xml",
+    re.I,
+)
+_OFFICE_READERS = ("word", "slides", "sheets")
+_NO_PACKAGE = {  # by content types, too
+    "vnd.ms-excel.sheet.binary": "is a binary workbook (.xlsb): save it as .xlsx",
+    "vnd.ms-visio": "is a drawing of Visio: save it as .pdf",
+    "vnd.ms-package.xps": "is an XPS document: save it as .pdf",
+}
+_MEMBERS = {"word/document.xml": "word", "ppt/presentation.xml": "slides", "xl/workbook.xml": "sheets"}
+_OPENDOCUMENT = re.compile(rb"application/vnd\.(oasis\.opendocument|sun\.xml)\.")
 _CHAT_JSON = re.compile(rb'\A\s*[\[{].*"(mapping|chat_messages)"\s*:', re.S)
 
 
@@ -52,6 +68,12 @@ def kind_of(head: bytes, suffix: str) -> str:
         return "pdf"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return "archive"
+    if head.startswith(b"\xd0\xcf\x11\xe0"):
+        return "ole"
+    if head.lstrip()[:5] == b"{\\rtf":
+        return "rtf"
+    if _FLAT_ODF.match(head):
+        return "odf"
     for begin, what in _NO_TEXT.items():
         if head.startswith(begin):
             raise NoTextError(f"holds no text: it is {what}")
@@ -68,8 +90,41 @@ def kind_of(head: bytes, suffix: str) -> str:
     return _BY_SUFFIX.get(suffix, "plain")
 
 
+def kind_of_package(package: zipfile.ZipFile) -> str | None:
+    """Return the name of the reader for a zip that is one document; None for an archive of files.
+
+    NoTextError for a document of a kind that nobody reads.
+    """
+    names = {name.lower(): name for name in reversed(package.namelist())}
+
+    def begin(name: str) -> bytes:
+        try:
+            with package.open(names[name]) as member:
+                return member.read(1 << 20)
+        except (KeyError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError, EOFError):
+            return b""
+
+    stated = begin("mimetype")
+    if _OPENDOCUMENT.match(stated) or _OPENDOCUMENT.search(begin("meta-inf/manifest.xml")):
+        return "odf"
+    if "meta-inf/container.xml" in names:
+        return "epub"
+    types = begin("[content_types].xml").replace(b"\0", b"").decode("latin-1")  # of UTF-16, too
+    if found := _OFFICE.search(types):
+        return _OFFICE_READERS[(found.lastindex or 1) - 1]
+    for what, why in _NO_PACKAGE.items():
+        if what in types:
+            raise NoTextError(why)
+    return next((kind for name, kind in _MEMBERS.items() if name in names), None)
+
+
 # Endings of what is no text by itself: a text that bears one is told by its first words.
-CONTAINERS = ("pdf", "docx", "pptx", "xlsx", "epub", "zip", "doc", "xls")
+CONTAINERS = (
+    *("pdf", "epub", "zip", "rtf", "doc", "dot", "xls", "xlt", "ppt", "pps", "pot"),
+    *("docx", "docm", "dotx", "dotm", "xlsx", "xlsm", "xltx", "xltm", "xlsb"),
+    *("pptx", "pptm", "ppsx", "ppsm", "potx", "potm"),
+    *("odt", "ott", "odm", "ods", "ots", "odp", "otp", "odg", "otg", "fodt", "fods", "fodp", "fodg"),
+)
 
 
 def _is_whatsapp(head: bytes) -> bool:
