@@ -9,7 +9,7 @@ from typing import Any
 from everlong.files import xhtml
 from everlong.files.dates import seconds_of
 from everlong.files.document import Document, PassedOverError, Section, filled, line_of
-from everlong.files.markup import sections_of
+from everlong.files.markup import SILENT, sections_of
 from everlong.files.plain import decoded
 
 _HEAD = 1 << 16  # bytes in which a page states its encoding
@@ -57,8 +57,11 @@ class Page:
             as_html = xhtml.as_html(page)
             page = xhtml.mended(page) if as_html is None else as_html
         self._root = self._parsed(page)
-        self.pictures = [] if self._root is None else self._root.css("img, svg, image, object, video")
         self._note()
+
+    def has_pictures(self) -> bool:
+        """Whether it shows pictures, or films."""
+        return self._root is not None and self._root.css_first("img, svg, image, object, video") is not None
 
     def document(self) -> Document:
         """Return its text, its title and what it says of itself."""
@@ -69,12 +72,14 @@ class Page:
         dates = (seconds_of(node.attributes.get(name)) for rule, name in _DATES if (node := first(rule)) is not None)
         whole = "" if title is None else " ".join(title.text().split())
         named = line_of(whole)
-        sections = sections_of(self._root, self._parsed)
+        author = line_of("" if author is None else author.attributes.get("content"))
+        happened = next((date for date in dates if date is not None), None)
+        sections = sections_of(_without_silent(self._root), lambda page: _without_silent(self._parsed(page)))
         return Document(
             filled(sections if whole == named else [Section("", f"{whole}\n\n"), *sections]),
             title=named,
-            author=line_of("" if author is None else author.attributes.get("content")),
-            happened=next((date for date in dates if date is not None), None),
+            author=author,
+            happened=happened,
         )
 
     def _parsed(self, page: str) -> Any:
@@ -84,7 +89,8 @@ class Page:
         root = LexborHTMLParser(page).root
         if root is None:
             return None
-        for node in root.css(_HIDDEN if self._hides else "nav[hidden]"):
+        may_hide = "hidden" in page or "none" in page.lower()
+        for node in root.css(_HIDDEN if self._hides else "nav[hidden]") if may_hide else ():
             attributes = node.attributes
             if "hidden" in attributes or _HIDING.search(attributes.get("style") or ""):
                 if self._hides:
@@ -100,9 +106,16 @@ class Page:
             return
         if self._hidden:
             self.passed_over.append(PassedOverError("hidden text", f"is not shown: {self._hidden:,} words"))
-        frames = [line_of(node.attributes.get("src")) for node in self._root.css("frame[src]")]
+        watched = self._root.css("frame[src], title, textarea, style")
+        frames = [line_of(node.attributes.get("src")) for node in watched if node.tag == "frame"]
         if frames:
             self.passed_over.append(PassedOverError(", ".join(frames), "are pages of their own, shown in frames"))
-        if any(_SWALLOWED.search(node.text()) for node in self._root.css("title, textarea, style")):
+        if any(_SWALLOWED.search(node.text()) for node in watched):
             why = "has no end: the page's own text may be lost in it"
             self.passed_over.append(PassedOverError("a title, a style or a field", why))
+
+
+def _without_silent(root: Any) -> Any:
+    for node in [] if root is None else root.css(SILENT):
+        node.decompose()
+    return root
