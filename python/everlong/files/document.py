@@ -57,6 +57,7 @@ class Document:
     title: str = ""
     author: str = ""
     happened: float | None = None  # when it was written, or what it tells of happened; in seconds since 1970
+    details: tuple[str, ...] = ()  # what its reader assumed, or mended, as an encoding that it guessed
 
     @property
     def text(self) -> str:
