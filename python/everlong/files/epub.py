@@ -60,6 +60,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
         title=line_of(titles[0] if titles else ""),
         author=line_of(", ".join(authors)),
         happened=next((date for date in map(seconds_of, _said(about, "date")) if date is not None), None),
+        details=tuple(book.details),
     )
 
 
@@ -104,6 +105,7 @@ class _Book:
         self._names = {_same(name): name for name in reversed(names)} | {name: name for name in names}
         self._read: set[str] = set()
         self._chapters = 0
+        self.details: list[str] = []
         self._protected = any(name in self._names for name in _OF_PROTECTION)
         self._encrypted = set(self._encrypted_members())
 
@@ -132,7 +134,7 @@ class _Book:
         if kind not in _READ:
             return [], [PassedOverError(place, f"is no text ({kind})")]
         try:
-            text = markup_of(self._zip.read(name))
+            text, details = markup_of(self._zip.read(name))
             if "<" not in text or "\0" in text:
                 raise ValueError("it has no elements")
         except _BROKEN as error:
@@ -142,6 +144,7 @@ class _Book:
         named = found.title or f"chapter {self._chapters}"
         sections = [Section(section.place or named, section.text) for section in found.sections]
         over = [PassedOverError(f"{place}, {one.name}", str(one)) for one in page.passed_over]
+        self.details += [f"{place}: {one}" for one in details]
         if not sections and page.has_pictures():
             over.append(PassedOverError(place, "has no text: it shows a picture"))
         return sections, over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from everlong.files import xhtml
 from everlong.files.dates import seconds_of
 from everlong.files.document import Document, PassedOverError, Section, filled, line_of
 from everlong.files.markup import SILENT, sections_of
-from everlong.files.plain import decoded
+from everlong.files.plain import decoded_with_details
 
 _HEAD = 1 << 16  # bytes in which a page states its encoding
 _META = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{2,40})""", re.I)
@@ -31,9 +32,10 @@ _SWALLOWED = re.compile(r"</(?!script|style|title|textarea)[a-z]", re.I)  # ends
 
 def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
     """Yield the page. What it hides, and pages that it shows in frames, are passed over."""
-    found = Page(markup_of(data), as_xml=suffix in ("xhtml", "xht"))
+    page, details = markup_of(data)
+    found = Page(page, as_xml=suffix in ("xhtml", "xht"))
     yield from found.passed_over
-    yield found.document()
+    yield dataclasses.replace(found.document(), details=details)
 
 
 def of_page(page: str) -> Document:
@@ -41,10 +43,10 @@ def of_page(page: str) -> Document:
     return Page(page).document()
 
 
-def markup_of(data: bytes) -> str:
-    """Return the bytes of a page as text, by the encoding that it states."""
+def markup_of(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the bytes of a page as text, by the encoding that it states; and what of that is not certain."""
     stated = _XML_ENCODING.search(data[:_HEAD]) or _META.search(data[:_HEAD])
-    return decoded(data, stated[1].decode("ascii") if stated else "")
+    return decoded_with_details(data, stated[1].decode("ascii") if stated else "")
 
 
 class Page:

@@ -12,7 +12,7 @@ HEAD = 1 << 13  # bytes that are looked at
 
 # Readers by ending; other texts are plain.
 _BY_SUFFIX = {
-    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
+    **dict.fromkeys(("html", "htm", "xhtml", "xht"), "html"),
     **dict.fromkeys(("csv", "tsv"), "tables"),
     **dict.fromkeys(("srt", "vtt"), "subtitles"),
     "ipynb": "notebook",

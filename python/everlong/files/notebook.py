@@ -47,9 +47,9 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
     about = about if isinstance(about, dict) else {}
     title, authors = about.get("title") or about.get("name"), about.get("authors")
     named = [one.get("name") for one in authors if isinstance(one, dict)] if isinstance(authors, list) else []
-    if told := filled(sections):
+    if whole := filled(sections):
         yield Document(
-            told,
+            whole,
             title=line_of(title) if isinstance(title, str) else "",
             author=line_of(", ".join(one for one in named if isinstance(one, str))),
         )
