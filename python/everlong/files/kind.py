@@ -13,8 +13,8 @@ HEAD = 1 << 13  # bytes that are looked at
 # Readers by ending; other texts are plain.
 _BY_SUFFIX = {
     **dict.fromkeys(("html", "htm", "xhtml", "xht"), "html"),
-    **dict.fromkeys(("csv", "tsv"), "tables"),
-    **dict.fromkeys(("srt", "vtt"), "subtitles"),
+    **dict.fromkeys(("csv", "tsv", "tab"), "tables"),
+    **dict.fromkeys(("srt", "vtt", "ass", "ssa", "sbv"), "subtitles"),
     "ipynb": "notebook",
     "eml": "mail",
     "mbox": "mail",
