@@ -7,7 +7,8 @@ from typing import Any
 
 from everlong.files.formula import formula_text
 from everlong.files.number_formats import shown
-from everlong.files.ooxml import Package, attribute, child_at, children, local, relationship_id
+from everlong.files.ooxml import OfficePackage, relationship_id
+from everlong.files.package import attribute, child_at, children, local
 
 _SILENT = ("pPr", "rPr", "endParaRPr", "bodyPr", "lstStyle", "tblPr", "tblGrid", "tcPr", "extLst")
 _PLACES = ("cat", "xVal")
@@ -17,7 +18,7 @@ _VALUES = ("val", "yVal", "bubbleSize")
 class Drawing:
     """The texts of one part's shapes. Each chart and diagram is read once."""
 
-    def __init__(self, package: Package, part: str, place: str, *, values: bool = True) -> None:
+    def __init__(self, package: OfficePackage, part: str, place: str, *, values: bool = True) -> None:
         self._package, self._part, self._place = package, part, place
         self._values = values  # of charts: in a workbook they stand in cells
         self._seen: set[str] = set()

@@ -1,13 +1,38 @@
-"""Sections of a text under its headings, and what of it is left out, by those."""
+"""Texts of an office: paragraphs and rows, their sections under headings, and what is left out, by those."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from everlong.files.document import PassedOverError, Section, filled, line_of, paragraph
 
 _MOST_LEFT_OUT = 200  # places that are named each
+
+
+class Block(NamedTuple):
+    """A paragraph, or a row of a table."""
+
+    text: str
+    heading: bool = False
+    row: bool = False
+
+
+def row_of(cells: Sequence[Iterable[Block]]) -> Iterator[Block]:
+    """Yield a row of cells as one line; where one alone says something, as in a page laid out by tables, its blocks."""
+    said = [[block for block in cell if block.text.strip()] for cell in cells]
+    if sum(map(bool, said)) <= 1:
+        for cell in said:
+            yield from cell
+        return
+    yield Block(" | ".join(map(on_one_line, said)), row=True)
+
+
+def on_one_line(blocks: Sequence[Block]) -> str:
+    """Return blocks on one line."""
+    between = "; " if any(block.row for block in blocks) else " "
+    return between.join(filter(None, (" ".join(block.text.split()) for block in blocks)))
 
 
 class Outline:
@@ -19,14 +44,12 @@ class Outline:
         self._sections: list[Section] = []
         self._left_out: Counter[tuple[str, str]] = Counter()
 
-    def add(self, line: str) -> None:
-        """Put a line into the section."""
-        self._lines.append(line)
-
-    def heading(self, line: str) -> None:
-        """Begin a section with its heading."""
-        self.begin(line_of(line))
-        self._lines.append(line)
+    def add(self, blocks: Iterable[Block]) -> None:
+        """Put blocks into the section. A heading begins one."""
+        for block in blocks:
+            if block.heading:
+                self.begin(line_of(block.text))
+            self._lines.append(block.text)
 
     def begin(self, place: str) -> None:
         """Begin a section that is cited by a place."""

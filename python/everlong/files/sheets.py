@@ -14,18 +14,9 @@ from everlong.files.document import Document, Inner, NoTextError, PassedOverErro
 from everlong.files.drawing import Drawing
 from everlong.files.headed_rows import Cell, HeadedRows, Table
 from everlong.files.number_formats import BUILT_IN, general, shown
-from everlong.files.ooxml import (
-    UNPACKING_ERRORS,
-    Package,
-    attribute,
-    child_at,
-    children,
-    damage,
-    elements,
-    local,
-    parsed,
-    relationship_id,
-)
+from everlong.files.ooxml import OfficePackage, relationship_id
+from everlong.files.package import UNPACKING_ERRORS,
+    DamagedPartError, attribute, child_at, children, damage, elements, local, parsed
 
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"\$?([A-Za-z]{1,3})\$?(\d{1,7})")
@@ -35,7 +26,7 @@ _INTEGER = re.compile(r"-?\d{1,30}")
 
 def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverError]:
     """Yield the workbook, its sheets one after the other, and the files within it."""
-    package = Package(data)
+    package = OfficePackage(data)
     main = package.main_part()
     root = package.tree(main, "the workbook")
     if root is None:
@@ -62,7 +53,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
 class _Book:
     """What the sheets of a workbook share."""
 
-    def __init__(self, package: Package, main: str, root: Any) -> None:
+    def __init__(self, package: OfficePackage, main: str, root: Any) -> None:
         self.package = package
         properties = child_at(root, "workbookPr")
         self.from_1904 = properties is not None and attribute(properties, "date1904") in ("1", "true", "on")
@@ -71,9 +62,8 @@ class _Book:
         self.strings: list[str] = []
         for part in package.related(main, "sharedStrings"):
             try:
-                with package.open(part) as file:
-                    self.strings += map(_rich_text, elements(file, "si"))
-            except _damaging() as error:
+                self.strings += map(_rich_text, package.elements(part, "si"))
+            except DamagedPartError as error:
                 package.leave_out("shared strings", damage(str(error), bool(self.strings)))
 
 
@@ -89,24 +79,21 @@ class _Sheet:
     def sections(self) -> Iterator[Section]:
         """Yield the sections of the sheet: rows, comments on cells of no row, then shapes and charts."""
         package, rows = self._book.package, HeadedRows(_tables(self._book.package, self._part, self._name))
-        number, last = 0, ""
+        number = 0
         behind: list[str] = []
         try:
-            with package.open(self._part) as file:
-                for element in elements(file, "row", "headerFooter"):
-                    if local(element.tag) == "headerFooter":
-                        behind += self._page_texts(element)
-                        continue
-                    stated = element.get("r", "")
-                    number = int(stated) if stated.isdecimal() and len(stated) < 8 else number + 1
-                    for done, line in rows.add(number, self._cells(element)):
-                        yield self._row(done, line)
-        except _damaging() as error:
-            last = str(error)
+            for element in package.elements(self._part, "row", "headerFooter"):
+                if local(element.tag) == "headerFooter":
+                    behind += self._page_texts(element)
+                    continue
+                stated = element.get("r", "")
+                number = int(stated) if stated.isdecimal() and len(stated) < 8 else number + 1
+                for done, line in rows.add(number, self._cells(element)):
+                    yield self._row(done, line)
+        except DamagedPartError as error:
+            package.leave_out(self._name, damage(str(error), some=number > 0))
         for done, line in rows.end():
             yield self._row(done, line)
-        if last:
-            package.leave_out(self._name, damage(last, number > 0) + (f" (up to row {number})" if number else ""))
         if self._missing:
             package.leave_out(self._name, f"{self._missing} texts of cells are missing in the shared strings")
         for done in sorted(self._comments):
@@ -211,7 +198,7 @@ class _Sheet:
             yield from _old_shapes(package, part)
 
 
-def _old_shapes(package: Package, part: str) -> Iterator[str]:
+def _old_shapes(package: OfficePackage, part: str) -> Iterator[str]:
     """Yield the texts of buttons and boxes of an older kind; comments are among them, and read elsewhere."""
     try:
         with package.open(part) as file:
@@ -227,7 +214,7 @@ def _old_shapes(package: Package, part: str) -> Iterator[str]:
                 yield text
 
 
-def _tables(package: Package, part: str, name: str) -> list[Table]:
+def _tables(package: OfficePackage, part: str, name: str) -> list[Table]:
     """Return where the tables of a sheet lie that it states as such."""
     found: list[Table] = []
     for target in package.related(part, "table"):
@@ -276,7 +263,7 @@ def _comments(book: _Book, part: str, name: str) -> dict[int, list[str]]:
     return {row: [told for _, told in sorted(those, key=lambda one: one[0])] for row, those in found.items()}
 
 
-def _people(package: Package, main: str) -> dict[str, str]:
+def _people(package: OfficePackage, main: str) -> dict[str, str]:
     """Return the names of those who wrote comments, by their ids."""
     found: dict[str, str] = {}
     for part in package.related(main, "person"):
@@ -286,7 +273,7 @@ def _people(package: Package, main: str) -> dict[str, str]:
     return found
 
 
-def _formats(package: Package, main: str) -> dict[str, str]:
+def _formats(package: OfficePackage, main: str) -> dict[str, str]:
     """Return the formats of numbers by the numbers of cells' styles."""
     for part in package.related(main, "styles"):
         root = package.tree(part, "styles")
@@ -326,9 +313,3 @@ def _column(reference: str) -> int:
             break
         column = column * 26 + ord(letter) - 64
     return column
-
-
-def _damaging() -> tuple[type[Exception], ...]:
-    from lxml import etree
-
-    return (etree.XMLSyntaxError, *UNPACKING_ERRORS)

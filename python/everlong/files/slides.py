@@ -10,12 +10,13 @@ from typing import Any
 
 from everlong.files.document import Document, Inner, NoTextError, PassedOverError, Section, filled, line_of, paragraph
 from everlong.files.drawing import Drawing, paragraphs
-from everlong.files.ooxml import Package, attribute, child_at, children, local, relationship_id
+from everlong.files.ooxml import OfficePackage, relationship_id
+from everlong.files.package import attribute, child_at, children, local
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverError]:
     """Yield the presentation, and the files within it. A damaged slide is passed over."""
-    package = Package(data)
+    package = OfficePackage(data)
     main = package.main_part()
     root = package.tree(main, "the presentation")
     if root is None:
@@ -43,7 +44,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
     yield from package.passed_over
 
 
-def _slide(package: Package, part: str, place: str, authors: dict[str, str]) -> Iterator[str]:
+def _slide(package: OfficePackage, part: str, place: str, authors: dict[str, str]) -> Iterator[str]:
     root = package.tree(part, place)
     if root is not None:
         yield from Drawing(package, part, place).texts(root)
@@ -57,7 +58,7 @@ def _slide(package: Package, part: str, place: str, authors: dict[str, str]) -> 
             yield from _comments(root, authors)
 
 
-def _background(package: Package, part: str) -> Iterator[str]:
+def _background(package: OfficePackage, part: str) -> Iterator[str]:
     """Yield what a layout or a master shows on its slides: what is no place for a slide's own text."""
     root = package.tree(part, "slide master")
     shapes = None if root is None else child_at(root, "cSld", "spTree")
@@ -66,7 +67,7 @@ def _background(package: Package, part: str) -> Iterator[str]:
             yield from Drawing(package, part, "slide master").texts(shape)
 
 
-def _authors(package: Package, main: str) -> dict[str, str]:
+def _authors(package: OfficePackage, main: str) -> dict[str, str]:
     """Return the names of those who wrote comments, by their ids."""
     found: dict[str, str] = {}
     for part in package.related(main, "commentAuthors", "authors"):

@@ -7,13 +7,14 @@ and footers are the last sections. Deleted text is not read, and named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from everlong.files.document import Document, Inner, NoTextError, PassedOverError
 from everlong.files.drawing import Drawing, alternative, description, paragraphs
 from everlong.files.formula import formula_text
-from everlong.files.ooxml import Package, attribute, child_at, children, local, relationship_id
-from everlong.files.outline import Outline
+from everlong.files.ooxml import OfficePackage, relationship_id
+from everlong.files.outline import Block, Outline, row_of
+from everlong.files.package import attribute, child_at, children, local
 from everlong.files.symbols import symbol
 
 _SILENT = frozenset(
@@ -27,37 +28,27 @@ _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen
 _NOTES = {"footnoteReference": "footnote", "endnoteReference": "endnote", "commentReference": "comment"}
 
 
-class _Block(NamedTuple):
-    """A paragraph, or a row of a table."""
-
-    text: str
-    heading: bool = False
-    row: bool = False
-
-
 class _Line:
     """What a paragraph says, and what stands behind it."""
 
     def __init__(self) -> None:
         self.text: list[str] = []
-        self.behind: list[Callable[[], Iterable[_Block]]] = []
+        self.behind: list[Callable[[], Iterable[Block]]] = []
 
 
 def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverError]:
     """Yield the document, and the files within it."""
-    package = Package(data)
+    package = OfficePackage(data)
     main = package.main_part()
     outline = Outline()
     reader = _Reader(package, main, outline)
     root = package.tree(main, "the text")
     if root is None:
         raise NoTextError("; ".join(str(one) for one in package.passed_over))
-    for block in reader.blocks(main, root):
-        (outline.heading if block.heading else outline.add)(block.text)
+    outline.add(reader.blocks(main, root))
     for kind in ("footnote", "endnote", "comment"):
         outline.begin(f"{kind}s")
-        for block in reader.unread_notes(kind):
-            outline.add(block.text)
+        outline.add(reader.unread_notes(kind))
     for kind in ("header", "footer"):
         told: set[str] = set()
         outline.begin(f"page {kind}")
@@ -66,7 +57,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
             text = "\n".join(one.text for one in reader.blocks(part, header)) if header is not None else ""
             if text.strip() and text not in told:
                 told.add(text)
-                outline.add(text)
+                outline.add([Block(text)])
     yield Document(outline.sections(), **package.properties())
     for part in (main, *package.related(main, "header", "footer", "footnotes", "endnotes", "comments")):
         yield from package.inner_files(part, "")
@@ -77,7 +68,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
 class _Reader:
     """Reads the parts of a document. Each note, chart and diagram is read once, where it is first referred to."""
 
-    def __init__(self, package: Package, main: str, outline: Outline) -> None:
+    def __init__(self, package: OfficePackage, main: str, outline: Outline) -> None:
         self._package, self._outline = package, outline
         self._headings = _headings(package, main)
         self._drawings: dict[str, Drawing] = {}
@@ -90,18 +81,18 @@ class _Reader:
                     if attribute(note, "type") in (None, "normal"):  # others are lines between text and notes
                         self._notes[kind, attribute(note, "id") or ""] = (part, note)
 
-    def blocks(self, part: str, element: Any) -> Iterator[_Block]:
+    def blocks(self, part: str, element: Any) -> Iterator[Block]:
         """Yield the paragraphs and rows below an element."""
         for child in element:
             yield from self._block(part, child)
 
-    def unread_notes(self, kind: str) -> Iterator[_Block]:
+    def unread_notes(self, kind: str) -> Iterator[Block]:
         """Yield the notes that nothing refers to."""
         for stated, number in list(self._notes):
             if stated == kind:
                 yield from self._note(kind, number, "")
 
-    def _block(self, part: str, element: Any) -> Iterator[_Block]:
+    def _block(self, part: str, element: Any) -> Iterator[Block]:
         name = local(element.tag)
         if name == "p":
             yield from self._paragraph(part, element, self._is_heading(element))
@@ -128,7 +119,7 @@ class _Reader:
             elif name not in _SILENT:
                 yield from self._found(child, wanted)
 
-    def _row(self, part: str, row: Any) -> Iterator[_Block]:
+    def _row(self, part: str, row: Any) -> Iterator[Block]:
         if child_at(row, "trPr", "del") is not None:
             self._leave_out(row, "a deleted row of a table")
             return
@@ -138,19 +129,14 @@ class _Reader:
                 self._leave_out(cell, "a deleted cell of a table")
             else:
                 cells.append(list(self.blocks(part, cell)))
-        said = [cell for cell in cells if any(block.text.strip() for block in cell)]
-        if len(said) <= 1:  # as of a page that is laid out by tables
-            for cell in said:
-                yield from (block for block in cell if block.text.strip())
-            return
-        yield _Block(" | ".join(map(_flat, cells)), row=True)
+        yield from row_of(cells)
 
-    def _paragraph(self, part: str, element: Iterable[Any], heading: bool) -> Iterator[_Block]:
+    def _paragraph(self, part: str, element: Iterable[Any], heading: bool) -> Iterator[Block]:
         line = _Line()
         for child in element:
             self._inline(part, child, line)
         text = "".join(line.text)
-        yield _Block(text, heading=heading and bool(text.strip()))
+        yield Block(text, heading=heading and bool(text.strip()))
         for behind in line.behind:
             yield from behind()
 
@@ -228,7 +214,7 @@ class _Reader:
     @staticmethod
     def _tell(texts: Iterable[str], line: _Line) -> None:
         """Have paragraphs stand behind a line, those that do not stand there yet."""
-        blocks = [_Block(text) for text in texts if text.strip()]
+        blocks = [Block(text) for text in texts if text.strip()]
         if blocks:
             line.behind.append(lambda: blocks)
 
@@ -248,7 +234,7 @@ class _Reader:
         line.text.append(mark)
         line.behind.append(lambda: self._note(kind, number, mark))
 
-    def _note(self, kind: str, number: str, mark: str) -> Iterator[_Block]:
+    def _note(self, kind: str, number: str, mark: str) -> Iterator[Block]:
         """Yield a note, where it was not read before."""
         part, note = self._notes.pop((kind, number), ("", None))
         if note is None:
@@ -258,7 +244,7 @@ class _Reader:
         author = attribute(note, "author") or ""
         head = mark or f"[{kind}{f' of {author}' if author else ''}]"
         if text.strip():
-            yield _Block(f"{head} {text.strip()}")
+            yield Block(f"{head} {text.strip()}")
 
     def _is_heading(self, element: Any) -> bool:
         properties = child_at(element, "pPr")
@@ -274,7 +260,7 @@ class _Reader:
             self._outline.leave_out(what)
 
 
-def _headings(package: Package, main: str) -> set[str]:
+def _headings(package: OfficePackage, main: str) -> set[str]:
     """Return the ids of the styles of headings: by their names, and by the level that they or their bases have."""
     found: set[str] = set()
     bases: dict[str, str] = {}
@@ -295,12 +281,6 @@ def _headings(package: Package, main: str) -> set[str]:
         if at in found:
             found.add(style_id)
     return found
-
-
-def _flat(cell: Iterable[_Block]) -> str:
-    """Return a cell on one line."""
-    said = [block for block in cell if block.text.strip()]
-    return ("; " if any(block.row for block in said) else " ").join(" ".join(block.text.split()) for block in said)
 
 
 def _symbol(element: Any) -> str:
