@@ -15,8 +15,16 @@ from everlong.files.drawing import Drawing
 from everlong.files.headed_rows import Cell, HeadedRows, Table
 from everlong.files.number_formats import BUILT_IN, general, shown
 from everlong.files.ooxml import OfficePackage, relationship_id
-from everlong.files.package import UNPACKING_ERRORS,
-    DamagedPartError, attribute, child_at, children, damage, elements, local, parsed
+from everlong.files.package import (
+    UNPACKING_ERRORS,
+    DamagedPartError,
+    attribute,
+    child_at,
+    children,
+    damage,
+    local,
+    parsed,
+)
 
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"\$?([A-Za-z]{1,3})\$?(\d{1,7})")
