@@ -43,8 +43,6 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
         roots, broken = [root], [PassedOverError("the text", damage(why, root is not None))] if why else []
     reader = _Reader(package, outline)
     whole = [root for root in roots if root is not None]
-    if not whole:
-        raise NoTextError("; ".join(str(one) for one in broken) or "is damaged: it has no content")
     sections: list[Section] = []
     for root in whole:
         for body in children(root, "body"):
@@ -54,6 +52,8 @@ def read(data: bytes, suffix: str) -> Iterator[Document | PassedOverError]:
     for root in whole:
         for masters in children(root, "master-styles"):
             sections += reader.masters(masters)
+    if not sections and (broken or not whole):
+        raise NoTextError("; ".join(f"{one.name} {one}" for one in broken) or "is damaged: it has no content")
     yield Document(filled(sections), **_about(whole))
     yield from outline.passed_over()
     yield from broken

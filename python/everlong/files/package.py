@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from everlong.files import archive
-from everlong.files.document import PassedOverError
+from everlong.files.document import NoTextError, PassedOverError
 
 UNPACKING_ERRORS = (*(KeyError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError, EOFError),)
 _NO_MEMORY = 2  # libxml2's number of that error
@@ -87,6 +87,11 @@ class Package:
         except UNPACKING_ERRORS as error:
             return b"".join(pieces), f"it cannot be unpacked: {error}"
         return b"".join(pieces), "" if pieces else "it is empty"
+
+    def refuse_if_empty(self, *found: Sequence[object]) -> None:
+        """Raise NoTextError where a package is damaged, and nothing of it was found."""
+        if self.passed_over and not any(found):
+            raise NoTextError("; ".join(f"{one.name} {one}" for one in self.passed_over[:3]))
 
     def leave_out(self, place: str, why: str) -> None:
         """Note what is not read."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from everlong.files.document import Document, Inner, NoTextError, PassedOverError, Section, cleaned, filled, line_of
+from everlong.files.document import Document, Inner, PassedOverError, Section, cleaned, filled, line_of
 from everlong.files.drawing import Drawing
 from everlong.files.headed_rows import Cell, HeadedRows, Table
 from everlong.files.number_formats import BUILT_IN, general, shown
@@ -37,12 +37,11 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
     package = OfficePackage(data)
     main = package.main_part()
     root = package.tree(main, "the workbook")
-    if root is None:
-        raise NoTextError("; ".join(str(one) for one in package.passed_over))
     book = _Book(package, main, root)
     sections: list[Section] = []
     inner: list[Inner] = []
-    for sheet in (sheet for sheets in children(root, "sheets") for sheet in children(sheets, "sheet")):
+    listed = [] if root is None else children(root, "sheets")
+    for sheet in (sheet for sheets in listed for sheet in children(sheets, "sheet")):
         found = package.relationships(main).get(relationship_id(sheet))
         hidden = attribute(sheet, "state") in ("hidden", "veryHidden")
         name = line_of(_unescaped(attribute(sheet, "name") or "")) + (" (hidden sheet)" if hidden else "")
@@ -52,9 +51,10 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
         rows = list(_Sheet(book, found.target, name).sections())
         sections += [Section("", f"{name}\n\n"), *rows, Section("", "\n")] if rows else []
         inner += package.inner_files(found.target, name)
+    inner += package.inner_files(main, "")
+    package.refuse_if_empty(filled(sections), inner)
     yield Document(filled(sections), **package.properties())
     yield from inner
-    yield from package.inner_files(main, "")
     yield from package.passed_over
 
 
@@ -63,7 +63,7 @@ class _Book:
 
     def __init__(self, package: OfficePackage, main: str, root: Any) -> None:
         self.package = package
-        properties = child_at(root, "workbookPr")
+        properties = None if root is None else child_at(root, "workbookPr")
         self.from_1904 = properties is not None and attribute(properties, "date1904") in ("1", "true", "on")
         self.formats = _formats(package, main)
         self.people = _people(package, main)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from everlong.files.document import Document, Inner, NoTextError, PassedOverError, Section, filled, line_of, paragraph
+from everlong.files.document import Document, Inner, PassedOverError, Section, filled, line_of, paragraph
 from everlong.files.drawing import Drawing, paragraphs
 from everlong.files.ooxml import OfficePackage, relationship_id
 from everlong.files.package import attribute, child_at, children, local
@@ -19,13 +19,13 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
     package = OfficePackage(data)
     main = package.main_part()
     root = package.tree(main, "the presentation")
-    if root is None:
-        raise NoTextError("; ".join(str(one) for one in package.passed_over))
     authors = _authors(package, main)
     sections: list[Section] = []
     inner: list[Inner] = []
     backgrounds: dict[str, None] = {}
-    for number, slide in enumerate((one for listed in children(root, "sldIdLst") for one in listed), 1):
+    for number, slide in enumerate(
+        (one for listed in ([] if root is None else children(root, "sldIdLst")) for one in listed), 1
+    ):
         place = f"slide {number}"
         found = package.relationships(main).get(relationship_id(slide))
         if found is None or found.target not in package:
@@ -38,9 +38,10 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
             backgrounds |= dict.fromkeys(package.related(layout, "slideMaster"))
     common = dict.fromkeys(text for part in backgrounds for text in _background(package, part))
     sections.append(paragraph("slide master", "\n".join(common)))
+    inner += package.inner_files(main, "")
+    package.refuse_if_empty(filled(sections), inner)
     yield Document(filled(sections), **package.properties())
     yield from inner
-    yield from package.inner_files(main, "")
     yield from package.passed_over
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from everlong.files.document import Document, Inner, NoTextError, PassedOverError
+from everlong.files.document import Document, Inner, PassedOverError
 from everlong.files.drawing import Drawing, alternative, description, paragraphs
 from everlong.files.formula import formula_text
 from everlong.files.ooxml import OfficePackage, relationship_id
@@ -43,9 +43,7 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
     outline = Outline()
     reader = _Reader(package, main, outline)
     root = package.tree(main, "the text")
-    if root is None:
-        raise NoTextError("; ".join(str(one) for one in package.passed_over))
-    outline.add(reader.blocks(main, root))
+    outline.add(reader.blocks(main, () if root is None else root))
     for kind in ("footnote", "endnote", "comment"):
         outline.begin(f"{kind}s")
         outline.add(reader.unread_notes(kind))
@@ -58,9 +56,12 @@ def read(data: bytes, suffix: str) -> Iterator[Document | Inner | PassedOverErro
             if text.strip() and text not in told:
                 told.add(text)
                 outline.add([Block(text)])
-    yield Document(outline.sections(), **package.properties())
-    for part in (main, *package.related(main, "header", "footer", "footnotes", "endnotes", "comments")):
-        yield from package.inner_files(part, "")
+    sections = outline.sections()
+    parts = (main, *package.related(main, "header", "footer", "footnotes", "endnotes", "comments"))
+    inner = [file for part in parts for file in package.inner_files(part, "")]
+    package.refuse_if_empty(sections, inner)
+    yield Document(sections, **package.properties())
+    yield from inner
     yield from outline.passed_over()
     yield from package.passed_over
 
