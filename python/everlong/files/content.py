@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pathlib
 from collections.abc import Iterable, Iterator
 
-from everlong.files import archive, mail
+from everlong.files import archive, mail, mailbox
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
 from everlong.files.kind import HEAD, kind_of, kind_of_package
 
@@ -22,8 +21,8 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
         for name, ending, found in archive.members(data):
             yield from _within(line_of(name), found, ending, depth)
     elif kind == "mail":
-        for name, message in mail.messages(data):
-            yield from _passing_over(name, _of_message(name, message, depth))
+        for name, message in mailbox.messages(data, suffix):
+            yield from _passing_over(name, _read(mail.read(name, message), depth))
     else:
         yield from _read(importlib.import_module(f"everlong.files.{kind}").read(data, suffix), depth)
 
@@ -35,14 +34,6 @@ def _read(found: Iterable[Document | Inner | PassedOverError], depth: int) -> It
             yield from _within(one.name, one.data, one.suffix, depth)
         else:
             yield one
-
-
-def _of_message(name: str, data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
-    message = mail.parsed(data)
-    yield mail.document(name, message)
-    for attached, payload in mail.attachments(message):
-        ending = pathlib.PurePosixPath(attached).suffix.lower().removeprefix(".")
-        yield from _within(f"{name}, {attached}" if name else attached, payload, ending, depth)
 
 
 def _within(

@@ -16,8 +16,7 @@ _BY_SUFFIX = {
     **dict.fromkeys(("csv", "tsv", "tab"), "tables"),
     **dict.fromkeys(("srt", "vtt", "ass", "ssa", "sbv"), "subtitles"),
     "ipynb": "notebook",
-    "eml": "mail",
-    "mbox": "mail",
+    **dict.fromkeys(("eml", "emlx", "mbox", "mht", "mhtml"), "mail"),
 }
 _NO_TEXT = {
     b"\x89PNG": "a picture",
@@ -29,11 +28,18 @@ _NO_TEXT = {
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     b"Rar!": "a rar archive: unpack it",
     b"SQLite format 3": "a database",
+    b"\x78\x9f\x3e\x22": "an attachment in Outlook's own form (TNEF): save it from Outlook",
 }
 _HTML = re.compile(
     rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<(!doctype\s+html|html)\b", re.I | re.S
 )
 _MBOX = re.compile(rb"\AFrom [^\n]*\d{4}\r?\n[A-Za-z-]+:")
+# As a file of a Maildir begins, whose name has no ending.
+_MAIL = re.compile(
+    rb"\A(?:Return-Path|Received|Delivered-To|From|To|Subject|Date|Message-ID|MIME-Version|X-[A-Za-z0-9-]+):[^\n]*\n"
+    rb"(?:(?:[ \t]|[A-Za-z][A-Za-z0-9-]*:)[^\n]*\n)*?(?:From|To|Subject|Date|Message-ID|MIME-Version):",
+    re.I,
+)
 # "[03/05/2024, 14:02:11] Ada: ..." or "5/3/24, 2:02 PM - Ada: ..."
 WHATSAPP = re.compile(
     r"^\u200e?\[?(\d{1,4})[./-](\d{1,2})[./-](\d{2,4}),?\s+(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?\s*([AaPp]\.?\s?[Mm]\.?)?"
@@ -80,6 +86,8 @@ def kind_of(head: bytes, suffix: str) -> str:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return _BY_SUFFIX.get(suffix, "plain")
     if _MBOX.match(head):
+        return "mail"
+    if not suffix.isalnum() and _MAIL.match(head):
         return "mail"
     if suffix == "json":
         return "chats" if _CHAT_JSON.match(head) else "plain"
