@@ -120,13 +120,15 @@ def _number(value: float, section: _Section) -> str | None:
 
 def _moment(value: float, section: _Section, from_1904: bool) -> str | None:
     """Return a date, a time, both, or a duration; None where a number is none."""
+    if not abs(value) < _LAST_DAY:
+        return None
     seconds = round(value * 86_400)
     clock, rest = divmod(seconds, 60)
     if section.elapsed:
         sign = "-" if seconds < 0 else ""
         clock, rest = divmod(abs(seconds), 60)
         return f"{sign}{clock // 60}:{clock % 60:02}" + (f":{rest:02}" if rest else "")
-    if not 0 <= value < _LAST_DAY:
+    if value < 0:
         return None
     clock %= 1440
     time = f"{clock // 60:02}:{clock % 60:02}" + (f":{rest:02}" if rest else "")
