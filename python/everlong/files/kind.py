@@ -6,6 +6,7 @@ import re
 import zipfile
 import zlib
 
+from everlong.files.chat_lines import are_messages
 from everlong.files.document import NoTextError
 
 HEAD = 1 << 13  # bytes that are looked at
@@ -40,11 +41,6 @@ _MAIL = re.compile(
     rb"(?:(?:[ \t]|[A-Za-z][A-Za-z0-9-]*:)[^\n]*\n)*?(?:From|To|Subject|Date|Message-ID|MIME-Version):",
     re.I,
 )
-# "[03/05/2024, 14:02:11] Ada: ..." or "5/3/24, 2:02 PM - Ada: ..."
-WHATSAPP = re.compile(
-    r"^\u200e?\[?(\d{1,4})[./-](\d{1,2})[./-](\d{2,4}),?\s+(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?\s*([AaPp]\.?\s?[Mm]\.?)?"
-    r"(?:\]|\s+-)\s+"
-)
 _FLAT_ODF = re.compile(rb"\A(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(?>(?:<!--.*?-->\s*)*)<office:document\s", re.S)
 # Readers by the content type of a package's main part: .docx, .docm, .dotx and so on differ in nothing else.
 _OFFICE = re.compile(
@@ -60,7 +56,14 @@ _NO_PACKAGE = {  # by content types, too
 }
 _MEMBERS = {"word/document.xml": "word", "ppt/presentation.xml": "slides", "xl/workbook.xml": "sheets"}
 _OPENDOCUMENT = re.compile(rb"application/vnd\.(oasis\.opendocument|sun\.xml)\.")
-_CHAT_JSON = re.compile(rb'\A\s*[\[{].*"(mapping|chat_messages)"\s*:', re.S)
+# As an export of chats begins: keys of ChatGPT, of Claude, of Telegram, of Slack and of Signal.
+_CHAT_JSON = re.compile(
+    r'\A\ufeff?\s*(?:\[\s*)?\{.*?(?:"(?:mapping|chat_messages|current_node|envelope|conversationId)"\s*:'
+    r'|"type"\s*:\s*"(?:personal_chat|private_(?:super)?group|public_(?:super)?group|private_channel|public_channel|bot_chat'
+    r'|saved_messages)"|"chats"\s*:\s*\{|"ts"\s*:\s*"\d{9,10}\.\d+"|"sender"\s*:.{0,2000}?"body"\s*:)'
+    r'|\A\ufeff?\s*(?:\[\s*)?\{\s*"uuid"\s*:\s*"[^"]*"\s*,\s*"name"\s*:',
+    re.S,
+)
 
 
 def kind_of(head: bytes, suffix: str) -> str:
@@ -83,16 +86,14 @@ def kind_of(head: bytes, suffix: str) -> str:
     for begin, what in _NO_TEXT.items():
         if head.startswith(begin):
             raise NoTextError(f"holds no text: it is {what}")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return _BY_SUFFIX.get(suffix, "plain")
     if _MBOX.match(head):
         return "mail"
     if not suffix.isalnum() and _MAIL.match(head):
         return "mail"
     if suffix == "json":
-        return "chats" if _CHAT_JSON.match(head) else "plain"
+        return "chats" if _CHAT_JSON.match(_text(head)) else "plain"
     if suffix in ("txt", ""):
-        return "chats" if _is_whatsapp(head) else "plain"
+        return "chats" if are_messages(_text(head).splitlines()[:40]) else "plain"
     if suffix not in _BY_SUFFIX and suffix in CONTAINERS and _HTML.match(head):
         return "html"
     return _BY_SUFFIX.get(suffix, "plain")
@@ -135,6 +136,7 @@ CONTAINERS = (
 )
 
 
-def _is_whatsapp(head: bytes) -> bool:
-    lines = head.decode("utf-8", "replace").lstrip("\ufeff").splitlines()[:6]
-    return bool(lines) and WHATSAPP.match(lines[0]) is not None and sum(map(bool, map(WHATSAPP.match, lines))) >= 2
+def _text(head: bytes) -> str:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return head.decode("utf-16", "replace")
+    return head.decode("utf-8", "replace").removeprefix("\ufeff")

@@ -116,7 +116,8 @@ class _AssReader:
         self.silent: dict[str, int] = {}
 
     def sections(self, text: str) -> Iterator[Section]:
-        fields, block = _FIELDS, ""
+        fields: tuple[str, ...] = _FIELDS
+        block = ""
         for line in cleaned(text).lstrip("\ufeff").split("\n"):
             if line.startswith("[") and line.rstrip().endswith("]"):
                 block = line.strip().strip("[]").lower()

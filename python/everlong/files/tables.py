@@ -164,5 +164,6 @@ class _Rows:
                 return row
         self._back.extendleft(reversed(taken[1:]))
         line = taken[0].rstrip("\n")
-        quoting = csv.QUOTE_NONE if line.count(self._quote) % 2 else csv.QUOTE_MINIMAL
-        return next(csv.reader([line], delimiter=self._delimiter, quotechar=self._quote, quoting=quoting), [])
+        if line.count(self._quote) % 2:
+            return line.split(self._delimiter)
+        return next(csv.reader([line], delimiter=self._delimiter, quotechar=self._quote), [])
