@@ -42,11 +42,11 @@ class Writer:
 
     def passed_over(self, name: str, why: str) -> None:
         """Tell a part that is passed over."""
-        self._line({"passed over": name, "why": why})
+        self._line({"passed over": name, "why": _one_line(why)})
 
     def error(self, why: str, *, no_text: bool = False) -> None:
         """Tell why nothing more comes. `no_text`: because of the file, and not for now alone."""
-        self._line({"error": why, "no text": no_text})
+        self._line({"error": _one_line(why), "no text": no_text})
 
     def end(self) -> None:
         """Tell that this was all."""
@@ -58,6 +58,11 @@ class Writer:
             for name, one in told.items()
         }
         self._to.write(json.dumps(short).encode() + b"\n")
+
+
+def _one_line(why: str) -> str:
+    """A library's own words may have several, and reports have a line for each file."""
+    return " ".join(why.split())
 
 
 def read(told: IO[bytes], text_bytes: int) -> ParseResult:
