@@ -62,9 +62,10 @@ class Outline:
         self._left_out[self.place, what] += 1
 
     def sections(self) -> tuple[Section, ...]:
-        """Return all that have text."""
+        """Return all that have text since it was last asked."""
         self.begin("")
-        return filled(self._sections)
+        found, self._sections = filled(self._sections), []
+        return found
 
     def passed_over(self) -> Iterator[PassedOverError]:
         """Yield what was left out, by its places."""

@@ -128,6 +128,7 @@ TREES: st.SearchStrategy[list[Any]] = st.recursive(
 )
 
 
+@pytest.mark.slow
 @examples(200)
 @given(TREES)
 def test_all_words_of_a_random_tree_come_back_in_order(trees: list[Any]) -> None:
@@ -303,6 +304,7 @@ def test_parts_may_lie_anywhere(tmp_path: Path) -> None:
     assert re.findall(r"w\d", one.text) == ["w0", "w1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "behind"), [("<w:sdt><w:sdtContent>", "</w:sdtContent></w:sdt>"), ("<w:ins>", "</w:ins>")]
 )
