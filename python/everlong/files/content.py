@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import pathlib
 from collections.abc import Iterable, Iterator
 
-from everlong.files import archive, mail, mailbox
+from everlong.files import archive, compressed, mail, mailbox
 from everlong.files.document import Document, Inner, PassedOverError, UnreadableFileError, line_of
 from everlong.files.kind import HEAD, kind_of, kind_of_package
 
@@ -18,13 +19,37 @@ def documents_in(data: bytes, suffix: str, depth: int = 0) -> Iterator[Document 
     if kind == "archive":
         kind = kind_of_package(archive.opened(data)) or kind
     if kind == "archive":
-        for name, ending, found in archive.members(data):
-            yield from _within(line_of(name), found, ending, depth)
+        yield from _members(archive.members(data), depth)
+    elif kind == "tar":
+        yield from _members(archive.members_of_tar(data), depth)
+    elif kind == "compressed":
+        yield from _unpacked(data, depth)
     elif kind == "mail":
         for name, message in mailbox.messages(data, suffix):
             yield from _passing_over(name, _read(mail.read(name, message), depth))
     else:
         yield from _read(importlib.import_module(f"everlong.files.{kind}").read(data, suffix), depth)
+
+
+def _members(found: Iterable[archive.Member | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:
+    for member in found:
+        if isinstance(member, PassedOverError):
+            yield member
+        else:
+            name, ending, data = member
+            yield from _within(line_of(name), data, ending, depth)
+
+
+def _unpacked(data: bytes, depth: int) -> Iterator[Document | PassedOverError]:
+    """Yield what a compressed file holds: the members of a tar, or the one file that it is."""
+    inner, damage = compressed.unpacked(data)
+    name = line_of(compressed.name_of(data))
+    if compressed.is_tar(inner):
+        yield from _members(archive.members_of_tar(inner), depth)
+    else:
+        yield from _within(name, inner, pathlib.PurePosixPath(name).suffix.lower().removeprefix("."), depth)
+    if damage:
+        yield PassedOverError(name, damage)
 
 
 def _read(found: Iterable[Document | Inner | PassedOverError], depth: int) -> Iterator[Document | PassedOverError]:

@@ -78,8 +78,9 @@ def decoded(data: bytes, stated: str = "", *, guess: bool = True) -> Decoded:
         by_statement = _as_stated(data, found)
         if by_statement is not None:
             return by_statement
-    # UTF-16 and ISO 2022 pass for UTF-8.
-    odd = len(data.translate(None, _CONTROLS)) < 0.99 * len(data) or any(mark in data for mark in (b"\0", *_ESCAPES))
+    begin = data[:_SAMPLE]  # UTF-16 and ISO 2022 pass for UTF-8
+    odd = b"\0" in data or len(begin.translate(None, _CONTROLS)) < 0.99 * len(begin)
+    odd = odd or (b"\x1b" in data and any(escape in data for escape in _ESCAPES))
     try:
         text = data.decode("utf-8")
         if not odd:
@@ -215,10 +216,10 @@ def _by_letters(data: bytes, refused: UnicodeDecodeError) -> Decoded:
     return _with_replaced(data, best, said + (f", or else {_label(unsure)}" if unsure else ""))
 
 
-def guessed(data: bytes, encodings: tuple[str, ...]) -> tuple[str, str]:
+def guessed(data: bytes, encodings: tuple[str, ...], most_bits: float = _MOST_BITS) -> tuple[str, str]:
     """Return in which encoding a text most likely is, and which other one is nearly as likely; "" for none.
 
-    `encodings`: from the most common one on.
+    `encodings`: from the most common one on. `most_bits`: that a letter which is not ASCII may take on average.
     """
     ranked = sorted(
         (_cost(data, encoding) + (_FIRST + 0.2 * number if number else 0), encoding)
@@ -226,7 +227,7 @@ def guessed(data: bytes, encodings: tuple[str, ...]) -> tuple[str, str]:
     )
     bits, best = ranked[0]
     text = _decoded_sample(data, best)
-    if _letter_bits(text) > _MOST_BITS:
+    if _letter_bits(text) > most_bits:
         return "", ""
     for more, other in ranked[1:]:
         if more - bits >= _SURE_BITS:

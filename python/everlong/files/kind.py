@@ -24,8 +24,6 @@ _NO_TEXT = {
     b"\xff\xd8\xff": "a picture",
     b"GIF8": "a picture",
     b"\x7fELF": "a program",
-    b"\x1f\x8b": "compressed by gzip: unpack it",
-    b"\xfd7zXZ": "compressed by xz: unpack it",
     b"7z\xbc\xaf": "a 7z archive: unpack it",
     b"Rar!": "a rar archive: unpack it",
     b"SQLite format 3": "a database",
@@ -77,6 +75,10 @@ def kind_of(head: bytes, suffix: str) -> str:
         return "pdf"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return "archive"
+    if head[257:262] == b"ustar":
+        return "tar"
+    if head.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")) or (head.startswith(b"BZh") and head[4:10] == b"1AY&SY"):
+        return "compressed"
     if head.startswith(b"\xd0\xcf\x11\xe0"):
         return "ole"
     if head.lstrip()[:5] == b"{\\rtf":
